@@ -1,8 +1,8 @@
 //! A worker: attached to the cluster through whatever connection there is, under one lease, for as long as it likes.
 //!
-//! It has a thread of its own, which keeps the lease alive and reads what comes while tasks run. Tasks are taken with [`Attachment::next`], by
-//! any number of threads, and answered with [`Attachment::complete`] or [`Attachment::fail`], which do not wait: what came of
-//! answers is counted ([`Attachment::load`]).
+//! Tasks are taken with [`Attachment::next`], by any number of threads, and answered with [`Attachment::complete`] or
+//! [`Attachment::fail`], which do not wait: what came of answers is counted ([`Attachment::load`]). One of the threads that wait for a task
+//! reads what comes for all, so that a task wakes nobody but who does it; while none waits, a thread of the worker's own does, and keeps the lease alive.
 //!
 //! Invariants:
 //! - A task whose answer was not heard of is answered again on the next connection, under the same token: it counts once.
@@ -26,6 +26,7 @@ use super::line::Line;
 use crate::client::Shared;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
+use driving::Driver;
 use standing::{Saying, Standing};
 
 /// How a worker comes.
@@ -102,8 +103,12 @@ pub(super) struct Core {
     /// Tasks that it may have at hand.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// There is a task for somebody.
+    /// Held by who reads what comes, and keeps the lease alive.
+    driver: Mutex<Driver>,
+    /// There is a task for somebody, or somebody has to drive.
     ready: Condvar,
+    /// The worker's own thread has something to look at.
+    own: Condvar,
     /// Something else has happened.
     changed: Condvar,
     /// Taken by who says what is to be said.
@@ -115,8 +120,14 @@ pub(super) struct Core {
 struct Phase {
     standing: Standing,
     error: Option<TasksError>,
-    /// Who waits for a task.
+    /// Who waits for a task, but for the one who drives.
     idle: usize,
+    /// One who waits for a task drives.
+    is_driven: bool,
+    /// When the last of them stopped to, with a task to do.
+    left_at: Option<Instant>,
+    /// The worker's own thread does not look for a while.
+    own_rests: bool,
     /// Who waits for something else.
     watching: usize,
     /// When what is left to be said is given up.
@@ -177,7 +188,9 @@ impl Tasks {
             options,
             ahead,
             phase: Mutex::default(),
+            driver: Mutex::new(Driver::new()),
             ready: Condvar::new(),
+            own: Condvar::new(),
             changed: Condvar::new(),
             saying: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -186,7 +199,7 @@ impl Tasks {
         let run = move || {
             let asked = Arc::clone(&driven);
             // Whoever ends it does not wait for a node that is away.
-            interruptible(move || asked.ended.load(Ordering::Acquire), || driven.drive());
+            interruptible(move || asked.ended.load(Ordering::Acquire), || driven.drive_while_nobody_does());
         };
         let thread = thread::Builder::new().name("dunlin-worker".to_owned()).spawn(run)?;
         Ok(Attachment { core, thread: Some(thread) })
@@ -214,6 +227,18 @@ impl Attachment {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.core.ended.load(Ordering::Acquire) {
                 return Ok(Vec::new());
+            }
+            if let Ok(mut driver) = self.core.driver.try_lock() {
+                phase.is_driven = true;
+                drop(phase);
+                let is_interrupted = self.core.drive_for_a_task(&mut driver, deadline).is_break();
+                drop(driver);
+                phase = lock(&self.core.phase);
+                self.core.leave(&mut phase);
+                if is_interrupted {
+                    return Ok(Vec::new());
+                }
+                continue;
             }
             phase.idle += 1;
             let waited = self.core.ready.wait_timeout(phase, left);
@@ -272,7 +297,7 @@ impl Attachment {
             }
         });
         self.core.say_what_is_to_be_said();
-        self.core.line.poke();
+        self.core.poke();
     }
 
     /// Whether all that it had is done, and it may go; `false` unless it was drained. Where no node can be reached that would say so, it may go when it holds
@@ -356,8 +381,21 @@ impl Attachment {
 }
 
 impl Core {
+    /// Has whoever drives look.
+    fn poke(&self) {
+        self.line.poke();
+        drop(lock(&self.phase));
+        self.own.notify_one();
+    }
+
     /// Waits until something has happened, at most so long.
     fn wait_for_change(&self, mut phase: MutexGuard<'_, Phase>, longest: Duration) {
+        if let Ok(mut driver) = self.driver.try_lock() {
+            drop(phase);
+            let _ = self.step(&mut driver, Instant::now() + longest, || false);
+            drop(driver);
+            return self.leave(&mut lock(&self.phase));
+        }
         phase.watching += 1;
         let waited = self.changed.wait_timeout(phase, longest);
         waited.unwrap_or_else(PoisonError::into_inner).0.watching -= 1;
@@ -385,7 +423,7 @@ impl Drop for Attachment {
         });
         self.core.say_what_is_to_be_said();
         self.core.ended.store(true, Ordering::Release);
-        self.core.line.poke();
+        self.core.poke();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

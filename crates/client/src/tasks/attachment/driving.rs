@@ -1,7 +1,8 @@
-//! The thread that attaches a worker, again and again, keeps its lease alive, and hears what came for it.
+//! Attaching a worker, again and again, keeping its lease alive, and hearing what came for it: by who waits for a task, else by a thread of its own.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_tasks::{Attach, Command, Label, NewWorker};
@@ -25,43 +26,116 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The same for who has nobody to hear from.
 const LOOK_AWAY: Duration = Duration::from_millis(100);
 
+/// How long after a task was taken its worker is left alone: it may be back by then, and drive again.
+const LEFT_ALONE: Duration = Duration::from_millis(100);
+
+/// What who drives has to keep in mind.
+#[derive(Debug)]
+pub(super) struct Driver {
+    beat_at: Instant,
+    /// It has asked to be let in, and waits so long for an answer.
+    attaching: Option<Instant>,
+}
+
+impl Driver {
+    pub(super) fn new() -> Driver {
+        Driver { beat_at: Instant::now(), attaching: None }
+    }
+}
+
 impl Core {
-    /// Until the worker has ended.
-    pub(super) fn drive(self: &Arc<Core>) {
-        let mut beat_at = Instant::now();
-        let mut attaching: Option<Instant> = None;
+    /// The worker's own thread, until the worker has ended.
+    pub(super) fn drive_while_nobody_does(&self) {
         while !self.is_over() {
-            let now = Instant::now();
-            let is_attached = self.with(|phase| {
-                let is_attached = phase.standing.is_attached;
-                phase.away = if is_attached { None } else { phase.away.or(Some(now)) };
-                is_attached
-            });
-            if !is_attached && attaching.is_none_or(|until| now >= until) {
-                if self.is_up() {
-                    self.begin_attaching();
-                    attaching = Some(now + self.patience());
-                } else {
-                    attaching = None;
-                }
+            let phase = lock(&self.phase);
+            let is_ending = self.ended.load(Ordering::Acquire);
+            let left_ago = phase.left_at.map_or(LEFT_ALONE, |left| left.elapsed());
+            let rest = match (phase.is_driven, phase.idle) {
+                _ if is_ending => Duration::ZERO,
+                (true, _) if left_ago >= LOOK => LOOK,
+                // Who waits was told to drive.
+                (true, _) | (false, 1..) => LEFT_ALONE,
+                (false, 0) => LEFT_ALONE.saturating_sub(left_ago),
+            };
+            if !rest.is_zero() {
+                self.rest(phase, rest);
+                continue;
             }
-            if is_attached {
-                attaching = None;
-                if now >= beat_at {
-                    beat_at = now + self.options.ttl / BEATS;
-                    self.beat();
-                }
+            drop(phase);
+            let mut driver = lock(&self.driver);
+            let _ = self.step(&mut driver, Instant::now() + LOOK, || false);
+            drop(driver);
+            self.leave(&mut lock(&self.phase));
+        }
+        self.changed.notify_all();
+    }
+
+    fn rest(&self, mut phase: MutexGuard<'_, Phase>, longest: Duration) {
+        phase.own_rests = longest > LEFT_ALONE;
+        let rested = self.own.wait_timeout(phase, longest);
+        rested.unwrap_or_else(PoisonError::into_inner).0.own_rests = false;
+    }
+
+    /// Drives until there is a task to do, or no more time; a break where its thread was interrupted.
+    pub(super) fn drive_for_a_task(&self, driver: &mut Driver, deadline: Instant) -> ControlFlow<()> {
+        let has_task = || self.with(|phase| !phase.standing.ready.is_empty() || phase.error.is_some());
+        while !has_task() && !self.ended.load(Ordering::Acquire) && Instant::now() < deadline {
+            self.step(driver, deadline, has_task)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whoever drove does no more: another who waits for a task does, or the worker's own thread after a while.
+    pub(super) fn leave(&self, phase: &mut Phase) {
+        if std::mem::take(&mut phase.is_driven) {
+            phase.left_at = Some(Instant::now());
+        }
+        if phase.idle > 0 {
+            self.ready.notify_one();
+        } else if phase.own_rests {
+            self.own.notify_one();
+        }
+    }
+
+    /// Does what is due, and waits for what comes, at most until `until`.
+    pub(super) fn step(
+        &self,
+        driver: &mut Driver,
+        until: Instant,
+        is_done: impl Fn() -> bool,
+    ) -> ControlFlow<()> {
+        let now = Instant::now();
+        let is_attached = self.with(|phase| {
+            let is_attached = phase.standing.is_attached;
+            phase.away = if is_attached { None } else { phase.away.or(Some(now)) };
+            is_attached
+        });
+        if !is_attached && driver.attaching.is_none_or(|until| now >= until) {
+            driver.attaching = self.is_up().then(|| now + self.patience());
+            if driver.attaching.is_some() {
+                self.begin_attaching();
             }
-            self.say_what_is_to_be_said();
-            let until = now + if is_attached { LOOK.min(beat_at - now) } else { LOOK_AWAY };
-            if let Waited::Away(Why::Refused(refused)) = self.wait(until) {
-                self.end(TasksError::Refused(refused));
-                return;
+        }
+        if is_attached {
+            driver.attaching = None;
+            if now >= driver.beat_at {
+                driver.beat_at = now + self.options.ttl / BEATS;
+                self.beat();
             }
-            let news = self.line.take();
-            if let Some(pause) = self.heard(news, &mut attaching) {
-                std::thread::sleep(pause);
-            }
+        }
+        self.say_what_is_to_be_said();
+        let until = until.min(if is_attached { driver.beat_at } else { now + LOOK_AWAY });
+        let waited = self.wait(until, is_done);
+        if let Waited::Away(Why::Refused(refused)) = &waited {
+            self.end(TasksError::Refused(refused.clone()));
+        }
+        let news = self.line.take();
+        if let Some(pause) = self.heard(news, &mut driver.attaching) {
+            std::thread::sleep(pause);
+        }
+        match waited {
+            Waited::Away(Why::Interrupted) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
         }
     }
 
@@ -69,10 +143,15 @@ impl Core {
         lock(&self.shared.session).up
     }
 
-    fn wait(&self, until: Instant) -> Waited {
+    fn wait(&self, until: Instant, is_done: impl Fn() -> bool) -> Waited {
         let was_up = self.is_up();
-        let done =
-            || self.line.has_news() || self.is_over() || self.is_up() != was_up || self.has_more_to_say();
+        let done = || {
+            self.line.has_news()
+                || is_done()
+                || self.is_over()
+                || self.is_up() != was_up
+                || self.has_more_to_say()
+        };
         self.shared.wait_until(&self.line.waiting, self.shared.options.wait, Some(until), done)
     }
 
@@ -214,6 +293,7 @@ impl Core {
     pub(super) fn end(&self, why: TasksError) {
         self.with(|phase| phase.error.get_or_insert(why).clone());
         self.ended.store(true, Ordering::Release);
+        self.own.notify_all();
         self.ready.notify_all();
         self.changed.notify_all();
     }
