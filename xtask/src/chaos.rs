@@ -13,6 +13,7 @@ pub mod topics;
 use anyhow::Result;
 
 use crate::process::{self, cargo};
+use crate::workspace::TRIAL;
 
 /// So many have to find a mutant.
 const MUTANT_SEEDS: u64 = 15;
@@ -47,7 +48,7 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// Runs them, built for release: what is tried should be the node, not the debug build's checks.
+/// Runs them, optimised: what is tried should be the node, not the debug build's checks.
 pub fn run(options: &Options) -> Result<()> {
     match options.filter.as_deref() {
         Some("control") => run_control(options),
@@ -85,7 +86,7 @@ fn run_tests(options: &Options) -> Result<()> {
     if options.filter.is_none() {
         crash_logs(options)?;
     }
-    let mut command = cargo(&["test", "--release", "-p", "dunlin-system-tests", "--test", "it", "--"]);
+    let mut command = cargo(&["test", "--profile", TRIAL, "-p", "dunlin-system-tests", "--test", "it", "--"]);
     command.args(["--nocapture", "--test-threads=1"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
@@ -98,7 +99,7 @@ fn run_tests(options: &Options) -> Result<()> {
 
 /// A fake disk that loses, tears and flips: a life of the log for each seed.
 fn crash_logs(options: &Options) -> Result<()> {
-    let mut command = cargo(&["test", "--release", "-p", "dunlin-journal", "--test", "it", "crash"]);
+    let mut command = cargo(&["test", "--profile", TRIAL, "-p", "dunlin-journal", "--test", "it", "crash"]);
     match options.seed {
         Some(seed) => command.env("DUNLIN_JOURNAL_SEED", seed.to_string()),
         None => command.env("DUNLIN_JOURNAL_SEEDS", (options.tries * 500).to_string()),

@@ -1,4 +1,4 @@
-//! `demo`: the recordings, the release binary, and then `dunlin demo` in our place.
+//! `demo`: the recordings, the binary, and then `dunlin demo` in our place.
 //!
 //! The demo itself is a command of the product. Here stands only what it needs first; every argument is its own. That of tasks is a program of the Python
 //! package, which is built for it.

@@ -40,7 +40,7 @@ struct Arguments {
 enum Command {
     /// Fetch the recorded market streams into data/ and verify them; does nothing when they are there
     Data,
-    /// Fetch the data, build the release binary and run `dunlin demo` with every argument given here
+    /// Fetch the data, build the binary and run `dunlin demo` with every argument given here
     Demo(demo::Options),
     /// Build the rival programs that `dunlin bench peers` measures, into peers/build/
     Peers,

@@ -27,7 +27,7 @@ pub struct Options {
     /// Measure instead: records a second into the page, the map's frames and memory, what readers cost the node
     #[arg(long, conflicts_with_all = ["only", "pictures"])]
     measure: bool,
-    /// Try this binary instead of a fresh release build
+    /// Try this binary instead of a freshly built one
     #[arg(long, value_name = "FILE")]
     dunlin: Option<PathBuf>,
 }
@@ -37,6 +37,7 @@ pub fn run(options: &Options) -> Result<()> {
     install()?;
     let dunlin = match &options.dunlin {
         Some(file) => file.clone(),
+        None if options.measure => PathBuf::from(workspace::released()?.get_program()),
         None => PathBuf::from(workspace::dunlin()?.get_program()),
     };
     let mut tests = Command::new("node");

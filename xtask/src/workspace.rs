@@ -19,11 +19,23 @@ pub fn root() -> PathBuf {
     root
 }
 
-/// The product's binary, freshly built for release.
+/// The profile of what is tried: optimised, and built sooner than a release.
+pub const TRIAL: &str = "trial";
+
+/// The product's binary, freshly built to be tried.
 pub fn dunlin() -> Result<Command> {
-    process::run(&mut process::cargo(&["build", "--release", "-p", "dunlin-cli"]))?;
+    built(TRIAL)
+}
+
+/// The product's binary, freshly built for release: for what is measured.
+pub fn released() -> Result<Command> {
+    built("release")
+}
+
+fn built(profile: &str) -> Result<Command> {
+    process::run(&mut process::cargo(&["build", "--profile", profile, "-p", "dunlin-cli"]))?;
     let name = format!("dunlin{}", std::env::consts::EXE_SUFFIX);
-    Ok(Command::new(target_directory()?.join("release").join(name)))
+    Ok(Command::new(target_directory()?.join(profile).join(name)))
 }
 
 /// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.
