@@ -25,7 +25,7 @@ pub enum SubjectError {
     /// Two dots with nothing between them, or a dot at an end.
     #[error("subject {0:?} has an empty token")]
     EmptyToken(String),
-    /// White space, a control character, or a wildcard where none may stand.
+    /// White space, a control character, one that is not seen, or a wildcard where none may stand.
     #[error("subject {subject:?} has the character {character:?}, which may not stand there")]
     Character {
         /// The subject.
@@ -118,7 +118,14 @@ fn check_each(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), S
 }
 
 fn forbidden(c: char) -> bool {
-    matches!(c, '*' | '>') || c.is_whitespace() || c.is_control()
+    matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_unseen(c)
+}
+
+/// Whether it changes what others look like, or is nothing to look at: two names that are not the same would read the same
+/// (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D spell words and may stand.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Request, Version};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -40,6 +40,9 @@ pub(super) async fn upgrade(
     Extension(context): Extension<Context>,
     mut request: Request<Body>,
 ) -> Result<Response, Problem> {
+    if request.version() < Version::HTTP_11 {
+        return Err(Problem::bad_request("a WebSocket begins with a request of HTTP/1.1"));
+    }
     let (speaks, response) = handshake::answer(request.headers())?;
     context.will_go_on_as(Upgrade { on: hyper::upgrade::on(&mut request), speaks });
     Ok(response)

@@ -27,6 +27,12 @@ fn text_that_breaks_the_rules_is_refused_with_what_is_wrong() {
         assert_eq!(Subject::parse(text).map(|_| ()), character(text, wrong));
         assert_eq!(Pattern::parse(text).map(|_| ()), character(text, wrong));
     }
+    for unseen in ['\u{200b}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{e0041}'] {
+        let text = format!("orders.eu{unseen}.created");
+        assert_eq!(Subject::parse(&text).map(|_| ()), character(&text, unseen));
+        assert_eq!(Pattern::parse(&text).map(|_| ()), character(&text, unseen));
+    }
+    assert!(Subject::parse("می\u{200c}خواهم").is_ok());
     for text in ["*", ">", "a.*", "a.>", "a*b"] {
         assert!(Subject::parse(text).is_err());
     }

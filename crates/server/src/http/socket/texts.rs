@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use dunlin::Refused;
 use dunlin::topic::frame::Meta;
 use dunlin::topic::{Charge, PublishError, Waiter};
@@ -37,8 +38,9 @@ use crate::stream::Framed;
 const READ_BYTES: usize = 16 << 10;
 /// How long a client has to take why it is parted with.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The statuses of an end: a node that stops, a client that broke the rules or is not let in.
+/// The statuses of an end: a node that stops, a text that is none, a client that broke the rules or is not let in.
 const GOING_AWAY: u16 = 1_001;
+const NOT_UTF8: u16 = 1_007;
 const NOT_ALLOWED: u16 = 1_008;
 
 /// Why it ends.
@@ -81,6 +83,8 @@ struct Texts {
     /// Whose turn it was last.
     turn: u64,
     heartbeat: Pin<Box<Sleep>>,
+    /// The status that it ends with where the node goes on.
+    ends_with: u16,
 }
 
 /// Serves the connection to its end.
@@ -101,6 +105,7 @@ pub(super) async fn serve(context: Context, framed: Framed) {
         readings: BTreeMap::new(),
         turn: 0,
         heartbeat: Box::pin(tokio::time::sleep(heartbeat)),
+        ends_with: NOT_ALLOWED,
         context,
     };
     let ended = match place {
@@ -141,7 +146,7 @@ impl Texts {
         if !poll_fn(|cx| self.poll_text(cx)).await? {
             return Err(End::Gone);
         }
-        let text = std::mem::take(&mut self.text);
+        let text = self.take_said()?;
         let hello = match Said::read(&text) {
             Ok(Said::Hello(hello)) => hello,
             Ok(_) => {
@@ -241,7 +246,7 @@ impl Texts {
             }
             Next::Look => self.context.login().map_or(Ok(()), |login| login.standing()).map_err(told),
             Next::Said => {
-                let text = std::mem::take(&mut self.text);
+                let text = self.take_said()?;
                 self.text_since = None;
                 let done = self.take_text(&text).await;
                 self.charge.release();
@@ -256,6 +261,13 @@ impl Texts {
                 self.send(&out).await
             }
         }
+    }
+
+    fn take_said(&mut self) -> Result<String, End> {
+        String::from_utf8(std::mem::take(&mut self.text)).map_err(|error| {
+            self.ends_with = NOT_UTF8;
+            End::Told(Box::new(Problem::bad_request(format!("not UTF-8: {}", error.utf8_error()))))
+        })
     }
 
     async fn read(&mut self, id: u64) -> Result<(), End> {
@@ -279,7 +291,7 @@ impl Texts {
         self.send(&[answer("end", "id", id, why.json())]).await
     }
 
-    async fn take_text(&mut self, text: &[u8]) -> Result<(), End> {
+    async fn take_text(&mut self, text: &str) -> Result<(), End> {
         if let Some(login) = self.context.login() {
             login.standing().map_err(told)?;
         }
@@ -288,11 +300,14 @@ impl Texts {
             Ok(Said::Unsubscribe(asked)) => {
                 let had = self.readings.remove(&asked.id).is_some();
                 let why = if had {
-                    Refused::new(ErrorCode::Asked, "")
+                    Problem::of(StatusCode::OK, ErrorCode::Asked, "")
                 } else {
-                    Refused { numbers: [asked.id, 0, 0], ..Refused::new(ErrorCode::NotOpen, "") }
+                    Problem::from(Refused {
+                        numbers: [asked.id, 0, 0],
+                        ..Refused::new(ErrorCode::NotOpen, "")
+                    })
                 };
-                self.send(&[answer("end", "id", asked.id, Problem::from(why).json())]).await
+                self.send(&[answer("end", "id", asked.id, why.json())]).await
             }
             Ok(Said::Publish(asked)) => {
                 let said = match self.publish(&asked).await {
@@ -376,7 +391,7 @@ impl Texts {
         let mut last = why.json();
         last["op"] = "error".into();
         self.framed.put_text(&last.to_string());
-        self.framed.put_close(if code == ErrorCode::ShuttingDown { GOING_AWAY } else { NOT_ALLOWED });
+        self.framed.put_close(if code == ErrorCode::ShuttingDown { GOING_AWAY } else { self.ends_with });
         poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)?;
         self.framed.end_writing().map_err(gone)?;
         let Texts { framed, buffer, .. } = self;

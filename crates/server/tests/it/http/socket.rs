@@ -168,11 +168,27 @@ fn who_breaks_the_rules_is_told_by_which_status_and_the_node_lives_on() {
     not_json.frame(0x80 | TEXT, b"{\"op\":");
     assert_eq!(not_json.hear()["op"], "error");
     assert_eq!(not_json.closed(), 1008);
+    let mut not_utf8 = Socket::json(&stage);
+    not_utf8.frame(0x80 | TEXT, b"{\"op\": \"\xff\"}");
+    assert!(not_utf8.hear()["detail"].as_str().unwrap().contains("not UTF-8"));
+    assert_eq!(not_utf8.closed(), 1007);
     let mut no_hello = Socket::open(&stage, "dunlin.v1.json");
     no_hello.say(&json!({"op": "ping"}));
     assert_eq!(no_hello.hear()["title"], "PROTOCOL");
     assert_eq!(no_hello.closed(), 1008);
     assert_eq!(stage.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_request_of_http_1_0_is_no_handshake() {
+    let stage = Stage::new();
+    let mut peer = stage.peer();
+    let head = format!(
+        "GET /v1/ws HTTP/1.0\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: {KEY}\r\nsec-websocket-protocol: dunlin.v1\r\n\r\n"
+    );
+    peer.send_some(head.as_bytes());
+    assert_eq!(peer.answer_head().0, 400);
 }
 
 #[test]
