@@ -123,7 +123,7 @@ class Demo:
         self.least, self.bound = (int(bound) for bound in options.scale.split(".."))
         self.screen = Screen(TENANTS, self.least, self.bound)
         self.accounts = {name: Account() for name in TENANTS}
-        self.under_way: dict[int, tuple[str, Piece]] = {}
+        self.under_way: dict[str, tuple[str, Piece]] = {}
         self.known: dict[Piece, dict[str, Any]] = {}
         self.killed: list[int] = []
         self.most = self.workers = 0
@@ -223,7 +223,7 @@ class Demo:
             if name in self.accounts:
                 self.accounts[name].cpu = info.cpu
 
-    def check(self, tenant: str, piece: Piece, task: int, info: TaskInfo | None) -> None:
+    def check(self, tenant: str, piece: Piece, task: str, info: TaskInfo | None) -> None:
         account = self.accounts[tenant]
         if piece not in self.known:
             self.known[piece] = digest(*piece)
@@ -232,7 +232,7 @@ class Demo:
         else:
             self.wrong += 1
             said = "it is not known" if info is None else f"{info.stage}: {info.error or info.result!r}"
-            self.screen.tell(f"task {task:x} of {tenant}, {piece}: {said}")
+            self.screen.tell(f"task {task} of {tenant}, {piece}: {said}")
         if info is not None:
             account.lost += info.lost
             account.waited += [info.waited] if info.waited is not None else []

@@ -134,7 +134,10 @@ const STAGES: [(&str, Stage); 9] = [
 
 fn stage_of(name: &str) -> PyResult<Stage> {
     let found = STAGES.iter().find(|(known, _)| *known == name).map(|(_, stage)| *stage);
-    found.ok_or_else(|| PyValueError::new_err(format!("{name:?} is no stage of a task")))
+    found.ok_or_else(|| {
+        let names = STAGES.map(|(name, _)| name).join(", ");
+        PyValueError::new_err(format!("stage {name:?}: expected one of {names}"))
+    })
 }
 
 fn text(bytes: &[u8]) -> String {

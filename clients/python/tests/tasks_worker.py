@@ -20,6 +20,11 @@ def upper(task: dunlin.Task) -> bytes:
     return task.payload.upper()
 
 
+@worker.task("whoami")
+def whoami(task: dunlin.Task) -> str:
+    return task.id
+
+
 @worker.task("sum")
 async def total(task: dunlin.Task) -> dict[str, Any]:
     await asyncio.sleep(0.01)

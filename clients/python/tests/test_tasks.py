@@ -153,8 +153,11 @@ def test_a_worker_finds_its_node_again(own_node: Node, tenant: str, start: Start
 def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunlin.Client, tenant: str) -> None:
     tasks = client.tasks
     with pytest.raises(errors.NoTaskError) as refused:
-        tasks.get(77)
-    assert refused.value.task == 77
+        tasks.get("4d")
+    assert refused.value.task == "4d"
+    for unreadable in ("", "it", "-1", "1_0", 77):
+        with pytest.raises(ValueError, match="expected the id of a task"):
+            tasks.get(unreadable)  # type: ignore[arg-type]
     with pytest.raises(errors.BadTaskError):
         tasks.submit(tenant, "upper", priority=12)
     with pytest.raises(errors.BadTaskError):
@@ -167,12 +170,30 @@ def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunl
     tasks.cancel(task)
     with pytest.raises(errors.TaskOverError):
         tasks.cancel(task)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="expected one of blocked, delayed"):
         list(tasks.list(stage="asleep"))  # type: ignore[arg-type]
     with pytest.raises(errors.RequestTimeoutError):
         tasks.wait(tasks.submit(tenant, "nobody does this"), 0.05)
     with pytest.raises(ValueError):
         dunlin.Worker().run()
+
+
+def test_a_task_or_worker_has_one_id_wherever_it_is_shown(
+    client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
+) -> None:
+    start()
+    tasks = client.tasks
+    first = tasks.submit(tenant, "slow", str(tmp_path / "slow"))
+    second = tasks.submit(tenant, "whoami", after=first)
+    until((tmp_path / "slow.begun").exists)
+    assert f" {first} " in tasks.why(second)
+    assert tasks.get(first).worker in [worker.id for worker in tasks.workers()]
+    (tmp_path / "slow").touch()
+    done = tasks.wait(second, PATIENCE)
+    assert (done.id, done.after, done.result) == (second, [first], second.encode())
+    with pytest.raises(errors.TaskOverError) as over:
+        tasks.cancel(second)
+    assert over.value.task == second and f"task {second} " in str(over.value)
 
 
 def test_a_task_goes_to_a_worker_with_the_labels_it_needs(client: dunlin.Client, tenant: str, start: Start) -> None:

@@ -27,7 +27,7 @@ use dunlin_topic::{Budget, Pattern, Subject, Topic};
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
 pub use rule::{Extent, Rule};
-pub use tasks::TaskRule;
+pub use tasks::{TaskRule, Work};
 
 use crate::control::KV;
 use crate::error::TopicError;
@@ -127,9 +127,10 @@ impl Node {
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }
 
-    /// Whether the user may be a worker.
-    pub fn may_work(&self) -> Result<(), TopicError> {
-        self.may_task(&dunlin_tasks::Command::Beat { workers: Vec::new() })
+    /// Whether the user may be a worker for these tenants, or for all where none is named; those for which it is one then.
+    pub fn may_work(&self, tenants: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, TopicError> {
+        let forbidden = || TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
+        self.task_rule().serve(tenants).ok_or_else(forbidden)
     }
 
     /// What the user may do with tasks.

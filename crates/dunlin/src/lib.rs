@@ -49,7 +49,7 @@ mod storage;
 mod survey;
 mod tasks;
 
-pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User};
+pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Work};
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on};
@@ -69,7 +69,7 @@ pub use groups::{
 };
 pub use inbox::Inbox;
 pub use itself::ITSELF;
-pub use node::Node;
+pub use node::{Node, STATES};
 pub use owner::Owner;
 pub use ownership::{AskError, Beginning, Feed, Handed, Ownership, OwnershipLimits, Peers, Taken};
 pub use refusal::Refused;

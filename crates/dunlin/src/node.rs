@@ -32,6 +32,9 @@ use crate::tasks;
 /// What a log's first record takes of the budget at least.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
+/// The kinds of state that ship, by name.
+pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
+
 /// The state of a kind that ships.
 pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
     if of.kind == REGION {

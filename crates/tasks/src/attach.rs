@@ -3,6 +3,8 @@
 //! A worker's lease is the cluster's, and outlives a connection. Who comes again says what it still has; what the cluster knows
 //! besides got lost on the way and is given again, under the same token.
 
+use std::collections::BTreeSet;
+
 use crate::command::NewWorker;
 use crate::effects::{Order, Start};
 use crate::error::{DecodeError, Refusal};
@@ -72,6 +74,14 @@ impl State {
     /// When a worker is taken for dead, as it stands: each sign of life moves it.
     pub fn lease_end_ms(&self, worker: u64) -> Result<u64, Refusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
+    }
+
+    /// Whether a worker is known, and is for these tenants and no others; none for all.
+    pub fn is_worker_for(&self, worker: u64, tenants: &[Vec<u8>]) -> bool {
+        let Ok(at) = self.find_worker(worker) else { return false };
+        let serves = &self.pools[self.workers[at].pool as usize].serves.tenants;
+        serves.len() == tenants.iter().collect::<BTreeSet<_>>().len()
+            && tenants.iter().all(|tenant| serves.contains(tenant.as_slice()))
     }
 
     /// Whose a task is, by name, if it is known.

@@ -347,6 +347,22 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// The workers that it is said by, or that it is about.
+    pub fn workers(&self) -> &[u64] {
+        match self {
+            Command::Beat { workers } => workers,
+            Command::Complete { answer: Answer { worker, .. }, .. }
+            | Command::Fail { answer: Answer { worker, .. }, .. }
+            | Command::Pull { worker, .. }
+            | Command::Progress { worker, .. }
+            | Command::Extend { worker, .. }
+            | Command::Drain { worker }
+            | Command::Leave { worker }
+            | Command::Slots { worker, .. } => std::slice::from_ref(worker),
+            _ => &[],
+        }
+    }
+
     /// Whether it makes the state larger.
     pub fn grows(&self) -> bool {
         matches!(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._dunlin import CODES
+from ._ids import id_of
 
 if TYPE_CHECKING:
     from ._dunlin import EpochChanged, Gap
@@ -473,9 +474,9 @@ class NoTaskError(RefusedError):
     code = "NO_TASK"
 
     @property
-    def task(self) -> int:
+    def task(self) -> str:
         """The task."""
-        return self.numbers[0]
+        return id_of(self.numbers[0])
 
 
 class TaskOverError(RefusedError):
@@ -484,9 +485,9 @@ class TaskOverError(RefusedError):
     code = "TASK_OVER"
 
     @property
-    def task(self) -> int:
+    def task(self) -> str:
         """The task."""
-        return self.numbers[0]
+        return id_of(self.numbers[0])
 
 
 class StaleTokenError(RefusedError):
@@ -495,9 +496,9 @@ class StaleTokenError(RefusedError):
     code = "STALE_TOKEN"
 
     @property
-    def task(self) -> int:
+    def task(self) -> str:
         """The task."""
-        return self.numbers[0]
+        return id_of(self.numbers[0])
 
 
 class NoWorkerError(RefusedError):

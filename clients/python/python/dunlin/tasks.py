@@ -3,7 +3,8 @@
     task = client.tasks.submit("shop", "thumbnail", b"...", priority=7, labels={"user": "ann"})
     print(client.tasks.why(task), client.tasks.wait(task).result)
 
-Payloads are bytes, text, or anything that JSON has a form for. `docs/tasks.md` says what is promised.
+Payloads are bytes, text, or anything that JSON has a form for. Ids of tasks and workers are text, the same that `dunlin task`, HTTP and
+`$tasks` show. `docs/tasks.md` says what is promised.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from . import errors
 from ._dunlin import TaskCalls
+from ._ids import id_of, number_of
 from .worker import encode
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class NewTask:
         timeout: float | None = None,
         retry: Retry | int | None = None,
         idempotency_key: str | bytes = b"",
-        after: Iterable[int] = (),
+        after: str | Iterable[str] = (),
         labels: Mapping[str, str] | None = None,
         needs: Mapping[str, str] | None = None,
         cpu_milli: int = 0,
@@ -89,7 +91,7 @@ class NewTask:
         self.timeout_ms = round((timeout or 0.0) * 1000)
         self.retry = None if retry is None else (retry.retries, round(retry.base * 1000), round(retry.cap * 1000))
         self.idempotency_key = idempotency_key.encode() if isinstance(idempotency_key, str) else idempotency_key
-        self.after = list(after)
+        self.after = [number_of(task) for task in ([after] if isinstance(after, str) else after)]
         self.labels = list((labels or {}).items())
         self.needs = list((needs or {}).items())
         self.cpu_milli = cpu_milli
@@ -101,7 +103,7 @@ class NewTask:
 class TaskInfo:
     """A task as it is now."""
 
-    id: int
+    id: str
     tenant: str
     queue: str
     kind: str
@@ -111,7 +113,7 @@ class TaskInfo:
     attempts: int
     lost: int
     """Workers that died under it."""
-    worker: int | None
+    worker: str | None
     """Who has it."""
     waited: float | None
     """Seconds from when it was submitted to when its last attempt began."""
@@ -121,7 +123,7 @@ class TaskInfo:
     labels: list[tuple[str, str]]
     needs: list[tuple[str, str]]
     """Labels that a worker has to have."""
-    after: list[int]
+    after: list[str]
     """What it waits for, or waited."""
     result: bytes
     error: str | None
@@ -138,6 +140,14 @@ class TaskInfo:
     def is_over(self) -> bool:
         """Whether nothing becomes of it any more by itself."""
         return self.stage in _OVER
+
+    @classmethod
+    def _of(cls, row: dict[str, Any]) -> TaskInfo:
+        task, worker, after = row["id"], row["worker"], row["after"]
+        row["id"] = id_of(task)
+        row["worker"] = None if worker is None else id_of(worker)
+        row["after"] = [id_of(before) for before in after]
+        return cls(**row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +195,7 @@ class TenantInfo(NamedTuple):
 class WorkerInfo(NamedTuple):
     """A worker as it is now."""
 
-    id: int
+    id: str
     name: str
     held: int
     credit: int
@@ -197,7 +207,7 @@ class WorkerInfo(NamedTuple):
 class Submitted(NamedTuple):
     """What came of tasks that were submitted together."""
 
-    ids: list[int]
+    ids: list[str]
     known: list[bool]
     """Which were there already, under the same idempotency key."""
     slow_down: float
@@ -210,18 +220,18 @@ class Tasks:
     def __init__(self, connection: Connection) -> None:
         self._calls = TaskCalls(connection)
 
-    def submit(self, tenant: str, kind: str, payload: Any = None, **options: Any) -> int:
+    def submit(self, tenant: str, kind: str, payload: Any = None, **options: Any) -> str:
         """Submits a task, described as by `NewTask`; its id. A tenant that there is not yet is made."""
         return self.submit_all(tenant, [NewTask(kind, payload, **options)]).ids[0]
 
     def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submitted:
         """Submits tasks, all or none."""
         taken, slow_down = self._calls.submit(tenant, list(tasks))
-        return Submitted([task for task, _ in taken], [known for _, known in taken], slow_down)
+        return Submitted([id_of(task) for task, _ in taken], [known for _, known in taken], slow_down)
 
-    def get(self, task: int) -> TaskInfo:
+    def get(self, task: str) -> TaskInfo:
         """A task; `NoTaskError` where it is not known, or no more."""
-        return TaskInfo(**self._calls.get(task))
+        return TaskInfo._of(self._calls.get(number_of(task)))
 
     def list(
         self,
@@ -238,30 +248,30 @@ class Tasks:
         while start is not None:
             rows, start = self._calls.page(tenant, queue, kind, stage, label, start, 0, whole)
             for row in rows:
-                yield TaskInfo(**row)
+                yield TaskInfo._of(row)
 
-    def wait(self, task: int, timeout: float | None = None) -> TaskInfo:
+    def wait(self, task: str, timeout: float | None = None) -> TaskInfo:
         """Waits until a task is over; `RequestTimeoutError` where it is not after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         pause = 0.005
         while not (info := self.get(task)).is_over:
             if until is not None and time.monotonic() >= until:
-                raise errors.RequestTimeoutError(f"task {task:x} is {info.stage}: {self.why(task)}")
+                raise errors.RequestTimeoutError(f"task {task} is {info.stage}: {self.why(task)}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
         return info
 
-    def why(self, task: int) -> str:
+    def why(self, task: str) -> str:
         """Why a task does not run, or what it does, in one sentence."""
-        return self._calls.why(task)
+        return self._calls.why(number_of(task))
 
-    def cancel(self, task: int) -> None:
+    def cancel(self, task: str) -> None:
         """Ends a task, and those that wait for it; one that runs, when its worker says so."""
-        self._calls.cancel(task)
+        self._calls.cancel(number_of(task))
 
-    def retry(self, task: int) -> None:
+    def retry(self, task: str) -> None:
         """Begins a dead letter anew."""
-        self._calls.retry(task)
+        self._calls.retry(number_of(task))
 
     def redrive(self, tenant: str, count: int | None = None) -> int:
         """Begins the oldest dead letters of a tenant anew, so many or all; how many. What dies again meanwhile is left as it is."""
@@ -308,4 +318,4 @@ class Tasks:
 
     def workers(self) -> Sequence[WorkerInfo]:
         """Workers."""
-        return [WorkerInfo(*row) for row in self._calls.workers()]
+        return [WorkerInfo(id_of(row[0]), *row[1:]) for row in self._calls.workers()]

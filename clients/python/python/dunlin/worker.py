@@ -34,6 +34,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import errors
+from ._ids import id_of
 from ._slots import ProcessSlot, Ran, failed, peak_memory_bytes, run_here
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class TaskFailed(Exception):
 class Task:
     """A task that this worker was given."""
 
-    id: int
-    """Its number, for as long as it is known."""
+    id: str
+    """As it is known by, everywhere."""
     token: int
     """Of this start; it grows from start to start, of whatever task."""
     kind: str
@@ -210,7 +211,7 @@ class Worker:
                 return
             given = attachment.next(_LOOK)
             if given is not None:
-                running.begin(Task(*given, _attachment=attachment))
+                running.begin(Task(id_of(given[0]), *given[1:], _attachment=attachment))
 
     def _hear_signals(self) -> Callable[[], None]:
         if os.environ.get("DUNLIN_END_WITH_STDIN"):
@@ -330,7 +331,7 @@ class _Running:
                 self._attachment.fail(task.token, error, retry, run_us, ran.cpu_us, memory_bytes)
         except errors.Error as refused:
             # It went to another, or was cancelled; or there is no connection, and it will have gone to another.
-            print(f"dunlin worker: task {task.id:x}: {refused}", file=sys.stderr)
+            print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:
                 self._under_way -= 1

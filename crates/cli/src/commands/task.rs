@@ -59,7 +59,7 @@ Examples:
         #[arg(long)]
         kind: Option<String>,
         /// At this stage: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
-        #[arg(long, value_parser = show::stage)]
+        #[arg(long, visible_alias = "state", value_parser = show::stage)]
         stage: Option<Stage>,
         /// With this label
         #[arg(long, value_name = "KEY=VALUE", value_parser = crate::commands::parse::header)]

@@ -94,7 +94,7 @@ struct Change {
 }
 
 /// What can be taken away, as the file calls it.
-const WHAT: [&str; 11] = [
+const WHAT: [&str; 12] = [
     "publish",
     "publish_deny",
     "subscribe",
@@ -102,6 +102,7 @@ const WHAT: [&str; 11] = [
     "create",
     "delete",
     "groups",
+    "tasks",
     "surveys",
     "password",
     "tokens",
@@ -135,6 +136,9 @@ struct May {
     /// Groups it may be a member of
     #[arg(long, value_name = "PATTERN")]
     groups: Vec<String>,
+    /// What it may do with tasks: submit (its own tenant's), work (all tenants'), work:TENANT, or manage
+    #[arg(long, value_name = "WHAT")]
+    tasks: Vec<String>,
     /// It may see metrics, and who reads what
     #[arg(long)]
     surveys: bool,
@@ -220,6 +224,7 @@ impl May {
             ("create", &self.create),
             ("delete", &self.delete),
             ("groups", &self.groups),
+            ("tasks", &self.tasks),
         ] {
             if !patterns.is_empty() {
                 user[name] = value(patterns.iter().collect::<Array>());
@@ -247,6 +252,9 @@ fn may(permissions: &Permissions) -> Vec<String> {
     for (name, Rule { allow, deny }) in rules.into_iter().filter(|(_, rule)| !rule.allow.is_empty()) {
         let not = if deny.is_empty() { String::new() } else { format!(", not {}", patterns(deny)) };
         lines.push(format!("{name} {}{not}", patterns(allow)));
+    }
+    if permissions.tasks.is_any() {
+        lines.push(format!("tasks {}", permissions.tasks));
     }
     if permissions.surveys {
         lines.push("surveys".to_owned());
@@ -287,7 +295,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
                 "may": {
                     "publish": rule(&permissions.publish), "subscribe": rule(&permissions.subscribe),
                     "create": rule(&permissions.create), "delete": rule(&permissions.delete),
-                    "groups": rule(&permissions.groups), "surveys": permissions.surveys,
+                    "groups": rule(&permissions.groups), "tasks": permissions.tasks.to_string(), "surveys": permissions.surveys,
                 },
             });
             writeln!(out, "{object}")?;

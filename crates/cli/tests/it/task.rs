@@ -127,7 +127,7 @@ fn what_fails_is_a_dead_letter_that_is_explained_and_tried_again() {
     let failed = node.run(&["task", "submit", "bad", "--wait"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.err.contains("no such thing"), "{failed:?}");
-    let dead = json(&node.run(&["task", "list", "--stage", "dead", "--json"]).done());
+    let dead = json(&node.run(&["task", "list", "--state", "dead", "--json"]).done());
     let id = dead["task"].as_str().expect("a number");
     assert_eq!(node.run(&["task", "retry", id]).done(), format!("{id} begun anew\n"));
     drop(working);

@@ -1,7 +1,10 @@
 //! What a user may do with tasks.
 //!
-//! Submitting, and looking at and ending what was submitted, is within the user's tenant. Workers get tasks of all tenants, so to work is
-//! a permission of its own; so is to manage, which is all of it, of any tenant.
+//! Submitting, and looking at and ending what was submitted, is within the user's tenant. Workers get tasks of all tenants, or of those that are
+//! named, so to work is a permission of its own; so is to manage, which is all of it, of any tenant.
+
+use std::collections::BTreeSet;
+use std::fmt;
 
 use dunlin_tasks::{Command, Query};
 
@@ -12,10 +15,37 @@ pub struct TaskRule {
     pub tenant: String,
     /// To submit tasks of the tenant, to see, cancel, retry and discard them.
     pub submit: bool,
-    /// To do tasks, of all tenants.
-    pub work: bool,
+    /// To do tasks.
+    pub work: Work,
     /// All of it, of any tenant: shares and quotas too.
     pub manage: bool,
+}
+
+/// Whose tasks may be done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Work {
+    /// Nobody's.
+    #[default]
+    None,
+    /// Those of these tenants.
+    Of(BTreeSet<String>),
+    /// Everybody's.
+    All,
+}
+
+impl Work {
+    /// Whether some may be done.
+    pub fn is_any(&self) -> bool {
+        *self != Work::None
+    }
+
+    fn is_of(&self, tenant: &[u8]) -> bool {
+        match self {
+            Work::None => false,
+            Work::Of(tenants) => tenants.iter().any(|of| of.as_bytes() == tenant),
+            Work::All => true,
+        }
+    }
 }
 
 /// Whose a task is, if it is there.
@@ -24,7 +54,7 @@ type TenantOf<'f> = &'f dyn Fn(u64) -> Option<Vec<u8>>;
 impl TaskRule {
     /// Everything.
     pub fn all(tenant: &str) -> TaskRule {
-        TaskRule { tenant: tenant.to_owned(), submit: true, work: true, manage: true }
+        TaskRule { tenant: tenant.to_owned(), submit: true, work: Work::All, manage: true }
     }
 
     fn owns(&self, tenant: &[u8]) -> bool {
@@ -33,6 +63,30 @@ impl TaskRule {
 
     fn owns_task(&self, task: u64, tenant_of: TenantOf<'_>) -> bool {
         self.manage || tenant_of(task).is_some_and(|tenant| self.owns(&tenant))
+    }
+
+    /// The tenants whose tasks a worker gets that asks for these; none for all, in either. `None` where it may not have them.
+    pub fn serve(&self, asked: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+        match &self.work {
+            Work::Of(tenants) if asked.is_empty() && !self.manage => {
+                Some(tenants.iter().map(|tenant| tenant.clone().into_bytes()).collect())
+            }
+            _ => self.serves(&asked).then_some(asked),
+        }
+    }
+
+    /// Whether a worker may be for these tenants, none for all.
+    pub fn serves(&self, tenants: &[Vec<u8>]) -> bool {
+        match &self.work {
+            _ if self.manage => true,
+            Work::All => true,
+            work => !tenants.is_empty() && tenants.iter().all(|tenant| work.is_of(tenant)),
+        }
+    }
+
+    /// Whether a worker may do tasks of some tenants only, so that it has to be known whose a worker's are.
+    pub fn is_bounded(&self) -> bool {
+        !self.manage && matches!(self.work, Work::Of(_))
     }
 
     /// Whether the command may be given; else what is refused. `tenant_of` says whose a task is.
@@ -54,7 +108,7 @@ impl TaskRule {
             | Command::Extend { .. }
             | Command::Drain { .. }
             | Command::Leave { .. }
-            | Command::Join { .. } => self.work || self.manage,
+            | Command::Join { .. } => self.work.is_any() || self.manage,
             Command::Tenant { .. } | Command::Limit { .. } => self.manage,
             // What the nodes tell one another.
             Command::Published { .. } | Command::Clock { .. } | Command::Enlist { .. } => false,
@@ -66,14 +120,16 @@ impl TaskRule {
     pub fn query(&self, query: &Query<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let (allowed, what) = match *query {
             Query::Get { task } | Query::Why { task } => {
-                (self.work || self.owns_task(task, tenant_of), format!("task {task:x}"))
+                let is_ones =
+                    || tenant_of(task).is_some_and(|tenant| self.owns(&tenant) || self.work.is_of(&tenant));
+                (self.manage || self.work == Work::All || is_ones(), format!("task {task:x}"))
             }
             Query::List { ref filter, .. } => (self.owns(filter.tenant), "tasks of other tenants".to_owned()),
             Query::Queues { tenant } | Query::Tenants { tenant } => {
                 (self.owns(tenant), "tasks of other tenants".to_owned())
             }
             Query::Workers | Query::Signals | Query::Status => {
-                (self.work || self.manage, "workers".to_owned())
+                (self.manage || self.work == Work::All, "workers".to_owned())
             }
         };
         if allowed { Ok(()) } else { Err(what) }
@@ -81,7 +137,7 @@ impl TaskRule {
 
     /// Whether something of it is allowed.
     pub fn is_any(&self) -> bool {
-        self.submit || self.work || self.manage
+        self.submit || self.work.is_any() || self.manage
     }
 
     /// Whether events of all tenants may be read; else those of the user's own, if any.
@@ -91,6 +147,21 @@ impl TaskRule {
             (false, true) => Some(Some(self.tenant.clone())),
             (false, false) => None,
         }
+    }
+}
+
+/// As the users file says it.
+impl fmt::Display for TaskRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words: Vec<String> = Vec::new();
+        words.extend(self.submit.then(|| "submit".to_owned()));
+        match &self.work {
+            Work::None => {}
+            Work::Of(tenants) => words.extend(tenants.iter().map(|tenant| format!("work:{tenant}"))),
+            Work::All => words.push("work".to_owned()),
+        }
+        words.extend(self.manage.then(|| "manage".to_owned()));
+        f.write_str(&words.join(" "))
     }
 }
 
@@ -116,6 +187,7 @@ mod tests {
     use super::*;
 
     fn rule(submit: bool, work: bool, manage: bool) -> TaskRule {
+        let work = if work { Work::All } else { Work::None };
         TaskRule { tenant: "acme".to_owned(), submit, work, manage }
     }
 
@@ -144,5 +216,24 @@ mod tests {
         assert!(manager.command(&Command::Cancel { task: 9 }, &tenant_of).is_ok());
         assert!(manager.command(&Command::Clock { unix_ms: 1 }, &tenant_of).is_err());
         assert!(!rule(false, false, false).is_any());
+    }
+
+    #[test]
+    fn who_works_for_some_tenants_is_given_no_others_tasks_and_sees_none() {
+        let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
+        let names = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        let work = Work::Of(["acme".to_owned(), "beta".to_owned()].into());
+        let worker = TaskRule { work, ..rule(false, false, false) };
+        assert!(worker.is_bounded());
+        assert_eq!(worker.to_string(), "work:acme work:beta");
+        assert_eq!(worker.serve(vec![]), Some(names(&["acme", "beta"])));
+        assert_eq!(worker.serve(names(&["beta"])), Some(names(&["beta"])));
+        assert_eq!(worker.serve(names(&["beta", "other"])), None);
+        assert!(worker.query(&Query::Get { task: 1 }, &tenant_of).is_ok());
+        assert!(worker.query(&Query::Why { task: 2 }, &tenant_of).is_err());
+        assert!(worker.query(&Query::Workers, &tenant_of).is_err());
+        assert!(worker.command(&Command::Cancel { task: 1 }, &tenant_of).is_err());
+        assert_eq!(rule(false, true, false).serve(names(&["other"])), Some(names(&["other"])));
+        assert_eq!(rule(true, false, false).serve(vec![]), None);
     }
 }

@@ -104,7 +104,11 @@ impl Tasks {
             return Ok(None);
         }
         self.catch_up().await?;
-        if self.group()?.with(Replicated::epoch) != asked.life {
+        // Another's number is nobody's: what that one is for, this one may not be.
+        let is_its_own = |machine: &Replicated| {
+            machine.epoch() == asked.life && machine.state().is_worker_for(asked.worker, &asked.tenants)
+        };
+        if !self.group()?.with(is_its_own) {
             return Ok(None);
         }
         match self.ask(&Command::Beat { workers: vec![asked.worker] }).await? {

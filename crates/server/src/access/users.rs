@@ -2,14 +2,14 @@
 
 mod raw;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::Pattern;
-use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule};
+use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule, Work};
 use toml::Spanned;
 
 use super::secret::{self, Digest};
@@ -281,16 +281,24 @@ impl Reader<'_> {
 
     fn task_rule(&self, tenant: &str, texts: Vec<Spanned<String>>) -> Result<TaskRule, UsersError> {
         let mut rule = TaskRule { tenant: tenant.to_owned(), ..TaskRule::default() };
+        let mut of_tenants = BTreeSet::new();
         for text in texts {
             match text.get_ref().as_str() {
                 "submit" => rule.submit = true,
-                "work" => rule.work = true,
+                "work" => rule.work = Work::All,
                 "manage" => rule.manage = true,
-                other => {
-                    let why = format!("tasks: expected submit, work or manage, not {other:?}");
-                    return Err(self.error(text.span().start, why));
-                }
+                other => match other.strip_prefix("work:").filter(|tenant| is_name(tenant)) {
+                    Some(tenant) => drop(of_tenants.insert(tenant.to_owned())),
+                    None => {
+                        let why =
+                            format!("tasks: expected submit, work, work:TENANT or manage, not {other:?}");
+                        return Err(self.error(text.span().start, why));
+                    }
+                },
             }
+        }
+        if rule.work == Work::None && !of_tenants.is_empty() {
+            rule.work = Work::Of(of_tenants);
         }
         Ok(rule)
     }

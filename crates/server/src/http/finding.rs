@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use dunlin::STATES;
 use dunlin::topic::{Pattern, Topic};
 
 use super::context::Context;
@@ -13,7 +14,7 @@ use super::query::Query;
 
 /// Topics that one request looks at.
 const LOOKED_AT_MAX: usize = 200_000;
-/// Kinds of states are named by who makes them; this one stands for all.
+/// Stands for all kinds of states.
 const ANY_STATE: &str = "any";
 
 /// What is looked for.
@@ -38,7 +39,7 @@ impl Finding {
         Ok(Finding {
             pattern: query.get("pattern").map(Pattern::parse).transpose()?,
             contains: query.get("contains").map(str::to_lowercase).filter(|text| !text.is_empty()),
-            state: query.get("state").map(str::to_owned),
+            state: query.get("state").map(kind).transpose()?,
         })
     }
 
@@ -88,6 +89,14 @@ impl Finding {
                 state_of(topic).is_some_and(|kind| state == ANY_STATE || kind == state.as_str())
             })
     }
+}
+
+fn kind(text: &str) -> Result<String, Problem> {
+    if text == ANY_STATE || STATES.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    let names = STATES.join(", ");
+    Err(Problem::bad_request(format!("state={text}: expected one of {ANY_STATE}, {names}")))
 }
 
 /// The kind of state that a topic keeps.

@@ -42,14 +42,15 @@ pub(super) async fn list(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["tenant", "queue", "kind", "stage", "limit", "from"])?;
+    let known = ["tenant", "queue", "kind", "stage", "state", "limit", "from"];
+    let query = Query::parse(query.as_deref(), &known)?;
     let named = |name: &str| query.get(name).unwrap_or("").as_bytes();
     let rule = context.node().task_rule();
     let mut filter = ListFilter {
         tenant: named("tenant"),
         queue: named("queue"),
         kind: named("kind"),
-        stage: query.get("stage").map(stage).transpose()?,
+        stage: stage_of(&query)?,
         ..ListFilter::default()
     };
     if !rule.manage && filter.tenant.is_empty() {
@@ -154,10 +155,18 @@ fn word(stage: Stage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
-fn stage(text: &str) -> Result<Stage, Problem> {
-    STAGES.into_iter().find(|stage| word(*stage) == text).ok_or_else(|| {
+/// The stage that is asked for, by either of its names.
+fn stage_of(query: &Query) -> Result<Option<Stage>, Problem> {
+    let (name, text) = match (query.get("stage"), query.get("state")) {
+        (Some(_), Some(_)) => return Err(Problem::bad_request("stage and state are one: say it once")),
+        (Some(text), None) => ("stage", text),
+        (None, Some(text)) => ("state", text),
+        (None, None) => return Ok(None),
+    };
+    let found = STAGES.into_iter().find(|stage| word(*stage) == text);
+    found.map(Some).ok_or_else(|| {
         let names = STAGES.map(word).join(", ");
-        Problem::bad_request(format!("stage={text}: expected one of {names}"))
+        Problem::bad_request(format!("{name}={text}: expected one of {names}"))
     })
 }
 

@@ -47,6 +47,8 @@ fn a_bad_file_is_refused_with_line_and_reason() {
         ("[tenants.a.limits]\ntopics = -1", "u.toml:2", "invalid value"),
         ("[tenants.a.limits]\ntopic_idle = 'soon'", "u.toml:2", "duration"),
         ("[tenants.'a..b']", "u.toml:1", "say which subjects"),
+        ("[users.ana]\ntasks = ['toil']", "u.toml:2", "expected submit, work, work:TENANT or manage"),
+        ("[users.ana]\ntasks = ['submit', 'work:a/b']", "u.toml:2", "not \"work:a/b\""),
         ("tenants = 3", "u.toml:1", "map"),
         ("nobody = 1", "u.toml:1", "unknown field `nobody`"),
     ] {
@@ -57,6 +59,18 @@ fn a_bad_file_is_refused_with_line_and_reason() {
     let twice = format!("[users.a]\ntokens = ['{DIGEST}']\n[users.b]\ntokens = ['{DIGEST}']");
     let error = Users::parse(&twice, "u.toml").unwrap_err();
     assert_eq!((error.place.as_str(), error.why.as_str()), ("u.toml:3", "b and a have a token in common"));
+}
+
+#[test]
+fn work_is_of_all_tenants_or_of_those_that_are_named() {
+    let work = |tasks: &str| {
+        let users = Users::parse(&format!("[users.ana]\ntasks = [{tasks}]"), "u.toml").unwrap();
+        users.by_name["ana"].permissions.tasks.work.clone()
+    };
+    let of = |names: &[&str]| Work::Of(names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(work("'submit'"), Work::None);
+    assert_eq!(work("'work:acme', 'work:beta'"), of(&["acme", "beta"]));
+    assert_eq!(work("'work:acme', 'work'"), Work::All);
 }
 
 #[test]

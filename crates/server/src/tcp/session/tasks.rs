@@ -10,7 +10,7 @@
 
 mod answers;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -57,6 +57,8 @@ pub(super) struct Tasking {
     /// A worker says that it lives, among what is to be asked.
     beats: bool,
     workers: Arc<AtomicUsize>,
+    /// The tenants of those that may not work for all, by their numbers.
+    bounded: HashMap<u64, Vec<Vec<u8>>>,
     /// Workers that are on their way in.
     attaching: Vec<AbortHandle>,
 }
@@ -86,8 +88,8 @@ enum Content {
     Answered(Vec<Bytes>),
     /// It may be looked for now.
     Question(Bytes),
-    /// A worker is attached.
-    Attached(Attached),
+    /// A worker is attached; for these tenants, where it may not be for all.
+    Attached(Attached, Vec<Vec<u8>>),
 }
 
 type Outcomes = Arc<Mutex<VecDeque<Outcome>>>;
@@ -169,6 +171,12 @@ impl Session {
     ) -> Result<(), Refused> {
         let is_named = name_tenant(&mut command, rule.tenant.as_bytes());
         self.node.may_task_by(rule, &command).map_err(|error| Refused::from(&error))?;
+        if rule.is_bounded() && !self.tasking.are_own(command.workers(), rule) {
+            return Err(Refused::new(
+                wire::ErrorCode::Forbidden,
+                "in the name of a worker of another connection",
+            ));
+        }
         if let Command::Submit { tenant, ref tasks } = command {
             self.admit_publish(tasks.len() as u32, bytes.len())?;
             self.found_tenant(tenant, taken, is_own, found);
@@ -206,13 +214,15 @@ impl Session {
 
     fn take_worker(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
         let attach = Attach::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-        self.node.may_work().map_err(|error| Refused::from(&error))?;
+        let mut asked = Attaching::from(&attach);
+        asked.tenants = self.node.may_work(asked.tenants).map_err(|error| Refused::from(&error))?;
+        let bounds = if self.node.task_rule().is_bounded() { asked.tenants.clone() } else { Vec::new() };
         let workers = &self.tasking.workers;
         if workers.load(Ordering::Relaxed) >= WORKERS_MAX {
             return Err(Refused::limit("session_workers_max", WORKERS_MAX as u64));
         }
         workers.fetch_add(1, Ordering::Relaxed);
-        let (asked, tasks) = (Attaching::from(&attach), self.scheduler()?);
+        let tasks = self.scheduler()?;
         let waiter = Arc::clone(&self.waiter);
         self.tasking.scheduler = Arc::downgrade(&tasks);
         let outlet = self.tasking.outlet.get_or_insert_with(|| Outlet::new(waiter, TASKED));
@@ -223,7 +233,8 @@ impl Session {
             let mut is_told = false;
             let attached = tasks.attach(&asked, &outlet, |attached| {
                 is_told = true;
-                tell(&outcomes, &waiter, std::iter::once(Outcome(request, Ok(Content::Attached(attached)))));
+                let outcome = Outcome(request, Ok(Content::Attached(attached, bounds)));
+                tell(&outcomes, &waiter, std::iter::once(outcome));
             });
             let attached = attached.await;
             if let (Err(error), false) = (attached, is_told) {
@@ -298,7 +309,10 @@ impl Session {
                     Ok(())
                 }
                 Content::Question(bytes) => self.say_task_found(request.number, &bytes),
-                Content::Attached(attached) => {
+                Content::Attached(attached, bounds) => {
+                    if !bounds.is_empty() {
+                        self.tasking.bounded.insert(attached.worker, bounds);
+                    }
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.say_tasked(request.number, &out);
@@ -353,6 +367,11 @@ impl Tasking {
     /// Nothing that was asked is without an answer.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == 0
+    }
+
+    /// Whether these are workers of this connection, for tenants that its user may work for.
+    fn are_own(&self, workers: &[u64], rule: &TaskRule) -> bool {
+        workers.iter().all(|worker| self.bounded.get(worker).is_some_and(|tenants| rule.serves(tenants)))
     }
 }
 

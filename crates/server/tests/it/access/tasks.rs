@@ -1,5 +1,9 @@
-//! What users may do with tasks, through the doors of HTTP and gRPC: `ana` submits for her tenant and sees nobody else's.
+//! What users may do with tasks: `ana` submits for her tenant and sees nobody else's, `walt` does that tenant's and no others.
 
+use std::time::Duration;
+
+use dunlin_client::scheduler::{Command, NewTask};
+use dunlin_client::{ErrorCode, TasksError, WorkerOptions};
 use dunlin_server::Door;
 use dunlin_server::grpc::proto::dunlin as v1;
 use serde_json::json;
@@ -7,11 +11,12 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 use v1::tasks_client::TasksClient;
 
-use super::{Guarded, PASSWORD, basic};
+use super::{Guarded, PASSWORD, PATIENCE, basic};
 use crate::grpc::{channel, kv::refused, run};
 
 const USERS: &str = "[tenants.acme]\n[tenants.other]\n\
                      [users.ana]\npassword = \"HASH\"\ntenant = \"acme\"\ntasks = [\"submit\"]\n\
+                     [users.walt]\npassword = \"HASH\"\ntenant = \"acme\"\ntasks = [\"work:acme\"]\n\
                      [users.root]\npassword = \"HASH\"\ntasks = [\"manage\"]\n\
                      [users.guest]\npassword = \"HASH\"\ntenant = \"acme\"\n";
 
@@ -34,8 +39,55 @@ fn through_http_a_user_has_its_own_tenants_tasks_and_no_others() {
     let others = format!("/v1/tasks/{}", others.json()["task"].as_str().unwrap());
     assert_eq!(ask("ana", "GET", &others, "").status, 403);
     assert_eq!(ask("ana", "DELETE", &others, "").status, 403);
+    assert_eq!(ask("walt", "GET", &own, "").json()["tenant"], "acme");
+    assert_eq!(ask("walt", "GET", &others, "").status, 403);
+    assert_eq!(ask("walt", "DELETE", &own, "").status, 403);
     assert_eq!(ask("ana", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 1);
     assert_eq!(ask("root", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 2);
+}
+
+fn refusal_of<T: std::fmt::Debug>(asked: Result<T, TasksError>) -> ErrorCode {
+    match asked {
+        Err(TasksError::Refused(refused)) => refused.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn through_its_own_door_a_worker_of_one_tenant_is_given_that_tenants_tasks_and_no_others() {
+    let guarded = Guarded::new(USERS);
+    let (root, walt) = (guarded.by_password("root").tasks(), guarded.by_password("walt").tasks());
+    let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;
+    let own = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
+    let options = |tenants: &[&str]| WorkerOptions {
+        kinds: vec!["k".to_owned()],
+        slots: 2,
+        tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
+        ..WorkerOptions::default()
+    };
+    let everybodys = walt.attach(options(&["other"])).unwrap();
+    everybodys.next(PATIENCE).unwrap_err();
+    assert_eq!(everybodys.error().unwrap().code(), Some(ErrorCode::Forbidden));
+    let attachment = walt.attach(options(&[])).unwrap();
+    let given = attachment.next(PATIENCE).unwrap().expect("a task");
+    assert_eq!((given.task(), given.tenant()), (own, &b"acme"[..]));
+    attachment.complete(&given, b"done", &Default::default());
+    attachment.flush(PATIENCE);
+    assert_eq!(attachment.load().answered, 1);
+    assert!(attachment.next(Duration::from_millis(200)).unwrap().is_none(), "it is for nobody else");
+    assert!(walt.get(own).is_ok());
+    assert_eq!(refusal_of(walt.get(others)), ErrorCode::Forbidden);
+    assert_eq!(refusal_of(walt.workers()), ErrorCode::Forbidden);
+    assert_eq!(refusal_of(walt.submit("acme", NewTask::new(b"k", b""))), ErrorCode::Forbidden);
+
+    // A worker of somebody else is not its own.
+    let at_large = root.attach(options(&[])).unwrap();
+    let given = at_large.next(PATIENCE).unwrap().expect("a task");
+    assert_eq!(given.task(), others);
+    let worker = root.get(others).unwrap().worker.unwrap();
+    for command in [Command::Leave { worker }, Command::Beat { workers: vec![worker] }] {
+        assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
+    }
 }
 
 #[test]
@@ -63,6 +115,9 @@ fn through_grpc_a_user_has_its_own_tenants_tasks_and_no_others() {
         assert_eq!(refused(client.submit(by("ana", submit("other"))).await), forbidden);
         assert_eq!(refused(client.submit(by("guest", submit(""))).await), forbidden);
         assert_eq!(refused(client.get(by("ana", get(others))).await), forbidden);
+        assert_eq!(client.get(by("walt", get(own))).await.unwrap().into_inner().task.unwrap().tenant, "acme");
+        assert_eq!(refused(client.get(by("walt", get(others))).await), forbidden);
+        assert_eq!(refused(client.submit(by("walt", submit(""))).await), forbidden);
         let why = v1::WhyRequest { task: others, stale: false };
         assert_eq!(refused(client.why(by("ana", why)).await), forbidden);
         assert_eq!(

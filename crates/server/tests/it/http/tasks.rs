@@ -91,6 +91,16 @@ fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
         assert_eq!(refused(text), bad("BAD_TASK"), "{text}");
     }
     assert_eq!(stage.get("/v1/tasks").json()["tasks"], json!([]));
+    assert_eq!(stage.get("/v1/tasks?state=dead").json()["tasks"], json!([]));
+    for name in ["stage", "state"] {
+        let refused = stage.get(&format!("/v1/tasks?{name}=bogus"));
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(
+            refused.text().contains(&format!("{name}=bogus: expected one of blocked, delayed,")),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(stage.get("/v1/tasks?stage=dead&state=dead").status, 400);
     assert_eq!(stage.post("/v1/tasks?colour=red", &[], b"{}").status, 400);
     let strict = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     let unknown = submit(&strict, "/v1/tasks?tenant=nobody", &json!({"kind": "k"}));

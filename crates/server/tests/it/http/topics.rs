@@ -74,6 +74,12 @@ fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
     assert_eq!(first, ["many.0049.Part", "many.0149.Part"]);
     let (second, _) = names(&format!("contains=49&limit=2&after={}", next.unwrap()));
     assert_eq!(second, ["many.0249.Part", "many.0349.Part"]);
+    let refused = stage.get("/v1/topics?state=bogus");
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.text().contains("state=bogus: expected one of any, book, orders, last, region"),
+        "{refused:?}"
+    );
     let shown = stage.get("/v1/topics?state=book").json();
     assert_eq!(shown["topics"][0]["state"], "book");
 }
