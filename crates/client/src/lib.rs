@@ -51,6 +51,7 @@ mod request;
 mod respond;
 mod session;
 mod socket;
+pub mod space;
 mod subscriber;
 mod tasks;
 pub mod tls;

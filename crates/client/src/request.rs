@@ -33,6 +33,13 @@ pub struct Requester {
     asked: u64,
 }
 
+/// What subjects begin with that are one's own in an inbox which everybody of a connection shares.
+pub(crate) fn within_inbox(session_prefix: &str) -> String {
+    // Told apart per process.
+    static REQUESTERS: AtomicU64 = AtomicU64::new(1);
+    format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed))
+}
+
 #[derive(Debug)]
 struct ReplyInbox {
     subscriber: Subscriber,
@@ -102,8 +109,6 @@ impl Requester {
     }
 
     fn open_inbox(&mut self) -> Result<(), RequestError> {
-        // Told apart per process: requesters of one connection share its inbox.
-        static REQUESTERS: AtomicU64 = AtomicU64::new(1);
         let connections = self.client.connections();
         if self.inbox.as_ref().is_some_and(|inbox| inbox.connection == connections) && self.client.is_up() {
             return Ok(());
@@ -111,7 +116,7 @@ impl Requester {
         self.inbox = None;
         let wait = self.client.shared.options.wait;
         let session_prefix = self.client.shared.wait_for_inbox()?;
-        let prefix = format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed));
+        let prefix = within_inbox(&session_prefix);
         let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
         let subscriber = self.client.subscribe(&format!("{prefix}>"), options)?;
         let topic_prefix_bytes = session_prefix.len();
@@ -165,7 +170,7 @@ impl ReplyInbox {
 
 impl crate::client::Shared {
     /// The prefix of this connection's inbox, once there is a connection.
-    fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
+    pub(crate) fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
         let waiting = crate::follow::Waiting::default();
         let up = || lock(&self.session).up;
         match self.wait_until(&waiting, self.options.wait, None, up) {

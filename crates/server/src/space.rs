@@ -4,10 +4,13 @@
 //! records for standbys over one connection to each other runner; between ticks it sleeps in one `poll` of them all. So messages
 //! are handled between ticks, and an answer waits for nobody's wake.
 //!
+//! Clients ask at a [`SpaceDoor`], and are answered between ticks.
+//!
 //! What a message means is the crate `space`'s business, what regions one process has the crate `dunlin`'s.
 
 mod config;
 mod connection;
+mod door;
 mod error;
 mod frame;
 mod handle;
@@ -23,6 +26,7 @@ mod standing;
 mod stats;
 
 pub use config::{Peer, SpaceConfig, SpaceLimits};
+pub use door::{SpaceDoor, command_subject, watch_subject};
 pub use error::{Refused, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};

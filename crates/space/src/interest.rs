@@ -6,9 +6,12 @@
 //!   waited longest and are nearest go first.
 //! - A viewer that takes in its messages knows exactly the ids that are within its sight; each is where it was told last.
 //!
+//! What a viewer is told begins with [`Glimpse::Begin`], also where nobody is in sight: whoever it knew of this region is not there.
+//!
 //! A viewer may watch around an entity that is a neighbour's: each region tells it of its own, and all together are what is within its
 //! sight. An entity that is entered is sent whole. Limit: [`Limits::viewers_max`](crate::Limits).
 
+mod answer;
 mod ask;
 mod scene;
 mod viewer;
@@ -21,8 +24,9 @@ use crate::shape::{Ball, distance_sq};
 use crate::store::Store;
 use crate::world::{Point, World};
 
+pub use answer::{Answer, Denial, Sight};
 pub use ask::{Ask, Command};
-pub use scene::{Scene, Visible, put_sight};
+pub use scene::{Change, Scene, Visible};
 pub use viewer::{Glimpse, GlimpseError, Rule, ViewerId, Watch};
 
 use viewer::{Seen, Viewer};
@@ -32,6 +36,8 @@ use viewer::{Seen, Viewer};
 pub struct Interests<const D: usize> {
     viewers_max: u32,
     viewers: BTreeMap<ViewerId, Viewer>,
+    /// Somebody watches who was told nothing yet.
+    fresh: bool,
     grid: Grid<D>,
     found: Vec<u32>,
     waiting: Vec<(f32, u32)>,
@@ -64,7 +70,14 @@ impl<const D: usize> Interests<D> {
     /// Without viewers, for sights of about this radius.
     pub fn new(world: World<D>, radius: f32, viewers_max: u32) -> Interests<D> {
         let (found, waiting) = (Vec::new(), Vec::new());
-        Interests { viewers_max, viewers: BTreeMap::new(), grid: Grid::new(world, radius), found, waiting }
+        Interests {
+            viewers_max,
+            viewers: BTreeMap::new(),
+            fresh: false,
+            grid: Grid::new(world, radius),
+            found,
+            waiting,
+        }
     }
 
     /// Somebody watches from now on; what it was told before is forgotten, unless it watches the same already.
@@ -79,8 +92,14 @@ impl<const D: usize> Interests<D> {
         let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.is(&watch));
         if !same {
             self.viewers.insert(viewer, Viewer::new(watch));
+            self.fresh = true;
         }
         Ok(())
+    }
+
+    /// Whether somebody watches who was told nothing yet.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.fresh
     }
 
     /// Around whom viewers watch.
@@ -120,6 +139,7 @@ impl<const D: usize> Interests<D> {
         if self.viewers.is_empty() {
             return;
         }
+        self.fresh = false;
         self.grid.rebuild(store.positions());
         let mut viewers = std::mem::take(&mut self.viewers);
         let mut bytes = Vec::new();
@@ -142,14 +162,16 @@ impl<const D: usize> Interests<D> {
         bytes: &mut Vec<u8>,
     ) {
         let watch = viewer.watch;
+        if !std::mem::replace(&mut viewer.begun, true) {
+            Glimpse::begin(bytes);
+        }
         // Whoever is not here, nor near, sees nobody here.
         let own = store.row(watch.center).map(|row| store.position(row));
         let center = own.or_else(|| beside.get(&watch.center).copied());
         self.found.clear();
         if let Some(center) = center {
             self.grid.within(&Ball { center, radius: watch.radius }, &mut self.found);
-            self.found
-                .retain(|row| watch.rule.shows(store.ids()[*row as usize], store.kinds()[*row as usize]));
+            self.found.retain(|row| watch.shows(store.ids()[*row as usize], store.kinds()[*row as usize]));
         }
         for row in &self.found {
             let id = store.ids()[*row as usize];

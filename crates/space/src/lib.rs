@@ -50,15 +50,16 @@ pub use handover::{
 };
 pub use index::{Columns, Grid, Index, Near, Octree, Scan, Tetree, Tree};
 pub use interest::{
-    Ask, Command, Glimpse, GlimpseError, InterestError, Interests, Rule, Scene, ViewerId, Visible, Watch,
-    put_sight,
+    Answer, Ask, Change, Command, Denial, Glimpse, GlimpseError, InterestError, Interests, Rule, Scene,
+    Sight, ViewerId, Visible, Watch,
 };
 pub use layout::{DecodeError, VERSION};
 pub use limits::Limits;
 pub use lockstep::Lockstep;
 pub use partition::{Load, Partition, PartitionError};
 pub use region::{
-    Authority, Outputs, RecordError, Region, RegionState, Report, Section, Setup, StepError, Succession,
+    Authority, CommandError, Outputs, RecordError, Region, RegionState, Report, Section, Setup, StepError,
+    Succession,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
 pub use store::{Component, Entity, Kind, Schema, SchemaError, StateError, Store, StoreError, Window};

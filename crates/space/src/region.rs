@@ -25,7 +25,6 @@ use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::ghost::{GhostBatch, Ghosts, Strip};
 use crate::handover::{Effect, Handover, Message, RegionId};
-use crate::interest::Interests;
 use crate::layout::DecodeError;
 use crate::partition::Partition;
 use crate::store::{Entity, Store, StoreError};
@@ -34,9 +33,11 @@ pub use outputs::{Outputs, Report};
 pub use setup::Setup;
 pub(crate) use state::put_column;
 pub use state::{RecordError, RegionState, Section};
+pub use watching::CommandError;
 
 use home::Home;
 use view::View;
+use watching::Watching;
 
 /// The right to act for a region, as the cluster's leases give it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +104,7 @@ pub struct Region<const D: usize, B> {
     home: Home<D>,
     view: View<D>,
     /// Nothing while nobody watches.
-    interests: Option<Interests<D>>,
+    watching: Option<Watching<D>>,
     /// Whether anybody is told what changes.
     told: bool,
     effects: Vec<Effect>,
@@ -151,7 +152,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             strip,
             home,
             view,
-            interests: None,
+            watching: None,
             told: true,
             effects,
             crossed: Vec::new(),

@@ -1,9 +1,11 @@
 //! `space`: a world full of moving entities, over as many processes as wanted.
 
 mod accounts;
+mod command;
 pub mod demo;
 mod life;
 mod map;
+mod near;
 mod owner;
 mod pictures;
 mod process;
@@ -23,6 +25,7 @@ Try it, in three terminals:
   dunlin space run --processes 2 --flock 20000     the first process of a world, and its node
   dunlin space join                                the second: now the regions are shared out
   dunlin space watch                               the map
+  dunlin space near 1000000 --within 40            who flies near one of them
 
 Regions belong to processes by leases of the node or cluster at --url. Each has another process that
 stands by for it: kill one, and its entities go on there, where they were at most one tick before.")]
@@ -42,6 +45,10 @@ enum Verb {
     /// Which process owns which region, and who stands by for it
     #[command(visible_alias = "owners")]
     Owner(owner::Arguments),
+    /// Who is within so far of an entity, as they come and go, wherever it goes
+    Near(near::Arguments),
+    /// Change an entity: where it is, how fast, of which kind
+    Command(command::Arguments),
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -50,5 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Join(arguments) => process::join(arguments, global, console),
         Verb::Watch(arguments) => watch::run(arguments, global, console),
         Verb::Owner(arguments) => owner::run(arguments, global, console),
+        Verb::Near(arguments) => near::run(arguments, global, console),
+        Verb::Command(arguments) => command::run(arguments, global, console),
     }
 }

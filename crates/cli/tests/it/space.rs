@@ -100,3 +100,37 @@ fn moves(url: &str, region: &serde_json::Value) {
     let first = of_it(&watch.says("a tick", |said| of_it(said).is_some()));
     watch.says("twenty ticks more", |said| of_it(said) > first.map(|first| first + 20));
 }
+
+/// A world of one process: everybody is seen, one is commanded, and seen alone by what it is then.
+#[test]
+fn who_is_near_is_told_and_an_entity_does_as_it_is_commanded() {
+    let run_one =
+        ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&run_one);
+    let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
+    world.hears("owns");
+    let ask = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
+    let near = |more: &[&str]| {
+        let out =
+            ask(&[&["near", "1000000", "one", "--within", "500", "--once", "--json"], more].concat()).done();
+        let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("an object");
+        out.lines().map(line).collect::<Vec<_>>()
+    };
+    let all = near(&[]);
+    assert_eq!((all.len(), &all[0]["id"]), (300, &1_000_000.into()), "itself is nearest");
+    let done = ask(&["command", "1000000", "one", "--kind", "9", "--velocity", "0,0,-1"]).done();
+    assert!(done.contains("region 1 of process"), "{done}");
+    let of_kind = near(&["--kind", "9"]);
+    assert_eq!((of_kind.len(), &of_kind[0]["id"]), (1, &1_000_000.into()));
+    assert_eq!(near(&["--not-kind", "9"]).len(), 299);
+
+    let refused = |words: &[&str], why: &str| {
+        let outcome = ask(words);
+        assert!(outcome.code == Some(1) && outcome.err.contains(why), "{outcome:?}");
+    };
+    refused(&["command", "5", "one", "--kind", "1"], "no region of the world has entity 5");
+    refused(&["command", "1000000", "one"], "--position, --velocity or --kind");
+    refused(&["command", "1000000", "one", "--position", "1,2,999"], "outside of the world");
+    refused(&["command", "1000000", "two", "--kind", "1"], "no world \"two\"");
+    refused(&["near", "1000000", "one", "--within", "0", "--once"], "a number above 0");
+}

@@ -8,12 +8,14 @@
 //!
 //! Limits: those of `space::Limits`; reports beyond `reports_max` are counted.
 
+mod viewing;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use dunlin_space::{
     Authority, Behaviour, Entity, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
-    StepError, StoreError, Succession, curve::Curve, curve::Morton, fold_config, topic_of,
+    StepError, StoreError, Succession, ViewerId, Watch, curve::Curve, curve::Morton, fold_config, topic_of,
 };
 use dunlin_topic::{Publish, PublishError, Publisher, Retention, TopicConfig};
 
@@ -104,6 +106,7 @@ pub struct Host<const D: usize, B> {
     partition: Partition,
     stage: Option<Stage>,
     regions: BTreeMap<RegionId, Running<D, B>>,
+    viewers: BTreeMap<ViewerId, Watch>,
     near: VecDeque<(RegionId, Vec<u8>)>,
     turn: Turn,
     reports: Vec<(RegionId, Report)>,
@@ -119,6 +122,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             partition,
             stage,
             regions: BTreeMap::new(),
+            viewers: BTreeMap::new(),
             near: VecDeque::new(),
             turn: Turn::default(),
             reports: Vec::new(),
@@ -165,6 +169,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
         self.regions.insert(id, Running { region, out, publisher, followed: false, alone: false });
+        self.show(id);
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
         for (peer, epoch) in others {
@@ -223,13 +228,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
         let running = here.ok_or(StoreError::Unknown(id))?;
         running.region.despawn(id, &mut running.out)
-    }
-
-    /// Changes an entity: what its client commands.
-    pub fn command(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
-        let here = self.regions.values_mut().find(|running| running.region.store().row(entity.id).is_some());
-        let running = here.ok_or(StoreError::Unknown(entity.id))?;
-        running.region.command(entity, &mut running.out)
     }
 
     /// The region whose place a point is.

@@ -37,6 +37,14 @@ pub enum SpaceError {
     /// A region cannot be begun.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// Clients cannot ask.
+    #[error("cannot answer clients at {subject}: {why}")]
+    Door {
+        /// Where.
+        subject: String,
+        /// Why.
+        why: String,
+    },
     /// Its thread cannot be started.
     #[error("cannot start the runner: {0}")]
     Thread(io::Error),

@@ -7,6 +7,7 @@
 
 mod hearing;
 mod ticking;
+mod viewing;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -25,6 +26,7 @@ use super::pace::{Pace, Schedule, monotonic_ns};
 use super::poll::{self, Ready, Waker};
 use super::standing::Standing;
 use super::stats::Stats;
+use viewing::Viewers;
 
 /// Deadlines of hand-overs are looked at so often.
 const ELAPSE_NS: u64 = 5_000_000;
@@ -55,6 +57,7 @@ pub struct Runner<const D: usize, B> {
     reports: Vec<(RegionId, Report)>,
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
+    viewers: Viewers,
     /// Ticks made, which is the regions' own number where they began together.
     ticks: u64,
     elapse_at_ns: u64,
@@ -94,6 +97,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             reports: Vec::new(),
             reports_dropped: 0,
             watchers: Vec::new(),
+            viewers: Viewers::default(),
             ticks: 0,
             elapse_at_ns: 0,
             open: false,

@@ -7,6 +7,7 @@ mod limits;
 mod permissions;
 mod reloading;
 mod tasks;
+mod worlds;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -15,6 +15,7 @@ mod nats_peer;
 mod nodes;
 mod peer;
 mod publishing;
+mod sights;
 mod subscribing;
 mod tls;
 mod topics;

@@ -44,7 +44,7 @@ const KIND: u8 = 4;
 const COMPONENTS: u8 = 8;
 
 impl<'a, const D: usize> Ask<'a, D> {
-    /// Appends its bytes. A predicate stays where it is: who asks for one asks for everybody.
+    /// Appends its bytes. A predicate stays where it is: who asks for one asks for everybody. So does whom it may see, which the world says.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {
@@ -86,7 +86,7 @@ impl<'a, const D: usize> Ask<'a, D> {
                     (2, kind) => Rule::NotOfKind(kind),
                     (number, _) => return Err(DecodeError::Unknown { what: "rule", number }),
                 };
-                Ask::Watch(viewer, Watch { center, radius, rule, bytes_per_tick })
+                Ask::Watch(viewer, Watch { center, radius, rule, allowed: Rule::All, bytes_per_tick })
             }
             2 => Ask::Forget(ViewerId(fields.u64()?)),
             3 => Ask::Command(Command::read(&mut fields)?),

@@ -1,17 +1,14 @@
-//! What a viewer is told, and what it makes of it.
+//! What a viewer makes of what it is told.
 //!
-//! ```text
-//!  sight:  version u8, region u32, tick u64, glimpses
-//! ```
 //! Each region tells of its own entities. While one is handed over, its old region may say that it left after its new one said that it
-//! came, on another way: who is known by a region is taken away by that region alone.
+//! came, on another way: who is known by a region is taken away by that region alone. What an owner of an older epoch says is late.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::Glimpse;
+use super::{Glimpse, Sight};
 use crate::entity::EntityId;
 use crate::handover::{Parcel, RegionId};
-use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
+use crate::layout::DecodeError;
 use crate::store::{Entity, Schema, StateError};
 use crate::world::Point;
 
@@ -32,61 +29,83 @@ pub struct Visible<const D: usize> {
     pub components: Vec<u8>,
 }
 
+/// What has changed for a viewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Somebody came into sight.
+    Entered(EntityId),
+    /// Somebody in sight was told of again.
+    Moved(EntityId),
+    /// Somebody is out of sight.
+    Left(EntityId),
+}
+
 /// All who are in a viewer's sight, as it was told.
 #[derive(Debug)]
 pub struct Scene<const D: usize> {
     schema: Schema,
     visible: HashMap<EntityId, Visible<D>>,
-}
-
-/// Appends what comes before a region's glimpses.
-pub fn put_sight(region: RegionId, tick: u64, out: &mut Vec<u8>) {
-    out.push(VERSION);
-    put_u32(out, region.0);
-    put_u64(out, tick);
+    epochs: HashMap<RegionId, u64>,
 }
 
 impl<const D: usize> Scene<D> {
     /// Nobody is in sight; entities are made of these components.
     pub fn new(schema: Schema) -> Scene<D> {
-        Scene { schema, visible: HashMap::new() }
+        Scene { schema, visible: HashMap::new(), epochs: HashMap::new() }
     }
 
-    /// Takes in what a region tells; which that is. After an error some of it may be taken in: ask anew.
-    pub fn take(&mut self, sight: &[u8]) -> Result<RegionId, StateError> {
-        let mut fields = Fields::versioned(sight)?;
-        let (region, tick) = (RegionId(fields.u32()?), fields.u64()?);
-        for glimpse in Glimpse::<D>::decode_all(fields.rest()) {
+    /// Takes in what a region tells, and appends what changes by it. After an error some of it may be taken in: ask anew.
+    pub fn take(&mut self, sight: &Sight<'_>, changes: &mut Vec<Change>) -> Result<(), StateError> {
+        let known = self.epochs.entry(sight.region).or_insert(sight.epoch);
+        if sight.epoch < *known {
+            return Ok(());
+        }
+        // Who was told of before this region began anew, and is not told of again.
+        let mut before: HashSet<EntityId> = HashSet::new();
+        if std::mem::replace(known, sight.epoch) < sight.epoch {
+            before = self.of(sight.region).collect();
+        }
+        for glimpse in Glimpse::<D>::decode_all(sight.glimpses) {
             match glimpse? {
+                Glimpse::Begin => before = self.of(sight.region).collect(),
                 Glimpse::Enter { id, generation, state } => {
                     let parcel = Parcel { id, generation, state: state.into() };
-                    let Entity { kind, position, velocity, components, .. } =
-                        Entity::of_parcel(&parcel, &self.schema)?;
-                    let components = components.to_vec();
-                    let visible = Visible { region, tick, kind, position, velocity, components };
-                    self.visible.insert(id, visible);
+                    let was_there = self.visible.insert(id, self.whole(&parcel, sight)?).is_some();
+                    before.remove(&id);
+                    changes.push(if was_there { Change::Moved(id) } else { Change::Entered(id) });
                 }
                 Glimpse::Update { id, position, velocity } => {
                     if !position.iter().chain(&velocity).all(|along| along.is_finite()) {
                         return Err(DecodeError::NotFinite.into());
                     }
-                    if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == region) {
-                        (visible.tick, visible.position, visible.velocity) = (tick, position, velocity);
+                    if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == sight.region)
+                    {
+                        (visible.tick, visible.position, visible.velocity) = (sight.tick, position, velocity);
+                        changes.push(Change::Moved(id));
                     }
                 }
-                Glimpse::Leave { id } => {
-                    if self.visible.get(&id).is_some_and(|one| one.region == region) {
-                        self.visible.remove(&id);
-                    }
-                }
+                Glimpse::Leave { id } => self.leave(id, sight.region, changes),
             }
         }
-        Ok(region)
+        before.into_iter().for_each(|id| self.leave(id, sight.region, changes));
+        Ok(())
     }
 
-    /// A region is not heard of any more, or begins anew: its entities are not in sight.
-    pub fn forget(&mut self, region: RegionId) {
-        self.visible.retain(|_, visible| visible.region != region);
+    fn whole(&self, parcel: &Parcel, sight: &Sight<'_>) -> Result<Visible<D>, StateError> {
+        let Entity { kind, position, velocity, components, .. } = Entity::of_parcel(parcel, &self.schema)?;
+        let (region, tick, components) = (sight.region, sight.tick, components.to_vec());
+        Ok(Visible { region, tick, kind, position, velocity, components })
+    }
+
+    fn of(&self, region: RegionId) -> impl Iterator<Item = EntityId> {
+        self.visible.iter().filter(move |(_, one)| one.region == region).map(|(id, _)| *id)
+    }
+
+    fn leave(&mut self, id: EntityId, region: RegionId, changes: &mut Vec<Change>) {
+        if self.visible.get(&id).is_some_and(|one| one.region == region) {
+            self.visible.remove(&id);
+            changes.push(Change::Left(id));
+        }
     }
 
     /// All who are in sight.

@@ -4,6 +4,7 @@
 //!  glimpse:  1 enter   id u64, generation u32, state: bytes
 //!            2 update  id u64, position, velocity: f32 each
 //!            3 leave   id u64
+//!            4 begin   what the region told this viewer before is over
 //! ```
 
 use std::collections::HashMap;
@@ -24,23 +25,28 @@ pub struct Watch {
     pub center: EntityId,
     /// How far.
     pub radius: f32,
-    /// Whom it may see.
+    /// Whom it wants to see.
     pub rule: Rule,
+    /// Whom it may see, as the world has it; it is not part of what is asked for.
+    pub allowed: Rule,
     /// How many bytes it is told in a tick; who comes and who goes is told beyond that.
     pub bytes_per_tick: u32,
 }
 
 impl Watch {
-    /// Whether it is the same; predicates never are.
+    /// So far around somebody, all that may be seen, without a bound of bytes.
+    pub fn around(center: EntityId, radius: f32) -> Watch {
+        Watch { center, radius, rule: Rule::All, allowed: Rule::All, bytes_per_tick: u32::MAX }
+    }
+
+    /// Whether it is the same.
     pub(super) fn is(&self, other: &Watch) -> bool {
-        let rules = match (self.rule, other.rule) {
-            (Rule::All, Rule::All) => true,
-            (Rule::OfKind(own), Rule::OfKind(others)) => own == others,
-            (Rule::NotOfKind(own), Rule::NotOfKind(others)) => own == others,
-            _ => false,
-        };
         let numbers = |watch: &Watch| (watch.center, watch.radius.to_bits(), watch.bytes_per_tick);
-        rules && numbers(self) == numbers(other)
+        self.rule.is(&other.rule) && self.allowed.is(&other.allowed) && numbers(self) == numbers(other)
+    }
+
+    pub(super) fn shows(&self, id: EntityId, kind: u32) -> bool {
+        self.allowed.shows(id, kind) && self.rule.shows(id, kind)
     }
 }
 
@@ -59,7 +65,17 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub(super) fn shows(&self, id: EntityId, kind: u32) -> bool {
+    fn is(&self, other: &Rule) -> bool {
+        match (self, other) {
+            (Rule::All, Rule::All) => true,
+            (Rule::OfKind(own), Rule::OfKind(others)) => own == others,
+            (Rule::NotOfKind(own), Rule::NotOfKind(others)) => own == others,
+            (Rule::Where(own), Rule::Where(others)) => std::ptr::fn_addr_eq(*own, *others),
+            _ => false,
+        }
+    }
+
+    fn shows(&self, id: EntityId, kind: u32) -> bool {
         match self {
             Rule::All => true,
             Rule::OfKind(shown) => kind == *shown,
@@ -73,6 +89,8 @@ impl Rule {
 pub(super) struct Viewer {
     pub(super) watch: Watch,
     pub(super) seen: HashMap<EntityId, Seen>,
+    /// It was told that what it knew is over.
+    pub(super) begun: bool,
 }
 
 /// An entity that a viewer knows of.
@@ -86,7 +104,7 @@ pub(super) struct Seen {
 
 impl Viewer {
     pub(super) fn new(watch: Watch) -> Viewer {
-        Viewer { watch, seen: HashMap::new() }
+        Viewer { watch, seen: HashMap::new(), begun: false }
     }
 }
 
@@ -116,10 +134,14 @@ pub enum Glimpse<'a, const D: usize> {
         /// Who.
         id: EntityId,
     },
+    /// What the region told this viewer before is over.
+    Begin,
 }
 
 /// Why bytes are no glimpses.
 pub type GlimpseError = DecodeError;
+
+const BEGIN: u8 = 4;
 
 impl<'a, const D: usize> Glimpse<'a, D> {
     /// Reads all that a viewer was told at once.
@@ -137,7 +159,11 @@ impl<'a, const D: usize> Glimpse<'a, D> {
     }
 
     fn read(fields: &mut Fields<'a>) -> Result<Glimpse<'a, D>, DecodeError> {
-        let (kind, id) = (fields.u8()?, EntityId(fields.u64()?));
+        let kind = fields.u8()?;
+        if kind == BEGIN {
+            return Ok(Glimpse::Begin);
+        }
+        let id = EntityId(fields.u64()?);
         match kind {
             1 => Ok(Glimpse::Enter { id, generation: fields.u32()?, state: fields.bytes()? }),
             2 => Ok(Glimpse::Update { id, position: fields.point()?, velocity: fields.point()? }),
@@ -166,6 +192,10 @@ impl Glimpse<'_, 0> {
         put_u64(out, store.ids()[row].0);
         put_point(out, &store.position(row));
         put_point(out, &store.velocity(row));
+    }
+
+    pub(super) fn begin(out: &mut Vec<u8>) {
+        out.push(BEGIN);
     }
 
     pub(super) fn leave(id: EntityId, out: &mut Vec<u8>) {

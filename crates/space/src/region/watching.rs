@@ -1,11 +1,37 @@
 //! What clients ask of a region: to be told who is within sight, and to change entities.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::{Outputs, Region};
+use super::{Outputs, Region, StepError};
 use crate::behaviour::Behaviour;
+use crate::entity::EntityId;
 use crate::interest::{Command, InterestError, Interests, ViewerId, Watch};
 use crate::store::{Entity, StoreError};
+use crate::world::Point;
+
+/// For so many ticks a viewer sees from where its entity was last, while that is on its way to a neighbour who has not told of it yet.
+const PASSING_TICKS: u64 = 2;
+
+/// Who watches, and from where.
+#[derive(Debug)]
+pub(super) struct Watching<const D: usize> {
+    interests: Interests<D>,
+    /// Where those of this region were around whom viewers watch, and after which tick.
+    centers: HashMap<EntityId, (Point<D>, u64)>,
+    told: Option<u64>,
+}
+
+/// Why an entity is not as it was commanded to be.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// It is not here, on its way to another region, or cannot be so.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its region may not act.
+    #[error(transparent)]
+    Step(#[from] StepError),
+}
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Somebody watches from now on. In a world of several regions as far as the strip: further they do not know of each other.
@@ -15,37 +41,62 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             return Err(InterestError::Far { radius, strip });
         }
         let (world, max) = (self.setup.world, self.setup.limits.viewers_max);
-        self.interests.get_or_insert_with(|| Interests::new(world, radius, max)).watch(viewer, watch)
+        let begin = || {
+            let interests = Interests::new(world, radius, max);
+            Watching { interests, centers: HashMap::new(), told: None }
+        };
+        // A sight that is none begins no grid.
+        if !(radius.is_finite() && radius > 0.0) {
+            return Err(InterestError::Radius(radius));
+        }
+        self.watching.get_or_insert_with(begin).interests.watch(viewer, watch)
     }
 
     /// Somebody does not watch any more.
     pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
-        let known = self.interests.as_mut().is_some_and(|interests| interests.forget(viewer));
-        self.interests.take_if(|interests| interests.is_empty());
+        let known = self.watching.as_mut().is_some_and(|watching| watching.interests.forget(viewer));
+        self.watching.take_if(|watching| watching.interests.is_empty());
         known
     }
 
     /// Tells each viewer, as bytes of [`Glimpse`](crate::Glimpse)s, what has changed for it since it was told last, of this region's own.
     pub fn tell_viewers(&mut self, tell: impl FnMut(ViewerId, &[u8])) {
-        let Some(interests) = &mut self.interests else { return };
+        let Some(watching) = &mut self.watching else { return };
         let (store, tick) = (self.state.store(), self.state.tick());
-        let elsewhere: HashSet<_> = interests.centers().filter(|id| store.row(*id).is_none()).collect();
+        if watching.told.replace(tick) == Some(tick) && !watching.interests.has_fresh() {
+            return;
+        }
+        let Watching { interests, centers, .. } = watching;
+        centers.retain(|_, (_, last)| *last + PASSING_TICKS >= tick);
         let mut beside = HashMap::new();
-        if !elsewhere.is_empty() {
+        for id in interests.centers() {
+            match store.row(id) {
+                Some(row) => _ = centers.insert(id, (store.position(row), tick)),
+                None => _ = beside.insert(id, centers.get(&id).map(|(at, _)| *at)),
+            }
+        }
+        if !beside.is_empty() {
             let ticks_max = u64::from(self.setup.ghost_ticks_max);
             self.ghosts.each(tick, self.setup.seconds(), ticks_max, |ghost| {
-                if elsewhere.contains(&ghost.id) {
-                    beside.insert(ghost.id, ghost.position);
+                if let Some(at) = beside.get_mut(&ghost.id) {
+                    *at = Some(ghost.position);
                 }
             });
         }
+        let beside = beside.into_iter().filter_map(|(id, at)| Some((id, at?))).collect();
         interests.tell_beside(store, &beside, tick, tell);
     }
 
-    /// Changes what a client commands of an entity; all else stays as it is.
-    pub fn obey(&mut self, command: &Command<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
+    /// Changes what a client commands of an entity; all else stays as it is. The tick after which it was.
+    pub fn obey(
+        &mut self,
+        command: &Command<'_, D>,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<u64, CommandError> {
         let store = self.state.store();
         let row = store.row(command.id).ok_or(StoreError::Unknown(command.id))?;
+        self.may_act(now_ns)?;
         let mut own = Vec::new();
         store.write_components(row, &mut own);
         let entity = Entity {
@@ -57,6 +108,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             frozen: store.is_frozen(row),
             components: command.components.unwrap_or(&own),
         };
-        self.command(&entity, out)
+        self.command(&entity, out)?;
+        Ok(self.state.tick())
     }
 }

@@ -26,6 +26,7 @@ impl Knows {
         for glimpse in Glimpse::<2>::decode_all(bytes) {
             match glimpse.unwrap() {
                 Glimpse::Enter { id, .. } => assert_eq!(self.0.insert(id, tick), None, "{id} enters twice"),
+                Glimpse::Begin => assert!(self.0.is_empty(), "it is told so once"),
                 Glimpse::Leave { id } => {
                     assert!(self.0.remove(&id).is_some(), "{id} leaves, and was not there")
                 }
@@ -40,7 +41,7 @@ impl Knows {
 }
 
 fn watch(rule: Rule, bytes_per_tick: u32) -> Watch {
-    Watch { center: EntityId(0), radius: 25.0, rule, bytes_per_tick }
+    Watch { rule, bytes_per_tick, ..Watch::around(EntityId(0), 25.0) }
 }
 
 fn in_sight(store: &Store<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId> {
@@ -133,4 +134,109 @@ fn viewers_beyond_the_limit_and_sights_that_are_none_are_refused() {
     interests.watch(VIEWER, watch(Rule::All, 1)).unwrap();
     assert_eq!(interests.watch(ViewerId(2), watch(Rule::All, 1)), Err(InterestError::TooMany { max: 1 }));
     assert!(interests.forget(VIEWER) && !interests.forget(VIEWER));
+}
+
+/// What one region says to a viewer after a tick.
+struct Said {
+    epoch: u64,
+    glimpses: Vec<u8>,
+}
+
+fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let Said { epoch, glimpses } = said;
+    scene.take(&Sight { region: RegionId(region), epoch: *epoch, tick, glimpses }, &mut changes).unwrap();
+    changes.sort_by_key(|change| match change {
+        Change::Entered(id) | Change::Moved(id) | Change::Left(id) => *id,
+    });
+    changes
+}
+
+/// Of a region that has these, and a viewer that asks anew.
+fn anew(epoch: u64, ids: &[u64]) -> Said {
+    let mut store = Store::<2>::new(Schema::default(), Limits::default());
+    ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
+    let mut interests = Interests::new(World::cube(100.0).unwrap(), 90.0, 1);
+    interests.watch(VIEWER, Watch::around(EntityId(ids[0]), 90.0)).unwrap();
+    let mut glimpses = Vec::new();
+    interests.tell(&store, 1, |_, bytes| glimpses = bytes.to_vec());
+    Said { epoch, glimpses }
+}
+
+#[test]
+fn who_is_told_of_by_two_regions_is_in_sight_until_the_newer_says_otherwise() {
+    let mut scene = Scene::<2>::new(Schema::default());
+    use Change::{Entered, Left, Moved};
+    let id = EntityId;
+    assert_eq!(
+        hear(&mut scene, 1, 1, &anew(5, &[1, 2, 3])),
+        [Entered(id(1)), Entered(id(2)), Entered(id(3))]
+    );
+    // 2 is handed over: its new region tells of it first.
+    assert_eq!(hear(&mut scene, 2, 2, &anew(6, &[2])), [Moved(id(2))]);
+    assert_eq!(hear(&mut scene, 1, 2, &anew(5, &[1, 3])), [Moved(id(1)), Moved(id(3))]);
+    assert!(scene.visible().contains_key(&id(2)));
+    // Another goes on with region 1, and does not have 3.
+    assert_eq!(hear(&mut scene, 1, 3, &anew(7, &[1])), [Moved(id(1)), Left(id(3))]);
+    assert_eq!(hear(&mut scene, 1, 3, &anew(5, &[3])), [], "what the owner before says is late");
+    assert_eq!(scene.visible().len(), 2);
+}
+
+/// The viewer's entity goes through all regions; each tells of its own.
+#[test]
+fn who_watches_around_somebody_that_crosses_borders_sees_exactly_whom_it_should() {
+    const RADIUS: f32 = 9.0;
+    let world = World::<2>::cube(100.0).unwrap();
+    let oscillate = dunlin_space::behaviour::Oscillate { low: 0.0, high: 100.0 };
+    let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, 10.0), &oscillate, 4);
+    let mut dice = Dice(11);
+    for nth in 0..400 {
+        let at = if nth == 0 { [1.0, 48.0] } else { [dice.unit() * 100.0, dice.unit() * 100.0] };
+        let speed = if nth == 0 { 60.0 } else { (dice.unit() - 0.5) * 100.0 };
+        let kind = (nth % 3) as u32;
+        stage.spawn(&Entity { kind, velocity: [speed, 0.0], ..Entity::at(nth, at) }).unwrap();
+    }
+    let watch = Watch {
+        rule: Rule::NotOfKind(2),
+        allowed: Rule::Where(|id, _| id.0 % 7 != 3),
+        ..Watch::around(EntityId(0), RADIUS)
+    };
+    stage.regions_mut().for_each(|(region, _)| region.watch(VIEWER, watch).unwrap());
+    let (mut scene, mut homes, mut changes) = (Scene::<2>::new(Schema::default()), Vec::new(), Vec::new());
+    for tick in 1..260 {
+        stage.tick().unwrap();
+        let mut told: std::collections::BTreeSet<EntityId> = scene.visible().keys().copied().collect();
+        changes.clear();
+        for (region, _) in stage.regions_mut() {
+            let (epoch, id) = (region.handover().epoch(), region.handover().region());
+            region.tell_viewers(|_, glimpses| {
+                scene.take(&Sight { region: id, epoch, tick, glimpses }, &mut changes).unwrap();
+            });
+        }
+        let at = |id: EntityId| {
+            let row = |region: &Region<2, _>| Some(region.store().position(region.store().row(id)?));
+            stage.regions().find_map(row)
+        };
+        let center = at(EntityId(0)).unwrap();
+        let shown: BTreeMap<EntityId, [f32; 2]> = (0..400)
+            .filter(|nth| nth % 3 != 2 && nth % 7 != 3)
+            .map(|nth| (EntityId(nth), at(EntityId(nth)).unwrap()))
+            .filter(|(_, at)| (at[0] - center[0]).powi(2) + (at[1] - center[1]).powi(2) <= RADIUS * RADIUS)
+            .collect();
+        let seen = scene.visible().iter().map(|(id, one)| (*id, one.position));
+        assert_eq!(seen.collect::<BTreeMap<_, _>>(), shown, "after tick {tick}");
+        for change in &changes {
+            match change {
+                Change::Entered(id) => assert!(told.insert(*id), "{id} enters twice"),
+                Change::Left(id) => assert!(told.remove(id), "{id} leaves, and was not there"),
+                Change::Moved(id) => assert!(told.contains(id), "{id} moves, and is not in sight"),
+            }
+        }
+        assert!(told.iter().eq(shown.keys()));
+        let home =
+            |region: &Region<2, _>| region.store().row(EntityId(0)).map(|_| region.handover().region());
+        homes.extend(stage.regions().find_map(home));
+    }
+    homes.dedup();
+    assert!(homes.len() > 3, "it changes hands: {homes:?}");
 }

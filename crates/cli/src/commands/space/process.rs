@@ -7,10 +7,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin::space::{Host, Stage};
+use dunlin::space::{Host, Rule, Stage};
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
-use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceLimits, Told};
+use dunlin_server::space::{
+    Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceDoor, SpaceLimits, Told,
+};
 use dunlin_server::{Server, ServerConfig};
 use serde_json::json;
 
@@ -26,6 +28,8 @@ use crate::signals::Stop;
 /// History of a region's topic, bytes.
 const HISTORY_BYTES: u64 = 64 << 20;
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
+/// What a viewer has not read yet, bytes: all who are in sight at first are told at once.
+const INBOX_BYTES_MAX: u64 = 16 << 20;
 /// How often the cluster is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -79,7 +83,11 @@ pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result
 impl Process {
     /// A node; `alone` where it holds what the processes agree on.
     pub fn start(global: &Global, listen: SocketAddr, options: &Options, alone: bool) -> Result<Process> {
-        let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
+        let limits = Limits {
+            memory_bytes_max: MEMORY_BYTES_MAX,
+            inbox_bytes_max: INBOX_BYTES_MAX,
+            ..Limits::default()
+        };
         let node = Node::start(Config { name: "space".to_owned(), limits, ..Config::default() })?;
         let server =
             Server::start(node.clone(), ServerConfig { tcp: vec![listen], ..ServerConfig::default() });
@@ -108,6 +116,7 @@ impl Process {
         }
         let number = self.number(&made.spec.name)?;
         let space = Arc::new(self.space(&made, number)?);
+        let door = SpaceDoor::open(&self.node, &space, (&made.spec.name, number), Rule::All)?;
         let (sender, told) = channel();
         let config = OwnersConfig {
             world: made.spec.name.clone(),
@@ -140,6 +149,7 @@ impl Process {
         }
         drop(pictures);
         drop(owners);
+        drop(door);
         space.stop()?;
         self.server.stop();
         self.node.stop();

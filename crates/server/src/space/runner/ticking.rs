@@ -21,6 +21,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             self.open = self.may_tick();
         }
         self.ship();
+        if self.open {
+            // In lock-step all ghosts of the last tick are there by now.
+            self.tell_viewers();
+        }
     }
 
     fn tick(&mut self, began_ns: u64) {

@@ -1,0 +1,91 @@
+//! `space command`: an entity is changed by the process that has it.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use dunlin_client::space::{Command, Commanded, EntityId};
+use serde_json::json;
+
+use crate::arguments::Global;
+use crate::commands::parse::duration;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::outcome::Refusal;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin space command 1000000 --velocity 0,0,9     it flies up
+  dunlin space command 1000000 birds --position 5,5,5 --kind 2
+
+What is not said stays as it is. It is said when the entity's owner has done it; what the owner did in its last tick before it was killed is
+gone with it. To command the same again does no harm.")]
+pub struct Arguments {
+    /// The entity's number
+    entity: u64,
+    /// The world's name
+    #[arg(default_value = "world")]
+    name: String,
+    /// Where it is from now on
+    #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
+    position: Option<[f32; 3]>,
+    /// How fast it is, units a second
+    #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
+    velocity: Option<[f32; 3]>,
+    /// What it is, or whose
+    #[arg(long, value_name = "NUMBER")]
+    kind: Option<u32>,
+    /// How long it may take, where it is on its way between regions
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
+    if position.is_none() && velocity.is_none() && kind.is_none() {
+        bail!(Refusal("nothing is commanded: say --position, --velocity or --kind".to_owned()));
+    }
+    let command = Command::<3> {
+        position: *position,
+        velocity: *velocity,
+        kind: *kind,
+        ..Command::of(EntityId(*entity))
+    };
+    let mut world = connect(global, "dunlin space command")?.world(name);
+    let done = world.command(&command, *timeout).map_err(|why| Refusal(why.to_string()))?;
+    let Commanded { process, region, tick } = done;
+    let mut out = console.out();
+    if console.json {
+        let line = json!({"entity": entity, "process": process, "region": region.0, "after_tick": tick});
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "entity {entity} is so since tick {tick}, in region {} of process {process}",
+            region.0
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Three numbers.
+fn point(text: &str) -> Result<[f32; 3], String> {
+    let along: Result<Vec<f32>, _> = text.split(',').map(|along| along.trim().parse()).collect();
+    let point: Option<[f32; 3]> = along.ok().and_then(|along| along.try_into().ok());
+    let point = point.filter(|point| point.iter().all(|along| along.is_finite()));
+    point.ok_or_else(|| format!("{text:?} is not three numbers like 1,2.5,-3"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_three_numbers() {
+        assert_eq!(point("1, 2.5,-3"), Ok([1.0, 2.5, -3.0]));
+        for wrong in ["1,2", "1,2,3,4", "1,2,x", "1,2,NaN", ""] {
+            assert!(point(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `space near`: who is within sight of an entity.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use dunlin_client::space::{Change, EntityId, Rule, Schema, Viewer, Visible, Watch};
+use serde_json::{Value, json};
+
+use crate::arguments::Global;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::outcome::Refusal;
+use crate::signals::Stop;
+use crate::table::Table;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin space near 1000000 --within 40             who comes near and who goes, until Ctrl-C
+  dunlin space near 1000000 --within 40 --once      who is near now
+  dunlin space near 17 sky --within 5 --kind 1 --json
+
+Whom the kinds leave out is not sent at all. Of several regions none knows further beyond its border than the world's strip: further
+cannot be seen.")]
+pub struct Arguments {
+    /// The entity's number
+    entity: u64,
+    /// The world's name
+    #[arg(default_value = "world")]
+    name: String,
+    /// How far it sees
+    #[arg(long, value_name = "DISTANCE")]
+    within: f32,
+    /// Only those of this kind
+    #[arg(long, value_name = "NUMBER", conflicts_with = "not_kind")]
+    kind: Option<u32>,
+    /// All but those of this kind
+    #[arg(long, value_name = "NUMBER")]
+    not_kind: Option<u32>,
+    /// Bytes a tick and process for those who move; who comes and who goes is told beyond that
+    #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
+    bytes: u32,
+    /// Say who is near now, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// How long `--once` waits for more after the last that came, and for the first.
+const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
+const LOOK: Duration = Duration::from_millis(100);
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    stop.when_nobody_reads();
+    let world = connect(global, "dunlin space near")?.world(&arguments.name);
+    let center = EntityId(arguments.entity);
+    let rule = match (arguments.kind, arguments.not_kind) {
+        (Some(kind), _) => Rule::OfKind(kind),
+        (_, Some(kind)) => Rule::NotOfKind(kind),
+        _ => Rule::All,
+    };
+    let watch = Watch { rule, bytes_per_tick: arguments.bytes, ..Watch::around(center, arguments.within) };
+    let mut viewer = world.watch::<3>(watch, Schema::default()).map_err(|why| Refusal(why.to_string()))?;
+    if arguments.once {
+        gather(&mut viewer, &stop)?;
+        return tell_all(&viewer, center, console);
+    }
+    let mut hint_at = Some(Instant::now() + QUIET.1);
+    while !stop.is_set() {
+        let change = viewer.next_timeout(LOOK).map_err(|why| Refusal(why.to_string()))?;
+        let Some(change) = change else {
+            if hint_at.take_if(|at| *at < Instant::now()).is_some() {
+                eprintln!(
+                    "nobody is in sight: entity {center} may not be in this world, or stands where nobody is"
+                );
+            }
+            continue;
+        };
+        hint_at = None;
+        if let Some(line) = line(&viewer, center, change, console.json) {
+            let mut out = console.out();
+            writeln!(out, "{line}")?;
+            out.flush()?;
+        }
+    }
+    Ok(())
+}
+
+/// Until nobody else is told of.
+fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
+    let (began, mut last) = (Instant::now(), None::<Instant>);
+    while !stop.is_set() {
+        match viewer.next_timeout(LOOK).map_err(|why| Refusal(why.to_string()))? {
+            Some(Change::Entered(_) | Change::Left(_)) => last = Some(Instant::now()),
+            _ if last.map_or(began.elapsed() > QUIET.1, |last| last.elapsed() > QUIET.0) => break,
+            _ if began.elapsed() > QUIET.1 => break,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// As it is said; who only moves is said to programs alone.
+fn line(viewer: &Viewer<3>, center: EntityId, change: Change, json: bool) -> Option<String> {
+    let (event, id) = match change {
+        Change::Entered(id) => ("enter", id),
+        Change::Moved(id) => ("update", id),
+        Change::Left(id) => ("leave", id),
+    };
+    let one = viewer.visible().get(&id);
+    if json {
+        let mut line = one.map_or_else(|| json!({}), |one| object(viewer, center, one));
+        line["event"] = event.into();
+        line["id"] = id.0.into();
+        return Some(line.to_string());
+    }
+    let at = one.map(|one| place(&one.position)).unwrap_or_default();
+    match change {
+        Change::Entered(_) => Some(format!("+ {id}  {at}")),
+        Change::Left(_) => Some(format!("- {id}")),
+        Change::Moved(_) => None,
+    }
+}
+
+fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
+    let mut all: Vec<(EntityId, &Visible<3>)> = viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
+    all.sort_by(|a, b| {
+        let away = |one: &Visible<3>| distance(viewer, center, one).unwrap_or(f32::MAX);
+        away(a.1).total_cmp(&away(b.1)).then(a.0.cmp(&b.0))
+    });
+    let mut out = console.out();
+    if console.json {
+        for (id, one) in all {
+            let mut line = object(viewer, center, one);
+            line["id"] = id.0.into();
+            writeln!(out, "{line}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["ENTITY", "KIND", "REGION", "AWAY", "AT"]);
+    for (id, one) in all {
+        let away = distance(viewer, center, one).map_or_else(|| "-".to_owned(), |away| format!("{away:.1}"));
+        let (kind, region) = (one.kind.to_string(), one.region.0.to_string());
+        table.row([id.to_string(), kind, region, away, place(&one.position)]);
+    }
+    table.write(&mut out, console.paint)?;
+    Ok(out.flush()?)
+}
+
+fn object(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Value {
+    json!({
+        "kind": one.kind, "region": one.region.0, "tick": one.tick, "position": one.position, "velocity": one.velocity,
+        "away": distance(viewer, center, one),
+    })
+}
+
+/// From whom is watched around, where that one may be seen itself.
+fn distance(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Option<f32> {
+    let center = viewer.visible().get(&center)?.position;
+    let along = (0..3).map(|axis| (center[axis] - one.position[axis]).powi(2));
+    Some(along.sum::<f32>().sqrt())
+}
+
+fn place(at: &[f32; 3]) -> String {
+    format!("{:.1} {:.1} {:.1}", at[0], at[1], at[2])
+}

@@ -1,0 +1,169 @@
+//! Commands to entities: taken to the process that has it.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use dunlin_space::{Answer, Ask, Command, Denial, EntityId, RegionId};
+use dunlin_topic::{PublishError, RequestError};
+
+use super::{World, subject};
+use crate::space::places::{Places, PlacesError};
+
+/// Who is on its way between two regions is looked for again after so long.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A process that does not answer for so long is not waited for while others may have the entity.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Whom nobody has when all were asked so often is nowhere.
+const ROUNDS: u32 = 5;
+
+/// A command that was carried out. Its owner has it; should that be killed before the next tick is over, the entity may go on without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commanded {
+    /// The process that has the entity.
+    pub process: u64,
+    /// The region.
+    pub region: RegionId,
+    /// The last tick before it.
+    pub tick: u64,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// No region has it.
+    #[error("no region of the world has entity {0}")]
+    Unknown(EntityId),
+    /// It may be in a region that nobody owns now.
+    #[error(
+        "no process has entity {id}, and nobody owns {} now: what it holds stands still until somebody does; try again then",
+        list(.regions)
+    )]
+    NoOwner {
+        /// Which entity.
+        id: EntityId,
+        /// The regions without an owner.
+        regions: Vec<RegionId>,
+    },
+    /// It cannot be so, or who asks may not command it.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// It is being handed over, or its process has too much to do, and that lasted too long.
+    #[error("not done within {0:?}: {1}")]
+    Busy(Duration, String),
+    /// No process can be reached.
+    #[error("none of the world's processes can be reached: {0}")]
+    Away(String),
+    /// The answer was lost: it may or may not have been done. To command it again does no harm.
+    #[error("outcome unknown: {0}")]
+    Lost(String),
+    /// It is not known where the world is.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
+}
+
+/// What one round of asking came to.
+#[derive(Debug, Default)]
+struct Round {
+    /// Why it may be otherwise before long.
+    busy: Option<String>,
+    away: Option<String>,
+    lost: Option<String>,
+    answered: bool,
+}
+
+impl World {
+    /// Changes an entity, wherever it is, within so long.
+    pub fn command<const D: usize>(
+        &mut self,
+        command: &Command<'_, D>,
+        timeout: Duration,
+    ) -> Result<Commanded, CommandError> {
+        let (mut bytes, until) = (Vec::new(), Instant::now() + timeout);
+        Ask::Command(*command).encode(&mut bytes);
+        let mut round = 0;
+        loop {
+            round += 1;
+            let places = self.places()?;
+            self.requesters.retain(|url, _| places.processes.values().any(|known| known == url));
+            let mut said = Round::default();
+            for (process, url) in &places.processes {
+                if let Some(done) = self.ask(*process, url, &bytes, until, &mut said)? {
+                    return Ok(done);
+                }
+            }
+            let late = Instant::now() + LOOK_AGAIN > until;
+            match said {
+                Round { lost: Some(why), .. } => return Err(CommandError::Lost(why)),
+                Round { busy: Some(why), .. } if late => return Err(CommandError::Busy(timeout, why)),
+                Round { busy: None, answered: false, away, .. } if late || round >= ROUNDS => {
+                    return Err(CommandError::Away(away.unwrap_or_else(|| "there is none".to_owned())));
+                }
+                Round { busy: None, answered: true, .. } if late || round >= ROUNDS => {
+                    return Err(nowhere(command.id, &places));
+                }
+                _ => sleep(LOOK_AGAIN),
+            }
+        }
+    }
+
+    /// Asks one process; nothing where it does not have the entity, or not now.
+    fn ask(
+        &mut self,
+        process: u64,
+        url: &str,
+        bytes: &[u8],
+        until: Instant,
+        said: &mut Round,
+    ) -> Result<Option<Commanded>, CommandError> {
+        if !self.requesters.contains_key(url) {
+            match self.client.beside(url) {
+                Ok(client) => drop(self.requesters.insert(url.to_owned(), client.requester())),
+                Err(why) => {
+                    said.away = Some(why.to_string());
+                    return Ok(None);
+                }
+            }
+        }
+        let Some(requester) = self.requesters.get_mut(url) else { return Ok(None) };
+        let left = until.saturating_duration_since(Instant::now()).min(ANSWER);
+        let reply = match requester.request(&subject(&self.name, process, "command"), bytes, left) {
+            Ok(reply) => reply,
+            Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
+                return Err(CommandError::Refused(why));
+            }
+            // A process that is gone took nothing, or took it and is gone with it.
+            Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
+                said.away = Some(why.to_string());
+                return Ok(None);
+            }
+            Err(why) => {
+                said.lost = Some(why.to_string());
+                return Ok(None);
+            }
+        };
+        said.answered = true;
+        match Answer::decode(&reply.payload) {
+            Ok(Answer::Done { region, tick }) => Ok(Some(Commanded { process, region, tick })),
+            Ok(Answer::Refused { why: Denial::NotHere, .. }) => Ok(None),
+            Ok(Answer::Refused { why: Denial::Wrong, text }) => Err(CommandError::Refused(text.to_owned())),
+            Ok(Answer::Refused { text, .. }) => {
+                said.busy = Some(text.to_owned());
+                Ok(None)
+            }
+            Ok(_) => Err(CommandError::Lost("the process answered something else".to_owned())),
+            Err(why) => Err(CommandError::Lost(why.to_string())),
+        }
+    }
+}
+
+fn nowhere(id: EntityId, places: &Places) -> CommandError {
+    let free = places.regions.iter().filter(|place| place.owner.is_none());
+    let regions: Vec<RegionId> = free.map(|place| place.region).collect();
+    if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
+}
+
+fn list(regions: &[RegionId]) -> String {
+    let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
+    format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
+}

@@ -1,0 +1,130 @@
+//! What one process of a world tells a viewer, over a connection of its own.
+
+use std::time::Duration;
+
+use dunlin_space::{Answer, Ask, Change, Denial, Scene, ViewerId, Watch};
+use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions};
+
+use super::viewer::ViewError;
+use crate::client::Client;
+use crate::publisher::{Publisher, PublisherOptions};
+use crate::request::within_inbox;
+use crate::subscriber::Subscriber;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Line {
+    client: Client,
+    subject: String,
+    watch: Watch,
+    standing: Option<Standing>,
+}
+
+/// As long as the connection lasts, and with it the inbox.
+#[derive(Debug)]
+struct Standing {
+    connection: u64,
+    inbox: String,
+    subscriber: Subscriber,
+    publisher: Publisher,
+}
+
+impl Line {
+    /// To the process that answers at this subject of the client's node.
+    pub(super) fn new(client: Client, subject: String, watch: Watch) -> Line {
+        Line { client, subject, watch, standing: None }
+    }
+
+    /// Takes in what has come. `false` where there is no connection.
+    pub(super) fn drain<const D: usize>(
+        &mut self,
+        scene: &mut Scene<D>,
+        changes: &mut Vec<Change>,
+    ) -> Result<bool, ViewError> {
+        let connections = self.client.connections();
+        if self.standing.as_ref().is_some_and(|standing| standing.connection != connections) {
+            self.standing = None;
+        }
+        if self.standing.is_none() && !self.stand()? {
+            return Ok(false);
+        }
+        let Some(standing) = &mut self.standing else { return Ok(false) };
+        let mut anew = false;
+        loop {
+            match standing.subscriber.ready() {
+                Ok(true) => {}
+                Ok(false) => break,
+                // It is made anew with the connection.
+                Err(_) => {
+                    self.standing = None;
+                    return Ok(false);
+                }
+            }
+            match standing.subscriber.take() {
+                Event::Record(record) => match Answer::decode(record.payload())? {
+                    Answer::Sight(sight) => scene.take(&sight, changes)?,
+                    Answer::Refused { why: Denial::Busy, .. } => anew = true,
+                    Answer::Refused { text, .. } => return Err(ViewError::Refused(text.to_owned())),
+                    Answer::Watching | Answer::Done { .. } => {}
+                },
+                // Something of what it told is lost.
+                Event::Notice(_) => anew = true,
+            }
+        }
+        if anew {
+            self.ask(&Ask::Forget(ViewerId(0)));
+            self.ask(&Ask::Watch(ViewerId(0), self.watch));
+        }
+        Ok(true)
+    }
+
+    /// Waits until something may have come.
+    pub(super) fn wait(&mut self, timeout: Duration) {
+        match &mut self.standing {
+            // What is wrong is found by the next look.
+            Some(standing) => drop(standing.subscriber.wait(Some(timeout))),
+            None => std::thread::sleep(timeout),
+        }
+    }
+
+    fn stand(&mut self) -> Result<bool, ViewError> {
+        if !self.client.is_up() {
+            // Whatever came of it, the next look finds it.
+            drop(self.client.shared.poke());
+            return Ok(false);
+        }
+        let connection = self.client.connections();
+        let Ok(session) = self.client.shared.wait_for_inbox() else { return Ok(false) };
+        let prefix = within_inbox(&session);
+        let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
+        let Ok(subscriber) = self.client.subscribe(&format!("{prefix}>"), options) else { return Ok(false) };
+        let quiet = PublisherOptions { quiet: true, identity: None };
+        let publisher = match self.client.publisher_with(&self.subject, quiet) {
+            Ok(publisher) => publisher,
+            Err(PublishError::Forbidden(why) | PublishError::Refused(why)) => {
+                return Err(ViewError::Refused(why));
+            }
+            Err(_) => return Ok(false),
+        };
+        let inbox = format!("{prefix}sight");
+        self.standing = Some(Standing { connection, inbox, subscriber, publisher });
+        self.ask(&Ask::Watch(ViewerId(0), self.watch));
+        Ok(true)
+    }
+
+    fn ask(&mut self, ask: &Ask<'_, 0>) {
+        let Some(Standing { inbox, publisher, .. }) = &mut self.standing else { return };
+        let mut bytes = Vec::new();
+        ask.encode(&mut bytes);
+        let mut draft = Draft::from(&bytes[..]);
+        draft.meta.reply = Some(inbox);
+        // Where the connection is lost the next one asks again.
+        let _ = publisher.send(draft).and_then(|()| publisher.hand_over());
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.ask(&Ask::Forget(ViewerId(0)));
+    }
+}

@@ -1,0 +1,150 @@
+//! Where clients of a world ask its processes: to be told who is within sight, and to change entities.
+//!
+//! Each process answers at two subjects of its node, `space.WORLD.process.N.watch` and `space.WORLD.process.N.command`: so a node that
+//! knows its users lets some watch, and fewer command, as it does with any subject. What is asked and answered is drawn in
+//! `crates/space/src/interest/ask.rs` and `answer.rs`. A viewer is known by the inbox it is told at, and ends with it.
+//!
+//! Limits: `Limits::viewers_max`, `SpaceLimits::orders_max`; what a viewer is told at once is one record of its inbox, whose limits
+//! are the node's.
+
+use std::sync::Arc;
+
+use dunlin::space::{Answer, Ask, Behaviour, CommandError, Denial, Rule, StepError, StoreError, Watch};
+use dunlin::topic::{Publish, Retention, TopicConfig};
+use dunlin::{Node, Request, Responder};
+
+use super::error::SpaceError;
+use super::handle::Space;
+use super::pace::monotonic_ns;
+use super::runner::Runner;
+
+/// Questions are answered at once or not at all: nobody reads them later.
+const HISTORY_BYTES: u64 = 1 << 20;
+
+/// Answers as long as it is held.
+#[derive(Debug)]
+pub struct SpaceDoor {
+    _watch: Responder,
+    _command: Responder,
+}
+
+/// Where a process of a world answers who wants to watch.
+pub fn watch_subject(world: &str, process: u64) -> String {
+    format!("space.{world}.process.{process}.watch")
+}
+
+/// Where a process of a world takes commands.
+pub fn command_subject(world: &str, process: u64) -> String {
+    format!("space.{world}.process.{process}.command")
+}
+
+impl SpaceDoor {
+    /// Opens it at a process's node. `allowed` says whom anybody may see.
+    pub fn open<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
+        node: &Node,
+        space: &Arc<Space<D, B>>,
+        (world, process): (&str, u64),
+        allowed: Rule,
+    ) -> Result<SpaceDoor, SpaceError> {
+        let watch = {
+            let (node, space) = (node.clone(), Arc::clone(space));
+            respond(&node.clone(), &watch_subject(world, process), move |asked| {
+                hear_viewer(&node, &space, asked, allowed)
+            })?
+        };
+        let command = {
+            let (node, space) = (node.clone(), Arc::clone(space));
+            respond(&node.clone(), &command_subject(world, process), move |asked| {
+                hear_command(&node, &space, asked)
+            })?
+        };
+        Ok(SpaceDoor { _watch: watch, _command: command })
+    }
+}
+
+fn respond(
+    node: &Node,
+    subject: &str,
+    mut hear: impl FnMut(&Request<'_, '_>) -> Result<(), (Denial, String)> + Send + 'static,
+) -> Result<Responder, SpaceError> {
+    let failed = |why: String| SpaceError::Door { subject: subject.to_owned(), why };
+    let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
+    let config = TopicConfig { retention, ..TopicConfig::default() };
+    node.create_topic(subject, config, true).map_err(|why| failed(why.to_string()))?;
+    let handler = move |mut request: Request<'_, '_>| {
+        if let Err((why, text)) = hear(&request) {
+            // Who asked may be gone.
+            let _ = request.reply(&bytes_of(&Answer::Refused { why, text: &text })[..]);
+        }
+    };
+    node.respond(subject, handler).map_err(|why| failed(why.to_string()))
+}
+
+fn hear_viewer<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
+    node: &Node,
+    space: &Space<D, B>,
+    asked: &Request<'_, '_>,
+    allowed: Rule,
+) -> Result<(), (Denial, String)> {
+    let Some(inbox) = asked.record().frame.reply().map(str::to_owned) else { return Ok(()) };
+    match Ask::<D>::decode(asked.record().payload()).map_err(wrong)? {
+        Ask::Watch(_, watch) => {
+            let publisher = node.publisher(&inbox).map_err(wrong)?;
+            let watch = Watch { allowed, ..watch };
+            space.order(move |runner| runner.watch(inbox, watch, publisher)).map_err(busy)
+        }
+        Ask::Forget(_) => space.order(move |runner| runner.unwatch(&inbox)).map_err(busy),
+        Ask::Command(_) => Err(wrong("commands are taken at the subject that ends with .command")),
+    }
+}
+
+fn hear_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
+    node: &Node,
+    space: &Space<D, B>,
+    asked: &Request<'_, '_>,
+) -> Result<(), (Denial, String)> {
+    let bytes = asked.record().payload().to_vec();
+    let Ask::Command(_) = Ask::<D>::decode(&bytes).map_err(wrong)? else {
+        return Err(wrong("only commands are taken here: watch at the subject that ends with .watch"));
+    };
+    let answer_to =
+        asked.record().frame.reply().map(|inbox| node.publisher(inbox)).transpose().map_err(wrong)?;
+    let order = move |runner: &mut Runner<D, B>| {
+        let Ok(Ask::Command(command)) = Ask::<D>::decode(&bytes) else { return };
+        let done = runner.host_mut().obey(&command, monotonic_ns());
+        let text = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let answer = match &done {
+            Ok((region, tick)) => Answer::Done { region: *region, tick: *tick },
+            Err(error) => Answer::Refused { why: denial(error), text: &text },
+        };
+        if let Some(mut answer_to) = answer_to {
+            // Who asked may be gone.
+            let _ = answer_to.publish(&bytes_of(&answer)[..]);
+        }
+    };
+    space.order(order).map_err(busy)
+}
+
+fn denial(error: &CommandError) -> Denial {
+    match error {
+        CommandError::Store(StoreError::Unknown(_)) => Denial::NotHere,
+        CommandError::Store(StoreError::Leaving(_)) => Denial::Leaving,
+        CommandError::Step(StepError::NoAuthority { .. }) => Denial::NoOwner,
+        _ => Denial::Wrong,
+    }
+}
+
+fn wrong(why: impl ToString) -> (Denial, String) {
+    (Denial::Wrong, why.to_string())
+}
+
+fn busy(why: SpaceError) -> (Denial, String) {
+    (Denial::Busy, why.to_string())
+}
+
+/// An answer as it is sent.
+pub(super) fn bytes_of(answer: &Answer<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    answer.encode(&mut bytes);
+    bytes
+}

@@ -1,0 +1,74 @@
+//! Who watches, and what it is told.
+
+use std::collections::HashMap;
+
+use dunlin::space::{Answer, Behaviour, Denial, ViewerId, Watch};
+use dunlin::topic::{Publish, Publisher};
+
+use super::Runner;
+use crate::space::door::bytes_of;
+
+/// Viewers by the inboxes that they are told at.
+#[derive(Debug, Default)]
+pub(super) struct Viewers {
+    numbers: HashMap<String, ViewerId>,
+    inboxes: HashMap<ViewerId, (String, Publisher)>,
+    last: u64,
+    bytes: Vec<u8>,
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+    /// Somebody watches from now on, and is told at this inbox, of which this is the publisher. Said again, nothing changes.
+    pub fn watch(&mut self, inbox: String, watch: Watch, mut publisher: Publisher) {
+        let Viewers { numbers, last, .. } = &mut self.viewers;
+        let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
+        let refused = self.host.watch(viewer, watch).err().map(|error| error.to_string());
+        let answer = match &refused {
+            None => Answer::Watching,
+            Some(text) => Answer::Refused { why: Denial::Wrong, text },
+        };
+        let heard = publisher.publish(&bytes_of(&answer)[..]).is_ok();
+        *last = (*last).max(viewer.0);
+        numbers.insert(inbox.clone(), viewer);
+        self.viewers.inboxes.insert(viewer, (inbox, publisher));
+        if refused.is_some() || !heard {
+            self.forget_viewer(viewer);
+        }
+    }
+
+    /// Who is told at this inbox does not watch any more.
+    pub fn unwatch(&mut self, inbox: &str) {
+        if let Some(viewer) = self.viewers.numbers.get(inbox).copied() {
+            self.forget_viewer(viewer);
+        }
+    }
+
+    fn forget_viewer(&mut self, viewer: ViewerId) {
+        self.host.unwatch(viewer);
+        if let Some((inbox, _)) = self.viewers.inboxes.remove(&viewer) {
+            self.viewers.numbers.remove(&inbox);
+        }
+    }
+
+    /// Tells all who watch what has changed for them. Who cannot be told watches no more.
+    pub(super) fn tell_viewers(&mut self) {
+        let Viewers { inboxes, bytes, .. } = &mut self.viewers;
+        if inboxes.is_empty() {
+            return;
+        }
+        let mut gone = Vec::new();
+        self.host.tell_viewers(|viewer, sight| {
+            let Some((_, publisher)) = inboxes.get_mut(&viewer) else { return };
+            bytes.clear();
+            Answer::Sight(*sight).encode(bytes);
+            if let Err(why) = publisher.publish(&bytes[..]) {
+                let text = format!("{} bytes of sight cannot be told: {why}; watch less far", bytes.len());
+                // Its session has ended, most likely.
+                let _ =
+                    publisher.publish(&bytes_of(&Answer::Refused { why: Denial::Wrong, text: &text })[..]);
+                gone.push(viewer);
+            }
+        });
+        gone.into_iter().for_each(|viewer| self.forget_viewer(viewer));
+    }
+}

@@ -1,0 +1,37 @@
+//! Of a world's entities some may be watched by who may not command them.
+
+use dunlin::space::RegionId;
+use dunlin_client::space::{Command, CommandError, EntityId, Schema, ViewError, Watch};
+use serde_json::json;
+
+use super::{Guarded, PATIENCE};
+use crate::serve_node;
+use crate::sights::Process;
+
+const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.watch\"]\n\
+                     [users.pilot]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n";
+
+#[test]
+fn who_may_watch_may_not_command_and_the_other_way_round() {
+    let guarded = Guarded::new(USERS);
+    let server = serve_node(&guarded.node, |_| ());
+    let process = Process::start(1, &[], guarded.node.clone(), server);
+    let kv = guarded.by_password("ana").kv();
+    let url = format!("dunlin://{}", guarded.server.tcp_addresses()[0]);
+    let place = json!({"address": process.space.address(), "url": url});
+    kv.put("space/seen/process/1", place.to_string()).unwrap();
+    kv.put("space/seen/region/1", json!({"process": 1}).to_string()).unwrap();
+
+    let (ana, pilot) = (guarded.by_password("ana").world("seen"), guarded.by_password("pilot").world("seen"));
+    let command = Command { kind: Some(5), ..Command::<3>::of(EntityId(0)) };
+    let watch = Watch::around(EntityId(0), 5.0);
+    let commands = |mut world: dunlin_client::space::World| world.command(&command, PATIENCE);
+    let mut seeing = ana.watch::<3>(watch, Schema::default()).unwrap();
+    assert!(seeing.next_timeout(PATIENCE).unwrap().is_some());
+    assert!(matches!(commands(ana), Err(CommandError::Refused(why)) if why.contains("no permission")));
+
+    let mut blind = pilot.watch::<3>(watch, Schema::default()).unwrap();
+    let refused = blind.next_timeout(PATIENCE).unwrap_err();
+    assert!(matches!(&refused, ViewError::Refused(why) if why.contains("no permission")), "{refused}");
+    assert_eq!(commands(pilot).unwrap().region, RegionId(1));
+}

@@ -1,0 +1,264 @@
+//! What clients of a world see and do, over the nodes of its processes: in lock-step, so that it can be said exactly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::space::behaviour::Oscillate;
+use dunlin::space::{Authority, Entity, Host, Partition, RegionId, Setup, World as Box3};
+use dunlin::{Config, Node};
+use dunlin_client::space::{Change, Command, CommandError, EntityId, Rule, Schema, Viewer, Watch, World};
+use dunlin_server::Server;
+use dunlin_server::space::{Pace, Peer, Space, SpaceConfig, SpaceDoor, SpaceLimits};
+use serde_json::json;
+
+use crate::clients::connect;
+use crate::{serve, serve_node};
+
+const NAME: &str = "seen";
+const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
+const ENTITIES: u64 = 1_500;
+const RADIUS: f32 = 12.0;
+const CENTER: EntityId = EntityId(0);
+/// Its kind is not to be seen.
+const HIDDEN: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Steps = Space<3, Oscillate>;
+
+/// A process of the world: region N of two, behind a door of its own.
+pub struct Process {
+    _door: SpaceDoor,
+    pub space: Arc<Steps>,
+    pub server: Server,
+    _node: Node,
+}
+
+impl Process {
+    pub fn start(number: u32, others: &[Peer], node: Node, server: Server) -> Process {
+        let mut setup = Setup::new(RegionId(0), Box3::cube(100.0).unwrap(), RADIUS);
+        setup.sort_every = 7;
+        let oscillate = Oscillate { low: 0.0, high: 100.0 };
+        let mut host = Host::new(setup, oscillate, Partition::even(3, &REGIONS), None);
+        host.begin(RegionId(number), Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
+        (0..ENTITIES).map(entity).for_each(|one| {
+            if host.owner_of(&one.position) == RegionId(number) {
+                host.spawn(&one).unwrap();
+            }
+        });
+        let config = SpaceConfig {
+            world: NAME.to_owned(),
+            process: number.into(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            peers: others.to_vec(),
+            pace: Pace::Hold,
+            lockstep: true,
+            insecure: false,
+            limits: SpaceLimits::default(),
+        };
+        let space = Arc::new(Space::start(config, host).unwrap());
+        let allowed = Rule::Where(|id, _| id.0 % 7 != 3);
+        let door = SpaceDoor::open(&node, &space, (NAME, number.into()), allowed).unwrap();
+        Process { _door: door, space, server, _node: node }
+    }
+
+    fn url(&self) -> String {
+        format!("dunlin://{}", self.server.tcp_addresses()[0])
+    }
+}
+
+fn entity(nth: u64) -> Entity<'static, 3> {
+    let along = |axis: u64| ((nth + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 100.07;
+    let fast = |axis: u64| along(axis + 5) - 50.0;
+    let at = if nth == CENTER.0 { [10.0; 3] } else { [along(0), along(1), along(2)] };
+    Entity { kind: (nth % 3) as u32, velocity: [fast(0), fast(1), fast(2)], ..Entity::at(nth, at) }
+}
+
+/// Both processes, and the node by whose keys they are found.
+struct Stage {
+    keys: (Node, Server),
+    processes: Vec<Process>,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let keys = serve();
+        let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let start = |number, other| {
+            let node = Node::start(Config::default()).unwrap();
+            let server = serve_node(&node, |_| ());
+            Process::start(number, &[other], node, server)
+        };
+        let first = start(1, Peer { process: 2, address: anywhere });
+        let second = start(2, Peer { process: 1, address: first.space.address() });
+        let stage = Stage { keys, processes: vec![first, second] };
+        let kv = connect(&stage.keys.1).kv();
+        for (number, process) in (1..).zip(&stage.processes) {
+            let place = json!({"address": process.space.address(), "url": process.url()});
+            kv.put(format!("space/{NAME}/process/{number}"), place.to_string()).unwrap();
+            kv.put(format!("space/{NAME}/region/{number}"), json!({"process": number}).to_string()).unwrap();
+            kv.put(format!("space/{NAME}/began/{number}"), "1").unwrap();
+        }
+        stage
+    }
+
+    fn world(&self) -> World {
+        connect(&self.keys.1).world(NAME)
+    }
+
+    fn tick(&self) {
+        for process in &self.processes {
+            process.space.order(|runner| runner.set_pace(Pace::FlatOut, Some(1))).unwrap();
+        }
+        let busy = |process: &Process| process.space.ask(|runner| runner.is_busy()).unwrap();
+        until("both have made a tick", || !self.processes.iter().any(busy));
+    }
+
+    /// Everybody: where, of which kind, and in which region.
+    fn everybody(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
+        let of = |process: &Process| {
+            let look = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+                let each = runner.host().regions().flat_map(|(id, region)| {
+                    let store = region.store();
+                    let row =
+                        move |row: usize| (store.ids()[row], (store.position(row), store.kinds()[row], id));
+                    (0..store.len()).map(row)
+                });
+                each.collect::<Vec<_>>()
+            };
+            process.space.ask(look).unwrap()
+        };
+        let all: Vec<_> = self.processes.iter().flat_map(of).collect();
+        assert_eq!(all.len(), ENTITIES as usize, "nobody is lost or doubled");
+        all.into_iter().collect()
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// By looking at everybody.
+fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
+    let center = all[&CENTER].0;
+    let near = |at: &[f32; 3]| {
+        let sum: f32 = (0..3).map(|axis| (at[axis] - center[axis]).powi(2)).sum();
+        sum <= RADIUS * RADIUS
+    };
+    let shown = all.iter().filter(|(id, (at, kind, _))| id.0 % 7 != 3 && *kind != HIDDEN && near(at));
+    shown.map(|(id, (at, ..))| (*id, *at)).collect()
+}
+
+/// Takes in what has come, and makes sure that it is about nobody who is hidden.
+fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
+    while let Some(change) = viewer.try_next().unwrap() {
+        let (is_right, id) = match change {
+            Change::Entered(id) => (known.insert(id), id),
+            Change::Moved(id) => (known.contains(&id), id),
+            Change::Left(id) => (known.remove(&id), id),
+        };
+        assert!(is_right, "{change:?}");
+        assert!(id.0 % 3 != u64::from(HIDDEN) && id.0 % 7 != 3, "{id} is hidden");
+    }
+}
+
+#[test]
+fn who_watches_around_an_entity_that_goes_through_processes_sees_exactly_whom_it_should() {
+    let stage = Stage::new();
+    let mut world = stage.world();
+    let fly = Command { velocity: Some([170.0, 190.0, 180.0]), ..Command::<3>::of(CENTER) };
+    let commanded = world.command(&fly, PATIENCE).unwrap();
+    assert_eq!((commanded.process, commanded.region), (1, RegionId(1)));
+    let watch = Watch { rule: Rule::NotOfKind(HIDDEN), ..Watch::around(CENTER, RADIUS) };
+    let mut viewer = world.watch::<3>(watch, Schema::default()).unwrap();
+    let (mut known, mut homes, mut seen) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+    for tick in 1..=70 {
+        stage.tick();
+        let all = stage.everybody();
+        let shown = in_sight(&all);
+        homes.push(all[&CENTER].2);
+        seen.extend(shown.keys().copied());
+        until(&format!("what is in sight after tick {tick} is seen: {shown:?}"), || {
+            follow(&mut viewer, &mut known);
+            let now = viewer.visible().iter().map(|(id, one)| (*id, one.position));
+            now.collect::<BTreeMap<_, _>>() == shown
+        });
+        assert!(known.iter().eq(shown.keys()));
+    }
+    homes.dedup();
+    assert!(homes.len() >= 3, "it changes hands: {homes:?}");
+    assert!(seen.len() > 20, "it sees somebody: {seen:?}");
+    // Who does not watch any more is not remembered.
+    drop(viewer);
+    let watched = |process: &Process| process.space.ask(|runner| runner.host().viewers()).unwrap();
+    until("nobody watches", || stage.processes.iter().map(watched).sum::<usize>() == 0);
+}
+
+#[test]
+fn a_command_reaches_its_entity_wherever_that_is_and_is_refused_in_words_where_it_is_nowhere() {
+    let stage = Stage::new();
+    let mut world = stage.world();
+    stage.tick();
+    let all = stage.everybody();
+    for region in REGIONS {
+        let (id, _) = all.iter().find(|(_, (.., home))| *home == region).unwrap();
+        let command = Command { kind: Some(77), ..Command::<3>::of(*id) };
+        assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
+        assert_eq!(stage.everybody()[id].1, 77);
+    }
+    // It is put where the other process's entities are, and goes there.
+    let away = Command { position: Some([90.0; 3]), velocity: Some([0.0; 3]), ..Command::<3>::of(CENTER) };
+    world.command(&away, PATIENCE).unwrap();
+    stage.tick();
+    assert_eq!(stage.everybody()[&CENTER], ([90.0; 3], 77, RegionId(2)));
+
+    let of = |position| Command { position: Some(position), ..Command::<3>::of(CENTER) };
+    let refused = world.command(&of([900.0; 3]), PATIENCE).unwrap_err();
+    assert!(
+        matches!(&refused, CommandError::Refused(why) if why.contains("outside of the world")),
+        "{refused}"
+    );
+    let refused = world.command(&of([f32::NAN; 3]), PATIENCE).unwrap_err();
+    assert!(matches!(&refused, CommandError::Refused(why) if why.contains("not finite")), "{refused}");
+    let nobody = Command { kind: Some(1), ..Command::<3>::of(EntityId(ENTITIES)) };
+    assert_eq!(world.command(&nobody, PATIENCE).unwrap_err(), CommandError::Unknown(EntityId(ENTITIES)));
+    let flat = Command { kind: Some(1), ..Command::<2>::of(CENTER) };
+    assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Refused(_)));
+
+    // A region that began and has no owner now may have it.
+    connect(&stage.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
+    let refused = world.command(&nobody, PATIENCE).unwrap_err();
+    assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
+    assert!(refused.to_string().contains("nobody owns region 3 now"), "{refused}");
+
+    // An owner whose lease has run out changes nothing.
+    let ends = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
+        runner.host_mut().set_authority(RegionId(2), None);
+    };
+    stage.processes[1].space.ask(ends).unwrap();
+    let refused = world.command(&of([80.0; 3]), Duration::from_millis(300)).unwrap_err();
+    assert!(matches!(&refused, CommandError::Busy(_, why) if why.contains("no lease")), "{refused}");
+    assert_eq!(stage.everybody()[&CENTER].0, [90.0; 3]);
+    assert!(connect(&stage.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
+}
+
+#[test]
+fn a_sight_that_regions_cannot_have_is_refused() {
+    let stage = Stage::new();
+    for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
+        let mut viewer = stage.world().watch::<3>(Watch::around(CENTER, radius), Schema::default()).unwrap();
+        let refused = loop {
+            match viewer.next_timeout(PATIENCE) {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("nothing is said"),
+                Err(refused) => break refused.to_string(),
+            }
+        };
+        assert!(refused.contains("a viewer sees"), "{refused}");
+    }
+}

@@ -1,0 +1,137 @@
+//! What a process says to whoever [asks](super::Ask).
+//!
+//! ```text
+//!  version u8, kind u8
+//!   1 done      region u32, tick u64                 the command holds from the tick after this one on
+//!   2 refused   why u8, text: UTF-8 up to the end
+//!   3 watching
+//!   4 sight     region u32, epoch u64, tick u64, glimpses up to the end
+//! ```
+
+use crate::handover::RegionId;
+use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
+
+/// One thing that is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// The entity is as it was commanded to be.
+    Done {
+        /// Whose it is.
+        region: RegionId,
+        /// The last tick before it.
+        tick: u64,
+    },
+    /// It is not done.
+    Refused {
+        /// Why.
+        why: Denial,
+        /// The same, to be read.
+        text: &'a str,
+    },
+    /// The viewer is told from now on.
+    Watching,
+    /// What a viewer sees.
+    Sight(Sight<'a>),
+}
+
+/// Why something that was asked is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// The entity is not here.
+    NotHere,
+    /// It is being handed over: its new owner takes commands before long.
+    Leaving,
+    /// Its region has no owner at present, and stands still.
+    NoOwner,
+    /// It cannot be as asked.
+    Wrong,
+    /// The process has more to do than it can; another time.
+    Busy,
+}
+
+/// What one region tells one viewer after a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight<'a> {
+    /// Whose entities.
+    pub region: RegionId,
+    /// The epoch of its owner.
+    pub epoch: u64,
+    /// The tick.
+    pub tick: u64,
+    /// [`Glimpse`](super::Glimpse)s.
+    pub glimpses: &'a [u8],
+}
+
+const DENIALS: [Denial; 5] = [Denial::NotHere, Denial::Leaving, Denial::NoOwner, Denial::Wrong, Denial::Busy];
+
+impl<'a> Answer<'a> {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        match self {
+            Answer::Done { region, tick } => {
+                out.push(1);
+                put_u32(out, region.0);
+                put_u64(out, *tick);
+            }
+            Answer::Refused { why, text } => {
+                out.push(2);
+                out.push(*why as u8);
+                out.extend_from_slice(text.as_bytes());
+            }
+            Answer::Watching => out.push(3),
+            Answer::Sight(sight) => {
+                out.push(4);
+                put_u32(out, sight.region.0);
+                put_u64(out, sight.epoch);
+                put_u64(out, sight.tick);
+                out.extend_from_slice(sight.glimpses);
+            }
+        }
+    }
+
+    /// Reads it again.
+    pub fn decode(bytes: &'a [u8]) -> Result<Answer<'a>, DecodeError> {
+        let mut fields = Fields::versioned(bytes)?;
+        match fields.u8()? {
+            1 => {
+                let (region, tick) = (RegionId(fields.u32()?), fields.u64()?);
+                fields.end()?;
+                Ok(Answer::Done { region, tick })
+            }
+            2 => {
+                let number = fields.u8()?;
+                let why = DENIALS.get(usize::from(number)).copied();
+                let why = why.ok_or(DecodeError::Unknown { what: "refusal", number })?;
+                let text = std::str::from_utf8(fields.rest()).unwrap_or("in words that cannot be read");
+                Ok(Answer::Refused { why, text })
+            }
+            3 => fields.end().map(|()| Answer::Watching),
+            4 => {
+                let (region, epoch, tick) = (RegionId(fields.u32()?), fields.u64()?, fields.u64()?);
+                Ok(Answer::Sight(Sight { region, epoch, tick, glimpses: fields.rest() }))
+            }
+            number => Err(DecodeError::Unknown { what: "answer", number }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written() {
+        let refused = |why| Answer::Refused { why, text: "no" };
+        let sight = Sight { region: RegionId(3), epoch: 8, tick: 9, glimpses: &[4] };
+        let others = [Answer::Done { region: RegionId(1), tick: 7 }, Answer::Watching, Answer::Sight(sight)];
+        for answer in DENIALS.map(refused).into_iter().chain(others) {
+            let mut bytes = Vec::new();
+            answer.encode(&mut bytes);
+            assert_eq!(Answer::decode(&bytes), Ok(answer));
+            assert!(Answer::decode(&bytes[..1]).is_err());
+        }
+        assert!(Answer::decode(&[VERSION, 2, 9]).is_err());
+        assert!(Answer::decode(&[VERSION, 1, 0]).is_err());
+    }
+}
