@@ -2,6 +2,7 @@
 
 /// An entity's number, given once by whoever makes entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct EntityId(pub u64);
 
 impl std::fmt::Display for EntityId {

@@ -26,6 +26,7 @@ pub mod index;
 pub mod handover;
 mod store;
 
+mod balance;
 pub mod behaviour;
 mod ghost;
 mod partition;
@@ -37,6 +38,7 @@ mod fold;
 mod interest;
 mod lockstep;
 
+pub use balance::{Balance, Scales, Weight};
 pub use behaviour::{Around, Behaviour, Moment, Motion, Other, Own};
 pub use configured::{AnyRegion, REGION, fold_config, topic_of};
 pub use curve::{Curve, Morton, Tetrahedral};

@@ -5,6 +5,7 @@
 
 use crate::curve::Morton;
 use crate::handover::RegionId;
+use crate::layout::DecodeError;
 
 /// Cuts of the Morton curve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,9 @@ pub enum PartitionError {
         /// Where.
         at: u64,
     },
+    /// Its bytes cannot be read.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
     /// They do not lie next to each other.
     #[error("regions {} and {} are not neighbours on the curve", .0.0, .1.0)]
     Apart(RegionId, RegionId),

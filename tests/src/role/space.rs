@@ -2,7 +2,7 @@
 //!
 //! Says `listens PORT`. What it is told: `spawn COUNT SEED` (those of them that are in its region), `pace NS` (0: as fast as it goes),
 //! `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` each, then `end`), `follow REGION`, `known REGION`, `take REGION EPOCH`, `counts`,
-//! `refusals`. Every order is answered with a line.
+//! `refusals`, `cut PARTS` (the curve is cut anew: where each region's stretch begins, in parts of 12). Every order is answered with a line.
 
 use std::io::BufRead as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
-    Authority, Entity, Host, Moment, Partition, RegionId, Setup, Standby, Succession, Timing, World,
+    Authority, Entity, Host, Moment, Morton, Partition, RegionId, Setup, Standby, Succession, Timing, World,
 };
 use dunlin_server::space::{Pace, Peer, Space, SpaceConfig, SpaceLimits};
 
@@ -70,6 +70,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
         pace: Pace::Hold,
         lockstep,
+        balance: None,
         insecure: false,
         limits: SpaceLimits::default(),
     };
@@ -124,6 +125,16 @@ fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
             let region = region(1)?;
             let tick = space.ask(move |runner| runner.copy_of(region).map_or(0, |state| state.tick()))?;
             println!("knows {tick}");
+        }
+        "cut" => {
+            let part = |word: &&str| Ok(Morton::end(3) / 12 * word.parse::<u64>()?);
+            let firsts: Vec<u64> = words[1..].iter().map(part).collect::<Result<_>>()?;
+            let cuts = firsts.into_iter().zip((1..).map(RegionId)).collect();
+            space.ask(move |runner| {
+                let version = runner.host().partition().version() + 1;
+                Partition::of(3, version, cuts).map(|partition| runner.cut(&partition))
+            })??;
+            println!("cut");
         }
         "take" => take(space, region(1)?, word(2)?.parse()?)?,
         "counts" => {

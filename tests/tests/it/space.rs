@@ -138,8 +138,8 @@ fn processes_that_run_freely_lose_and_double_nobody() {
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
-#[test]
-fn a_killed_process_region_goes_on_from_its_standby_with_everybody() {
+/// Three processes, each of which stands by for the next one's region, as far as a tick.
+fn standing_by(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
     world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
     for (process, region) in [(0, 2), (1, 3), (2, 1)] {
@@ -152,12 +152,16 @@ fn a_killed_process_region_goes_on_from_its_standby_with_everybody() {
         world.processes[0].until("knows").parse::<u64>().unwrap()
     };
     let deadline = Instant::now() + PATIENCE;
-    while known(&mut world) < 50 {
+    while known(&mut world) < tick {
         assert!(Instant::now() < deadline, "the standby is not told of ticks");
         sleep(LOOK);
     }
+    world
+}
+
+/// The second is killed: the first goes on in its place, and others in that of who stood by for the third. Everybody is there.
+fn goes_on_without_the_second(mut world: World) {
     world.processes.remove(1).kill();
-    // Its standby goes on in its place, and others in that of who stood by for the third.
     world.processes[0].say("take 2 2");
     world.processes[0].until("took");
     world.processes[0].say("follow 3");
@@ -170,6 +174,22 @@ fn a_killed_process_region_goes_on_from_its_standby_with_everybody() {
     assert_eq!(ids(&world.ledger()), (0..ENTITIES).collect::<Vec<_>>());
     let moved: u64 = world.counts().iter().map(|counts| counts[0]).sum();
     assert!(moved > before.iter().map(|counts| counts[0]).sum::<u64>(), "they are handed over again");
+}
+
+#[test]
+fn a_killed_process_region_goes_on_from_its_standby_with_everybody() {
+    goes_on_without_the_second(standing_by(50));
+}
+
+#[test]
+fn a_process_that_is_killed_while_the_curve_is_cut_anew_takes_nobody_with_it() {
+    for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
+        let mut world = standing_by(20);
+        // A quarter of all change hands: of the first to the second, and of that to the third.
+        world.processes.iter_mut().for_each(|process| process.say("cut 0 2 5"));
+        sleep(pause);
+        goes_on_without_the_second(world);
+    }
 }
 
 #[test]

@@ -15,8 +15,8 @@ use crate::point::{Bench, Sample};
 const TOLERANCE: f64 = 1.1;
 /// What the busiest may have, times the mean.
 const EVEN: f64 = 1.15;
-/// Ticks between two looks at the loads.
-const LOOK_TICKS: u64 = 5;
+/// Ticks between two looks at the loads, as where processes balance by themselves.
+const LOOK_TICKS: u64 = 1;
 
 /// Lets them walk; how unevenly they are shared out at worst, and how long until that is mended.
 pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {

@@ -173,6 +173,7 @@ fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
         peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
         pace: Pace::Hold,
         lockstep: setting.lockstep,
+        balance: None,
         insecure: false,
         limits: SpaceLimits::default(),
     }

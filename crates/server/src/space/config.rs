@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use dunlin::space::Balance;
+
 use super::pace::Pace;
 
 /// What a runner is started with, beside its regions.
@@ -20,6 +22,8 @@ pub struct SpaceConfig {
     /// A tick waits until everybody has made the last, has handed over whom it had to and told its ghosts: then the same inputs
     /// give the same bytes on any number of processes.
     pub lockstep: bool,
+    /// Has the curve cut anew where regions' loads grow apart; not in lock-step.
+    pub balance: Option<Balance>,
     /// Listens beyond this machine though connections are neither encrypted nor authenticated.
     pub insecure: bool,
     /// What is held at most.

@@ -18,6 +18,8 @@
 //!  10 record    region u32, bytes      what changed in it
 //!  11 knows     region u32, entries u64, tick u64     the standby has taken in so much
 //!  12 ping
+//!  13 weight    bytes                  what one of the sender's regions has to do
+//!  14 cut       bytes                  how the curve is cut from here on, as the cluster knows already
 //! ```
 
 use dunlin::space::RegionId;
@@ -42,6 +44,8 @@ pub(super) enum Frame<'a> {
     Record { region: RegionId, bytes: &'a [u8] },
     Knows { region: RegionId, entries: u64, tick: u64 },
     Ping,
+    Weight(&'a [u8]),
+    Cut(&'a [u8]),
 }
 
 impl Frame<'_> {
@@ -69,6 +73,8 @@ impl Frame<'_> {
             Frame::Record { region, bytes } => (10, head.u32(region.0), bytes),
             Frame::Knows { region, entries, tick } => (11, head.u32(region.0).u64(*entries).u64(*tick), &[]),
             Frame::Ping => (12, head, &[]),
+            Frame::Weight(bytes) => (13, head, bytes),
+            Frame::Cut(bytes) => (14, head, bytes),
         }
     }
 
@@ -94,6 +100,8 @@ impl Frame<'_> {
             10 => Frame::Record { region: body.region()?, bytes: body.rest() },
             11 => Frame::Knows { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
             12 => Frame::Ping,
+            13 => Frame::Weight(body.rest()),
+            14 => Frame::Cut(body.rest()),
             _ => return Err(Refused::Frame("a frame of this kind is not known")),
         };
         if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
@@ -182,6 +190,8 @@ mod tests {
             Frame::Record { region, bytes: &[] },
             Frame::Knows { region, entries: 1, tick: 2 },
             Frame::Ping,
+            Frame::Weight(&[6]),
+            Frame::Cut(&[7, 8]),
         ];
         for frame in &frames {
             let mut bytes = Vec::new();

@@ -12,7 +12,7 @@ use super::error::Refused;
 use super::frame::Body;
 
 /// The version of what runners say to each other.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
         assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(Refused::Stranger));
         let mut newer = hello().encode();
-        newer[8] = 2;
-        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs: 2, ours: 1 }));
+        newer[8] = 3;
+        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs: 3, ours: 2 }));
     }
 
     #[test]

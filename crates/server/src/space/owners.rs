@@ -5,6 +5,7 @@
 //!  space/WORLD/region/R      {"process"}                  under its owner's lease; the revision that created it is the epoch
 //!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch alone; it stays when the owner is gone
 //!  space/WORLD/began/R       once the region was begun
+//!  space/WORLD/cut/0          {"version", "cuts"}           how the curve is cut; written by the owner of the first region, one after another
 //!  space/WORLD/hold/0        while it is there nobody makes ticks; hand-overs come to their end
 //! ```
 //! A thread looks at all of it again and again, keeps the lease alive, and does what [`plan`](plan::plan) says.
@@ -19,6 +20,7 @@
 //! - An answer that is lost changes nothing for long: what a turn did, and was not told to have done, the next one sees and goes on with.
 //! - Who has no copy that counts begins a region without entities, when nobody else has come for so long, and says so.
 
+mod balance;
 mod keys;
 mod plan;
 mod thread;

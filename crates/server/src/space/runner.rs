@@ -5,6 +5,7 @@
 //! - Records for standbys are sent before the messages that follow from them, on one connection after another.
 //! - A turn ends with one write to each process.
 
+mod balance;
 mod hearing;
 mod ticking;
 mod viewing;
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
-use dunlin::space::{Behaviour, Heading, Host, RegionId, RegionState, Report, Succession, Transfer};
+use dunlin::space::{Behaviour, Heading, Host, RegionId, RegionState, Report, Scales, Succession, Transfer};
 
 use super::config::{Peer, SpaceConfig};
 use super::error::Refused;
@@ -58,6 +59,7 @@ pub struct Runner<const D: usize, B> {
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
     viewers: Viewers,
+    scales: Scales,
     /// Ticks made, which is the regions' own number where they began together.
     ticks: u64,
     elapse_at_ns: u64,
@@ -98,6 +100,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             reports_dropped: 0,
             watchers: Vec::new(),
             viewers: Viewers::default(),
+            scales: Scales::default(),
             ticks: 0,
             elapse_at_ns: 0,
             open: false,

@@ -54,6 +54,7 @@ impl Process {
             peers: others.to_vec(),
             pace: Pace::Hold,
             lockstep: true,
+            balance: None,
             insecure: false,
             limits: SpaceLimits::default(),
         };

@@ -2,6 +2,7 @@
 
 use super::Region;
 use super::crossing::key;
+use crate::balance::Weight;
 use crate::behaviour::Behaviour;
 use crate::partition::Load;
 
@@ -11,14 +12,18 @@ const PARTS: usize = 64;
 const SAMPLE_MAX: usize = 4_096;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// How many entities it has, and keys that part them about evenly.
-    pub fn load(&self) -> Load {
-        let store = self.state.store();
+    /// How many entities it has in its stretch, keys that part them about evenly, and how many are beyond.
+    pub fn weight(&self) -> Weight {
+        let (store, (first, end)) = (self.state.store(), self.stretch());
         let step = store.len().div_ceil(SAMPLE_MAX).max(1);
         let of = |row: usize| key(&self.setup.world, &store.position(row));
         let mut keys: Vec<u64> = (0..store.len()).step_by(step).map(of).collect();
+        let (sampled, len) = (keys.len().max(1) as f64, store.len() as f64);
+        keys.retain(|key| (first..end).contains(key));
         keys.sort_unstable();
+        let amount = len * (keys.len() as f64 / sampled);
         let quantiles = (1..PARTS).filter_map(|part| keys.get(keys.len() * part / PARTS).copied()).collect();
-        Load { region: self.setup.region, amount: store.len() as f64, quantiles }
+        let load = Load { region: self.setup.region, amount, quantiles };
+        Weight { load, version: self.partition.version(), strayed: len - amount }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin::space::{Host, Rule, Stage};
+use dunlin::space::{Balance, Host, Rule, Stage};
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
 use dunlin_server::space::{
@@ -168,6 +168,7 @@ impl Process {
             peers: Vec::new(),
             pace: Pace::Every(made.setup.tick_ns),
             lockstep: false,
+            balance: Some(Balance::default()),
             insecure: false,
             limits: SpaceLimits::default(),
         };
@@ -230,6 +231,10 @@ fn say(what: &Told, console: &Console) -> Result<()> {
         Told::Released(region) => (
             json!({"event": "released", "region": region.0}),
             format!("region {} is given to the process that stands by for it", region.0),
+        ),
+        Told::Cut(version) => (
+            json!({"event": "cut", "version": version}),
+            format!("regions' loads had grown apart: the curve is cut anew, partition {version}"),
         ),
         Told::LeaseLost(why) => {
             (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and taken anew: {why}"))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use dunlin::space::RegionId;
+use dunlin::space::{Partition, PartitionError, RegionId};
 use dunlin_client::Entry;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,25 @@ impl StandbyKey {
     }
 }
 
+/// How the curve is cut: first keys and whose they are, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cut {
+    pub(super) version: u64,
+    pub(super) cuts: Vec<(u64, u32)>,
+}
+
+impl Cut {
+    pub(super) fn of(partition: &Partition) -> Cut {
+        let cuts = partition.regions().iter().map(|(first, region)| (*first, region.0)).collect();
+        Cut { version: partition.version(), cuts }
+    }
+
+    pub(super) fn partition(&self, dimensions: usize) -> Result<Partition, PartitionError> {
+        let cuts = self.cuts.iter().map(|(first, region)| (*first, RegionId(*region))).collect();
+        Partition::of(dimensions, self.version, cuts)
+    }
+}
+
 /// All of it, as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
@@ -61,6 +80,8 @@ pub(super) struct Seen {
     pub(super) began: BTreeSet<RegionId>,
     /// Nobody makes ticks.
     pub(super) hold: bool,
+    /// How the curve is cut, and the revision by which it was; nothing while it is as at first.
+    pub(super) cut: Option<(u64, Cut)>,
 }
 
 /// What a world's keys begin with.
@@ -101,6 +122,10 @@ impl Seen {
                     }
                 }
                 "hold" => seen.hold = true,
+                "cut" => {
+                    let cut = serde_json::from_slice(&entry.value).ok();
+                    seen.cut = cut.map(|cut| (entry.modified, cut));
+                }
                 "began" => drop(seen.began.insert(region)),
                 _ => {}
             }

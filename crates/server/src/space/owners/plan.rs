@@ -142,6 +142,7 @@ mod tests {
             standbys: standby.into_iter().map(key).collect(),
             began: [R].into(),
             hold: false,
+            cut: None,
         }
     }
 

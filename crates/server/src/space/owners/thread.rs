@@ -73,6 +73,8 @@ pub enum Told {
     Alone(RegionId),
     /// A region is another's from now on.
     Released(RegionId),
+    /// Loads had grown apart, and this process has cut the curve anew: the version of that.
+    Cut(u64),
     /// The lease was lost; the process takes part anew.
     LeaseLost(String),
     /// The cluster did not do as asked; it is asked again.
@@ -86,15 +88,17 @@ pub struct Owners {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Keeper<const D: usize, B> {
-    kv: Kv,
-    config: OwnersConfig,
-    space: Arc<Space<D, B>>,
+pub(super) struct Keeper<const D: usize, B> {
+    pub(super) kv: Kv,
+    pub(super) config: OwnersConfig,
+    pub(super) space: Arc<Space<D, B>>,
     populate: Populate<D, B>,
-    tell: Box<dyn FnMut(Told) + Send>,
+    pub(super) tell: Box<dyn FnMut(Told) + Send>,
     lease: Option<Lease>,
     /// Regions that are run here, and in which epoch.
-    claims: BTreeMap<RegionId, u64>,
+    pub(super) claims: BTreeMap<RegionId, u64>,
+    /// The newest cut that was heard of.
+    pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
     asked: BTreeMap<RegionId, Instant>,
     /// Claims that were not answered: they may be ours.
@@ -104,7 +108,7 @@ struct Keeper<const D: usize, B> {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum KeepError {
+pub(super) enum KeepError {
     #[error(transparent)]
     Kv(#[from] KvError),
     #[error(transparent)]
@@ -136,6 +140,7 @@ impl Owners {
             tell: Box::new(tell),
             lease: None,
             claims: BTreeMap::new(),
+            cut_version: 0,
             free_since: BTreeMap::new(),
             asked: BTreeMap::new(),
             in_doubt: BTreeMap::new(),
@@ -169,6 +174,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let until = self.hold_lease()?;
         let seen = Seen::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
         self.meet_others(&seen)?;
+        self.adopt(&seen)?;
         if seen.hold != self.holds {
             self.holds = seen.hold;
             let pace = if seen.hold { Pace::Hold } else { self.config.pace };
@@ -180,7 +186,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         for deed in plan(&seen, &own) {
             self.perform(deed, &seen)?;
         }
-        Ok(())
+        self.balance(&seen)
     }
 
     fn went_wrong(&mut self, error: &KeepError) {

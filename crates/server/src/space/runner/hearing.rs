@@ -77,6 +77,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                     self.host.standby_knows(region, entries, tick, now_ns);
                 }
             }
+            Frame::Weight(bytes) => self.hear_weight(bytes, now_ns)?,
+            Frame::Cut(bytes) => self.hear_cut(bytes, now_ns)?,
             Frame::Ping => {}
             Frame::Refused(why) => return Err(Refused::ByThem(why.to_owned())),
             Frame::Hello(_) => return Err(Refused::Frame("a second hello")),

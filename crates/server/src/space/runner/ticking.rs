@@ -40,6 +40,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if self.lockstep.is_none() {
             self.host.send_ghosts(began_ns);
         }
+        self.weigh();
         self.ship();
         self.stats.ticks.record(monotonic_ns() - began_ns);
         let (host, ticks) = (&self.host, self.ticks);

@@ -1,0 +1,129 @@
+//! Everybody walks to one place: regions are cut anew between processes, and nobody is lost by it.
+
+use std::time::{Duration, Instant};
+
+use dunlin::space::{
+    Around, Balance, Behaviour, Entity, Host, Moment, Motion, Own, RegionId, Setup, Standby, World,
+};
+use dunlin_client::Kv;
+
+use crate::clients::connect;
+use crate::serve;
+use crate::worlds::{Member, Scene, until, until_all_go_on};
+
+const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
+const ENTITIES: u64 = 3_000;
+/// Four of five walk to this place, and stand around it as near as this.
+const PLACE: ([f32; 3], f32) = ([15.0, 15.0, 15.0], 12.0);
+/// What the busiest may have, times the mean.
+const EVEN: f64 = 1.15;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// See [`PLACE`].
+#[derive(Clone)]
+struct Gather;
+
+impl Behaviour<3> for Gather {
+    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        let (place, near) = PLACE;
+        let way: [f32; 3] = std::array::from_fn(|axis| place[axis] - own.position[axis]);
+        let far = way.iter().map(|along| along * along).sum::<f32>().sqrt();
+        if own.kind == 0 || far <= near {
+            return Motion { position: own.position, velocity: [0.0; 3] };
+        }
+        let velocity = way.map(|along| along / far * 40.0);
+        let position = std::array::from_fn(|axis| own.position[axis] + velocity[axis] * moment.seconds);
+        Motion { position, velocity }
+    }
+}
+
+fn populate(host: &mut Host<3, Gather>, region: RegionId) {
+    for nth in 0..ENTITIES {
+        let along = |axis: u64| ((nth + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 100.07;
+        let kind = u32::from(nth % 5 != 0);
+        let entity = Entity { kind, ..Entity::at(nth, [along(0), along(1), along(2)]) };
+        if host.owner_of(&entity.position) == region {
+            host.spawn(&entity).unwrap();
+        }
+    }
+}
+
+fn scene() -> Scene<Gather> {
+    let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    (setup.tick_ns, setup.standby) = (20_000_000, Standby::Required);
+    let balance = Some(Balance { spare: 20.0, ..Balance::default() });
+    Scene { name: "crowded", setup, behaviour: Gather, regions: &REGIONS, balance, populate }
+}
+
+fn version(member: &Member<Gather>) -> u64 {
+    member.space.ask(|runner| runner.host().partition().version()).unwrap()
+}
+
+/// What the busiest has, times the mean; more than can be while not all is known.
+fn unevenness(members: &[Member<Gather>]) -> f64 {
+    let counts: Vec<usize> = members.iter().map(|member| member.ids().len()).collect();
+    let most = counts.iter().copied().max().unwrap_or(0);
+    most as f64 * members.len() as f64 / ENTITIES as f64
+}
+
+/// Nobody moves any more: everybody is there, once.
+fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
+    kv.put("space/crowded/hold/0", "1").unwrap();
+    until("everybody is there, once", kv, members, || {
+        let mut ids: Vec<u64> = members.iter().flat_map(Member::ids).collect();
+        ids.sort_unstable();
+        ids.iter().copied().eq(0..ENTITIES)
+    });
+}
+
+#[test]
+fn a_crowd_that_walks_into_one_region_is_shared_out_over_all_processes() {
+    let keys = serve();
+    let kv = || connect(&keys.1).kv();
+    let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
+    until_all_go_on("all regions begin", &kv(), &members);
+    let (deadline, mut worst) = (Instant::now() + PATIENCE, 0.0_f64);
+    // They have arrived after two seconds or so; until then loads grow apart again and again.
+    let mut even_since = Instant::now();
+    while even_since.elapsed() < Duration::from_secs(2) || version(&members[0]) < 4 {
+        let now = unevenness(&members);
+        worst = worst.max(now);
+        if now > EVEN {
+            even_since = Instant::now();
+        }
+        assert!(Instant::now() < deadline, "it does not become even: {now}, {}", version(&members[0]));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let versions: Vec<u64> = members.iter().map(version).collect();
+    assert!(versions.iter().all(|version| *version == versions[0]), "all go by the same cut: {versions:?}");
+    // One process decides, and no version is told twice.
+    let cuts: Vec<String> = members
+        .iter()
+        .flat_map(|member| member.told.lock().unwrap().clone())
+        .filter(|told| told.starts_with("Cut"))
+        .collect();
+    assert_eq!(cuts, (2..=versions[0]).map(|version| format!("Cut({version})")).collect::<Vec<_>>());
+    assert_all_there(&kv(), &members);
+}
+
+#[test]
+fn a_process_that_is_killed_while_the_curve_is_cut_anew_takes_nobody_with_it() {
+    let keys = serve();
+    let kv = || connect(&keys.1).kv();
+    let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
+    until_all_go_on("all regions begin", &kv(), &members);
+    for round in 0..2 {
+        // The one who decides, too.
+        let before = version(&members[0]);
+        until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
+        members.remove(0).kill();
+        members.push(Member::start(&scene(), kv(), 4 + round));
+        until_all_go_on("all go on", &kv(), &members);
+    }
+    let newest = members.iter().map(version).max();
+    until("all go by the same cut", &kv(), &members, || {
+        members.iter().all(|member| Some(version(member)) >= newest)
+    });
+    until("it becomes even", &kv(), &members, || unevenness(&members) <= EVEN);
+    assert_all_there(&kv(), &members);
+}
