@@ -9,7 +9,7 @@ use crate::partition::Load;
 /// Parts by which a region's load is told.
 const PARTS: usize = 64;
 /// Rows that are looked at. They stand nearly in the curve's order, so that every so many-th is a fair sample.
-const SAMPLE_MAX: usize = 4_096;
+const SAMPLE_MAX: usize = 1_024;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// How many entities it has in its stretch, keys that part them about evenly, and how many are beyond.

@@ -125,3 +125,62 @@ fn a_world_goes_on_while_it_is_cut_anew() {
     assert_eq!(left, cut);
     assert!(crowded > 350 && shared < 200, "{crowded} {shared}");
 }
+
+#[test]
+fn nothing_is_cut_before_all_that_the_last_cut_moved_is_where_it_belongs() {
+    let partition = Partition::even(2, &ids(2));
+    let balance = Balance { spare: 50.0, fresh_ns: 1_000, ..Balance::default() };
+    let weight = |region, amount, strayed, version| {
+        let load = Load { region: RegionId(region), amount, quantiles: vec![u64::from(region)] };
+        Weight { load, version, strayed }
+    };
+    let next = |weights: [Weight; 2], now_ns| {
+        let mut scales = Scales::default();
+        weights.into_iter().for_each(|weight| {
+            let mut bytes = Vec::new();
+            weight.encode(&mut bytes);
+            assert!((0..bytes.len()).all(|part| Weight::decode(&bytes[..part]).is_err()));
+            assert_eq!(Weight::decode(&bytes).as_ref(), Ok(&weight));
+            scales.hear(weight, 500);
+        });
+        scales.next(&partition, &balance, now_ns)
+    };
+    let cut = next([weight(1, 1_500.0, 0.0, 1), weight(2, 500.0, 0.0, 1)], 600).unwrap();
+    assert_eq!(cut.version(), 2);
+    let mut bytes = Vec::new();
+    cut.encode(&mut bytes);
+    assert_eq!(Partition::decode(2, &bytes), Ok(cut));
+    assert!(Partition::decode(2, &bytes[..bytes.len() - 1]).is_err());
+    let none = [
+        next([weight(1, 1_500.0, 100.0, 1), weight(2, 500.0, 0.0, 1)], 600),
+        next([weight(1, 1_500.0, 0.0, 1), weight(2, 500.0, 0.0, 2)], 600),
+        next([weight(1, 1_500.0, 0.0, 1), weight(2, 500.0, 0.0, 1)], 1_500),
+        next([weight(1, 1_050.0, 0.0, 1), weight(2, 950.0, 0.0, 1)], 600),
+        next([weight(1, 75.0, 0.0, 1), weight(2, 25.0, 0.0, 1)], 600),
+    ];
+    assert!(none.iter().all(Option::is_none), "{none:?}");
+    assert_eq!(Scales::default().next(&partition, &balance, 600), None, "nobody has said anything");
+    let mut endless = Vec::new();
+    weight(1, f64::INFINITY, 0.0, 1).encode(&mut endless);
+    assert!(Weight::decode(&endless).is_err());
+}
+
+#[test]
+fn a_region_says_what_is_beyond_its_stretch_apart() {
+    let world = World::<2>::cube(100.0).unwrap();
+    let walk = dunlin_space::behaviour::Walk { speed_max: 0.0, turn: 0.0 };
+    let setup = Setup::new(RegionId(1), world, 5.0);
+    let authority = Authority { epoch: 1, until_ns: u64::MAX };
+    let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);
+    let mut out = Outputs::default();
+    for nth in 0..3_000_u64 {
+        // Two of three in the first half of the curve; rows stand in its order.
+        let high = if nth < 2_000 { 25.0 } else { 75.0 };
+        let at = [(nth % 97) as f32, high];
+        region.spawn(&Entity::at(nth, at), &mut out).unwrap();
+    }
+    let weight = region.weight();
+    assert!((weight.load.amount - 2_000.0).abs() < 30.0, "{weight:?}");
+    assert!((weight.load.amount + weight.strayed - 3_000.0).abs() < 1e-6);
+    assert!(weight.load.quantiles.is_sorted() && weight.load.quantiles.len() == 63);
+}
