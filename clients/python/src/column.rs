@@ -9,6 +9,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
+use dunlin_space::EntityId;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -38,6 +39,7 @@ pub struct Kind(pub &'static CStr, pub usize);
 
 pub const U8: Kind = Kind(c"B", 1);
 pub const U32: Kind = Kind(c"I", 4);
+pub const F32: Kind = Kind(c"f", 4);
 pub const U64: Kind = Kind(c"Q", 8);
 pub const I64: Kind = Kind(c"q", 8);
 
@@ -52,6 +54,12 @@ const _: () = assert!(size_of::<Head>() == 5 * 8 + 4 * 4, "there is nothing betw
 unsafe impl Plain for Head {}
 // SAFETY: two numbers of the same kind.
 unsafe impl Plain for [i64; 2] {}
+// SAFETY: a number.
+unsafe impl Plain for u32 {}
+// SAFETY: a number.
+unsafe impl Plain for f32 {}
+// SAFETY: `repr(transparent)` around a number.
+unsafe impl Plain for EntityId {}
 
 /// The bytes of such structures.
 #[expect(private_bounds, reason = "what is plain is decided in this file")]

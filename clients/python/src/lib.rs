@@ -32,6 +32,7 @@ mod publisher;
 mod job;
 mod member;
 
+mod entities;
 mod levels;
 mod replica;
 mod state;
@@ -64,6 +65,7 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<member::PyMember>()?;
     module.add_class::<job::Job>()?;
     module.add_class::<levels::PyLevels>()?;
+    module.add_class::<entities::PyEntities>()?;
     module.add_class::<replica::PyReplica>()?;
     module.add_class::<connection::Connection>()?;
     module.add_class::<keys::Keys>()?;

@@ -1,4 +1,4 @@
-//! A replica of one topic's state, as Python sees it: what `Book` and `Table` are made of.
+//! A replica of one topic's state, as Python sees it: what `Book`, `Table` and `Region` are made of.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use crate::entities::PyEntities;
 use crate::events::timeout;
 use crate::failure::Failure;
 use crate::handle::Handle;
@@ -19,7 +20,7 @@ use crate::position::PyPosition;
 use crate::runtime::{self, Ready};
 use crate::state::State;
 
-/// Keeps a topic's state; see `Book` and `Table` in Python.
+/// Keeps a topic's state; see `Book`, `Table` and `Region` in Python.
 #[pyclass(frozen, name = "Replica", module = "dunlin")]
 pub struct PyReplica {
     pub following: Handle<Following>,
@@ -366,6 +367,12 @@ impl PyReplica {
                 .collect()
         })?;
         Ok(all.into_iter().map(|(key, value)| (PyBytes::new(py, &key), PyBytes::new(py, &value))).collect())
+    }
+
+    /// All entities as they are now; `None` while they are not known, or of what is no region.
+    #[getter]
+    fn entities_now(&self, py: Python<'_>) -> PyResult<Option<PyEntities>> {
+        self.look(py, |states| states.iter().find_map(|(_, _, state)| state.entities()).map(PyEntities))
     }
 
     #[getter]

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use dunlin_feed::{BOOK, Book, LAST, LastValue, Levels, ORDERS, Orders, Scale};
+use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{Fold, FoldConfig, FoldError, Frame, Frozen};
 
+use crate::entities::Moment;
 use crate::failure::Failure;
 
 /// One of the states that come with Dunlin.
@@ -13,6 +15,7 @@ pub enum State {
     Book(Book),
     Orders(Orders),
     Last(LastValue),
+    Region(Box<AnyRegion>),
 }
 
 impl State {
@@ -24,6 +27,7 @@ impl State {
             BOOK => Ok(State::Book(Book::new(scale()?))),
             ORDERS => Ok(State::Orders(Orders::new(scale()?))),
             LAST => Ok(State::Last(LastValue::default())),
+            REGION => Ok(State::Region(Box::new(AnyRegion::of(&config.options).map_err(Failure::Value)?))),
             kind => Err(Failure::Value(format!("this version knows no state of kind {kind:?}"))),
         }
     }
@@ -33,7 +37,7 @@ impl State {
         match self {
             State::Book(book) => Some(book),
             State::Orders(orders) => Some(orders),
-            State::Last(_) => None,
+            State::Last(_) | State::Region(_) => None,
         }
     }
 
@@ -42,11 +46,20 @@ impl State {
         if let State::Last(last) = self { Some(last) } else { None }
     }
 
+    /// Its entities as they are now, if it has any.
+    pub fn entities(&self) -> Option<Moment> {
+        if let State::Region(region) = self { Some(Moment::of(region)) } else { None }
+    }
+
     fn fold(&self) -> &dyn Fold {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
+            State::Region(region) => match &**region {
+                AnyRegion::Plane(fold) => fold,
+                AnyRegion::Space(fold) => fold,
+            },
         }
     }
 
@@ -55,6 +68,10 @@ impl State {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
+            State::Region(region) => match &mut **region {
+                AnyRegion::Plane(fold) => fold,
+                AnyRegion::Space(fold) => fold,
+            },
         }
     }
 }

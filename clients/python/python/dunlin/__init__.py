@@ -18,6 +18,7 @@ from . import aio, errors, kv, tasks
 from ._dunlin import (
     Batch,
     Deleted,
+    Entities,
     EpochChanged,
     Gap,
     Job,
@@ -42,7 +43,7 @@ from .errors import (
     RequestTimeoutError,
     UnknownOutcomeError,
 )
-from .live import Book, Change, Forgotten, Level, Table, Trouble
+from .live import Book, Change, Forgotten, Level, Region, Table, Trouble
 from .tasks import NewTask, TaskInfo
 from .topics import Topic, TopicSummary
 from .worker import Task, TaskFailed, Worker
@@ -56,6 +57,7 @@ __all__ = [
     "Client",
     "Deleted",
     "DisconnectedError",
+    "Entities",
     "EpochChanged",
     "Error",
     "Forgotten",
@@ -72,6 +74,7 @@ __all__ = [
     "Receipt",
     "Record",
     "RefusedError",
+    "Region",
     "Reply",
     "RequestTimeoutError",
     "Snapshot",

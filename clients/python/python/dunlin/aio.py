@@ -17,7 +17,7 @@ from . import client as sync
 from ._dunlin import Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
 from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, Transacted, Watch, Written
-from .live import Book, Table
+from .live import Book, Region, Table
 from .topics import Topic, TopicSummary
 
 if TYPE_CHECKING:
@@ -393,6 +393,10 @@ class AsyncClient:
     async def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
         """The last value of each key; `async for change in table.changes()`."""
         return await self._caller(self._client.table, topic, conflate=conflate, name=name)
+
+    async def region(self, world: str, region: int, *, name: str = "") -> Region:
+        """All entities of a region of a world; `async for change in region.changes()`."""
+        return await self._caller(self._client.region, world, region, name=name)
 
     async def request(self, subject: str, payload: Payload = b"", **options: Any) -> Reply:
         """Publishes a request and waits for the first reply."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
 from .kv import Kv
-from .live import Book, Table, live
+from .live import Book, Region, Table, live
 from .tasks import Tasks
 from .topics import Topic, TopicSummary, described
 
@@ -312,6 +312,13 @@ class Client:
         """The last value of each key, kept right."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Table = live(topic, followed, Table)
+        return made
+
+    def region(self, world: str, region: int, *, name: str = "") -> Region:
+        """All entities of a region of a world, kept right; of the node of the process that owns it (`dunlin space owner` says which)."""
+        topic = f"space.{world}.region.{region}"
+        followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)
+        made: Region = live(topic, followed, Region)
         return made
 
     # Requests.

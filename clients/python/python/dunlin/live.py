@@ -1,4 +1,4 @@
-"""Live state: order books and last values that are right, or say that they are not, and heal by themselves.
+"""Live state: order books, last values and regions of entities that are right, or say that they are not, and heal by themselves.
 
 A book or a table takes in what has come when it is told to: by `update()`, or by each step of `changes()`. What it
 shows stays the same in between.
@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from ._dunlin import Changes, Levels, Position, Replica
+    from ._dunlin import Changes, Entities, Levels, Position, Replica
 
 Side: TypeAlias = Literal["bid", "ask"]
 
@@ -197,12 +197,32 @@ class Table(Live, Mapping[bytes | str, bytes]):
         return dict(self._replica.items())
 
 
+class Region(Live):
+    """All entities of one region of a world of moving things."""
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def entities(self) -> Entities | None:
+        """All of them as of the last update, as columns: `ids`, `kinds`, and for each axis `positions` and `velocities`. They
+        are not copied, and stay as they are while anybody holds them. `None` while the region is not known whole."""
+        return self._replica.entities_now
+
+    def __len__(self) -> int:
+        return self._replica.entries
+
+
 def live(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted: type[Any]) -> Any:
-    """A book or a table of what the extension module follows, whole if that takes no more than 5 seconds."""
+    """A book, a table or a region of what the extension module follows, whole if that takes no more than 5 seconds."""
     replica, kind, options = followed
-    if (kind == "last") != (wanted is Table):
+    fitting = {"last": Table, "region": Region}.get(kind, Book)
+    if fitting is not wanted:
         replica.close()
-        raise ValueError(f"topic {topic!r} keeps a state of kind {kind!r}: use {'table' if kind == 'last' else 'book'}()")
+        raise ValueError(f"topic {topic!r} keeps a state of kind {kind!r}: use {fitting.__name__.lower()}()")
     made = wanted(topic, replica, kind, options)
     replica.update(5.0)
     return made

@@ -1,0 +1,130 @@
+//! All entities of a region at one moment, as columns that Python reads where they lie.
+
+use std::sync::Arc;
+
+use dunlin_space::{AnyRegion, RegionState};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::batch::as_array;
+use crate::column::{Column, F32, Held, Kind, U32, U64, bytes_of};
+
+/// A region as it was after one record. The replica goes on with a copy as long as anybody holds this.
+#[derive(Clone)]
+pub enum Moment {
+    Plane(Arc<RegionState<2>>),
+    Space(Arc<RegionState<3>>),
+}
+
+/// Which of its columns.
+#[derive(Clone, Copy)]
+enum Which {
+    Ids,
+    Kinds,
+    Position(usize),
+    Velocity(usize),
+}
+
+struct Lying(Moment, Which);
+
+impl Moment {
+    pub fn of(region: &AnyRegion) -> Moment {
+        match region {
+            AnyRegion::Plane(fold) => Moment::Plane(fold.share()),
+            AnyRegion::Space(fold) => Moment::Space(fold.share()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Moment::Plane(state) => state.store().len(),
+            Moment::Space(state) => state.store().len(),
+        }
+    }
+
+    fn dimensions(&self) -> usize {
+        match self {
+            Moment::Plane(_) => 2,
+            Moment::Space(_) => 3,
+        }
+    }
+}
+
+fn lying<const D: usize>(state: &RegionState<D>, which: Which) -> &[u8] {
+    let store = state.store();
+    match which {
+        Which::Ids => bytes_of(store.ids()),
+        Which::Kinds => bytes_of(store.kinds()),
+        Which::Position(axis) => bytes_of(store.positions()[axis]),
+        Which::Velocity(axis) => bytes_of(store.velocities()[axis]),
+    }
+}
+
+impl Held for Lying {
+    fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Moment::Plane(state) => lying(state, self.1),
+            Moment::Space(state) => lying(state, self.1),
+        }
+    }
+}
+
+/// All entities of a region at one moment: row by row the same one in each column, without a copy.
+#[pyclass(frozen, name = "Entities", module = "dunlin")]
+pub struct PyEntities(pub Moment);
+
+impl PyEntities {
+    fn column<'py>(&self, py: Python<'py>, which: Which, kind: Kind) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = kind.1;
+        as_array(py, Column::of(Arc::new(Lying(self.0.clone(), which)), kind, 0, bytes, self.0.len()))
+    }
+
+    fn axes<'py>(&self, py: Python<'py>, which: fn(usize) -> Which) -> PyResult<Bound<'py, PyTuple>> {
+        let columns = (0..self.0.dimensions()).map(|axis| self.column(py, which(axis), F32));
+        PyTuple::new(py, columns.collect::<PyResult<Vec<_>>>()?)
+    }
+}
+
+#[pymethods]
+impl PyEntities {
+    /// Their numbers.
+    #[getter]
+    fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, Which::Ids, U64)
+    }
+
+    /// What they are, or whose.
+    #[getter]
+    fn kinds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, Which::Kinds, U32)
+    }
+
+    /// Where they are: an array for each axis.
+    #[getter]
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.axes(py, Which::Position)
+    }
+
+    /// How fast they are, units a second: an array for each axis.
+    #[getter]
+    fn velocities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.axes(py, Which::Velocity)
+    }
+
+    /// The tick after which they were so.
+    #[getter]
+    fn tick(&self) -> u64 {
+        match &self.0 {
+            Moment::Plane(state) => state.tick(),
+            Moment::Space(state) => state.tick(),
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Entities({} after tick {})", self.0.len(), self.tick())
+    }
+}
