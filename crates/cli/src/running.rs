@@ -9,7 +9,7 @@ use dunlin::journal::RealDisk;
 use dunlin::{Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::workers::Workers;
-use dunlin_server::{Door, NatsLimits, Server, ServerConfig, StartError};
+use dunlin_server::{Door, NatsLimits, Opening, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
@@ -17,6 +17,10 @@ use crate::outcome::Refusal;
 use crate::signals::Stop;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
+
+/// What a node that is not open yet is doing.
+const READING: &str = "its topics, keys and tasks are being read from its data directory";
+const JOINING: &str = "it is taking its place in its cluster";
 
 #[derive(Debug)]
 pub struct Running {
@@ -33,13 +37,23 @@ pub struct Running {
 impl Running {
     /// Until `stop` is set, which ends the joining of a cluster.
     pub fn start(config: &Config, stop: &Stop) -> Result<Running> {
+        // Who has nothing to read and nobody to find is there at once.
+        let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
+        let opening = opening.transpose().context("cannot open the doors")?;
         let node = match &config.data_dir {
             Some(dir) => open(node_config(config), dir)?,
             None => Node::start(node_config(config)).context("cannot start the node")?,
         };
+        if let Some(opening) = &opening {
+            opening.says(JOINING);
+        }
         let cluster = cluster_config(config, stop)?.map(|cluster| Cluster::start(&node, cluster)).transpose();
         let cluster = cluster.map_err(refused)?;
-        let server = Server::start(node.clone(), server_config(config)).context("cannot open the doors")?;
+        let server = match opening {
+            Some(opening) => Server::open(node.clone(), server_config(config), opening),
+            None => Server::start(node.clone(), server_config(config)),
+        };
+        let server = server.context("cannot open the doors")?;
         if let Some(cluster) = &cluster {
             server.take_part(cluster).context("cannot serve the other nodes")?;
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_topic::Spinning;
-use dunlin_wire::{Decoder, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble};
+use dunlin_wire::{Decoder, ErrorCode, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble};
 
 use crate::backoff::{Backoff, random_seed};
 use crate::chunk::Chunks;
@@ -406,7 +406,12 @@ impl Link {
                 return Ok(false);
             }
             Next::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
-            Next::Message(FromNode::Refused(refusal), _) => return Err(Why::Refused(Refused::new(&refusal))),
+            Next::Message(FromNode::Refused(refusal), _) => {
+                let refused = Refused::new(&refusal);
+                // It lets nobody in yet, and will.
+                let is_opening = refused.code == ErrorCode::Opening;
+                return Err(if is_opening { Why::Io(refused.to_string()) } else { Why::Refused(refused) });
+            }
             Next::Message(..) => {
                 return Err(Why::Io("the node began with something else than WELCOME".to_owned()));
             }

@@ -69,6 +69,15 @@ impl Listener {
         Ok(Listener { door, socket: Listening::Unix(listener) })
     }
 
+    /// The same socket once more.
+    pub(crate) fn try_clone(&self) -> io::Result<Listener> {
+        let socket = match &self.socket {
+            Listening::Tcp(listener) => Listening::Tcp(listener.try_clone()?),
+            Listening::Unix(listener) => Listening::Unix(listener.try_clone()?),
+        };
+        Ok(Listener { door: self.door, socket })
+    }
+
     /// The door, and the address with its real port.
     pub(crate) fn address(&self) -> Option<(Door, SocketAddr)> {
         match &self.socket {

@@ -20,6 +20,7 @@ use crate::housekeeping;
 use crate::http::has_page;
 use crate::itself;
 use crate::listener::{Listener, accept};
+use crate::opening::{Opening, Progress};
 use crate::reload;
 use crate::responders::OnDoorThreads;
 use crate::runtime::Runtime;
@@ -45,13 +46,28 @@ pub struct Server {
 impl Server {
     /// Opens the doors of `node`.
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
+        let listeners = listen(&config)?;
+        node.wait_for_epoch();
+        Server::on(listeners, node, config, None)
+    }
+
+    /// The same, at the doors that were there before the node was.
+    pub fn open(node: Node, config: ServerConfig, opening: Opening) -> Result<Server, StartError> {
+        node.wait_for_epoch();
+        Server::on(opening.into_listeners(), node, config, None)
+    }
+
+    pub(crate) fn on(
+        listeners: Vec<Listener>,
+        node: Node,
+        config: ServerConfig,
+        opening: Option<Arc<Progress>>,
+    ) -> Result<Server, StartError> {
         raise_file_limit();
         let tls = config.tls.clone().map(Identity::read).transpose()?.map(Arc::new);
         let limits = config.limits.access;
         let users = config.users_file.as_deref();
         let access = users.map(|path| Access::open(path, &node, limits)).transpose()?;
-        let listeners = listen(&config)?;
-        node.wait_for_epoch();
         let addresses: Vec<_> = listeners.iter().filter_map(Listener::address).collect();
         let tcp =
             addresses.iter().filter(|(door, _)| *door == Door::Tcp).map(|(_, address)| *address).collect();
@@ -66,7 +82,7 @@ impl Server {
             (0..threads).map(|number| Runtime::start(format!("dunlin-door-{number}"), config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
-        let shared = Shared::new(node.clone(), &config, tls, access);
+        let shared = Shared::new(node.clone(), &config, tls, access, opening);
         if let Some(tls) = &shared.tls {
             shared.reloads.add(Arc::clone(tls) as _);
         }
@@ -211,7 +227,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
+pub(crate) fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
     let knows_clients =
         config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some() || config.users_file.is_some());

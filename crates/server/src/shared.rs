@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use dunlin::Node;
 use dunlin::topic::{Charge, SubscribeError, Topic, Waiter};
+use dunlin::wire::ErrorCode;
+use dunlin::{Node, Refused};
 use tokio::sync::Semaphore;
 
 use crate::access::{Access, UsersError};
@@ -19,6 +20,7 @@ use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
 use crate::itself::Itself;
+use crate::opening::Progress;
 use crate::reload::Reloads;
 use crate::runtime::Core;
 use crate::tls::Identity;
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) cluster: OnceLock<Arc<Seat>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
+    /// What is waited for before anybody is let in, where it is: the node is not there yet.
+    opening: Option<Arc<Progress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
 }
 
@@ -80,6 +84,7 @@ impl Shared {
         config: &ServerConfig,
         tls: Option<Arc<Identity>>,
         access: Option<Arc<Access>>,
+        opening: Option<Arc<Progress>>,
     ) -> Arc<Shared> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
         Arc::new(Shared {
@@ -103,14 +108,28 @@ impl Shared {
             addresses: OnceLock::new(),
             cluster: OnceLock::new(),
             stopping,
+            opening,
             sessions,
         })
     }
 
-    /// A place for one more session; `None` when all are taken.
+    /// Nobody is let in yet.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.opening.is_some()
+    }
+
+    /// Why there is no place for a session.
+    pub(crate) fn no_place(&self) -> Refused {
+        match &self.opening {
+            Some(progress) => Refused::new(ErrorCode::Opening, progress.to_string()),
+            None => Refused::limit("sessions_max", self.limits.sessions_max as u64),
+        }
+    }
+
+    /// A place for one more session; `None` when all are taken, or the node is not open yet: [`Shared::no_place`] says so.
     pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<Place> {
         let mut sessions = self.sessions();
-        if sessions.len() >= self.limits.sessions_max {
+        if self.is_opening() || sessions.len() >= self.limits.sessions_max {
             self.traffic.refused();
             return None;
         }

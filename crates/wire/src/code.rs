@@ -145,6 +145,7 @@ codes! {
     9 Handshake "HANDSHAKE_TIMEOUT" Reconnect 408 DeadlineExceeded "milliseconds waited" "Send the preamble and HELLO at once after connecting.";
     10 TlsRequired "TLS_REQUIRED" No 400 FailedPrecondition "" "Connect by TLS: tls:// instead of dunlin://, https:// instead of http://.";
     11 RateLimit "RATE_LIMIT" Later 429 ResourceExhausted "milliseconds to wait, the limit's value; text: its name" "Wait as long as it says, then go on more slowly.";
+    12 Opening "OPENING" Reconnect 503 Unavailable "text: what the node is doing" "Connect again with back-off: the node has started, and is not open yet.";
     20 Subject "SUBJECT" No 400 InvalidArgument "text: what breaks the rules of names" "Correct the subject or pattern.";
     21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Create a topic that owns the subject.";
     22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the topic, or another name.";

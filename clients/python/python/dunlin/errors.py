@@ -143,6 +143,12 @@ class RateLimitError(RefusedError):
     code = "RATE_LIMIT"
 
 
+class OpeningError(RefusedError):
+    """Connect again with back-off: the node has started, and is not open yet."""
+
+    code = "OPENING"
+
+
 class ShuttingDownError(RefusedError):
     """Connect again with back-off and resume."""
 

@@ -89,7 +89,7 @@ impl Connection {
         if self.state.admitted {
             return Ok(());
         }
-        let refused = Refused::limit("sessions_max", self.shared.limits.sessions_max as u64);
+        let refused = self.shared.no_place();
         self.departs(Fate::Refused, "", &in_words(&refused));
         Err(refused)
     }

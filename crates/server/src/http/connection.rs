@@ -113,9 +113,9 @@ fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
     }
 }
 
-/// All places are taken: says so, without reading the request.
+/// There is no place: says so, without reading the request.
 async fn turn_away(shared: &Shared, mut stream: Stream) {
-    let refused = Refused::limit("sessions_max", shared.limits.sessions_max as u64);
+    let refused = shared.no_place();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     shared.departures.note(Departure::new(Door::Http, Fate::Refused, &in_words(&refused)).of("", peer));
     let answer = refusal(refused);

@@ -206,7 +206,8 @@ impl Session {
             session.say_info();
         }
         if is_full {
-            session.fail(connect::FULL);
+            let why = connect::in_words(&session.shared.no_place());
+            session.fail(&why);
         } else if session.shared.is_stopping() {
             session.part();
         }

@@ -51,10 +51,12 @@ pub(crate) async fn let_in(
 ) -> Option<LetIn> {
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
     let greets = door == Door::Nats && !identity.nats_first();
-    let Some(_place) = shared.admit(session, &waiter) else {
+    let place = shared.admit(session, &waiter);
+    // While the node opens there is time to say so in the door's own words.
+    if place.is_none() && !shared.is_opening() {
         turn_away(shared, greets.then_some(session), &mut socket).await;
         return None;
-    };
+    }
     let shaking = async {
         if greets {
             let mut info = Vec::new();
@@ -187,8 +189,7 @@ async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
     match told {
         Some(session) => {
             nats::say_info(shared, socket.local_addr().ok(), session, true, &mut said);
-            let refused = Refused::limit("sessions_max", shared.limits.sessions_max as u64);
-            said.extend(nats::refusal(&refused));
+            said.extend(nats::refusal(&shared.no_place()));
         }
         None => said.extend(NO_PLACE),
     }

@@ -14,6 +14,7 @@ mod nats;
 mod nats_bad_input;
 mod nats_peer;
 mod nodes;
+mod opening;
 mod peer;
 mod publishing;
 mod sights;

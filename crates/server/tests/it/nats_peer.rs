@@ -47,7 +47,11 @@ impl NatsPeer {
     }
 
     pub fn raw(server: &Server) -> NatsPeer {
-        let stream = TcpStream::connect(nats_address(server)).unwrap();
+        NatsPeer::at(nats_address(server))
+    }
+
+    pub fn at(address: SocketAddr) -> NatsPeer {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

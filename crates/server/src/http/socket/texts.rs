@@ -110,7 +110,7 @@ pub(super) async fn serve(context: Context, framed: Framed) {
     };
     let ended = match place {
         Some(_) => texts.come_in().await,
-        None => Err(told(Refused::limit("sessions_max", shared.limits.sessions_max as u64))),
+        None => Err(told(shared.no_place())),
     };
     let ended = match ended {
         Ok(()) => texts.talk().await,

@@ -15,7 +15,7 @@ use crate::stream::Stream;
 const LIKE_VERSION: &str = "2.10.0";
 const PROTOCOL: u32 = 1;
 /// There is no place for the client.
-pub(super) const FULL: &str = "maximum connections exceeded";
+const FULL: &str = "maximum connections exceeded";
 
 impl Session {
     pub(super) fn say_info(&mut self) {
@@ -82,12 +82,16 @@ pub(crate) fn say_info(
 /// What a client is told that does not come so far as to have a session.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let mut out = Vec::new();
-    let text = match refused.code {
+    nats::refuse(&mut out, &in_words(refused));
+    out
+}
+
+/// The same, not yet as it is sent.
+pub(super) fn in_words(refused: &Refused) -> String {
+    match refused.code {
         ErrorCode::Limit => FULL.to_owned(),
         // As nats-server words it.
         ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
         code => format!("{code} {}", refused.text),
-    };
-    nats::refuse(&mut out, &text);
-    out
+    }
 }

@@ -52,9 +52,8 @@ impl Session {
 
     /// There is no place for the client.
     pub(super) fn turn_away(&mut self) {
-        let sessions_max = self.shared.limits.sessions_max as u64;
         self.say_preamble(Preamble::OURS);
-        self.fail(&Refused::limit("sessions_max", sessions_max));
+        self.fail(&self.shared.no_place());
     }
 
     /// No more is read for its meaning, no more records are sent; what waits to be sent still is.

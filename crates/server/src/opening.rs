@@ -1,0 +1,84 @@
+//! Doors before there is a node: whoever comes is told that it is opening, and what it is doing, in the door's own words, instead of waiting for an
+//! answer or finding nobody.
+//!
+//! It is the doors of a node that has nothing and lets nobody in. The node that comes takes over its sockets, so that no address is free in between.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use dunlin::{Config, Node};
+
+use crate::config::ServerConfig;
+use crate::door::Door;
+use crate::error::StartError;
+use crate::listener::Listener;
+use crate::server::{Server, listen};
+
+/// What is being done, and since when.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: Mutex<String>,
+    began: Instant,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.what.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "{what}; it started {} s ago", self.began.elapsed().as_secs())
+    }
+}
+
+/// See the module. Dropped, the doors are closed.
+#[derive(Debug)]
+pub struct Opening {
+    doors: Option<Server>,
+    listeners: Vec<Listener>,
+    unix: Vec<PathBuf>,
+    progress: Arc<Progress>,
+}
+
+impl Opening {
+    /// Listens at all doors, and tells everybody what is being done.
+    pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
+        let listeners = listen(config)?;
+        let progress = Arc::new(Progress { what: Mutex::new(what.to_owned()), began: Instant::now() });
+        let failed = |error| StartError::Thread { name: "dunlin-opening".to_owned(), error };
+        let nobody = Node::start(Config::default()).map_err(|error| failed(io::Error::other(error)))?;
+        let copies = listeners.iter().map(Listener::try_clone).collect::<io::Result<_>>().map_err(failed)?;
+        let unix = config.unix.clone();
+        let config =
+            ServerConfig { users_file: None, unix: Vec::new(), threads: 1, spin: false, ..config.clone() };
+        let doors = Server::on(copies, nobody, config, Some(Arc::clone(&progress)))?;
+        Ok(Opening { doors: Some(doors), listeners, unix, progress })
+    }
+
+    /// The addresses of every door, with their real ports.
+    pub fn addresses(&self) -> &[(Door, SocketAddr)] {
+        self.doors.as_ref().map_or(&[], Server::addresses)
+    }
+
+    /// Something else is being done from now on.
+    pub fn says(&self, what: &str) {
+        what.clone_into(&mut self.progress.what.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Its sockets. Who comes from now on waits until somebody else accepts there.
+    pub(crate) fn into_listeners(mut self) -> Vec<Listener> {
+        self.doors = None;
+        self.unix.clear();
+        std::mem::take(&mut self.listeners)
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        for path in &self.unix {
+            // It may be gone already, and then all is well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
