@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use dunlin::scheduler::SHARDS_MAX;
 use dunlin::{ControlLimits, Limits, TasksLimits};
 use dunlin_server::{GrpcLimits, TlsConfig};
 
@@ -179,7 +180,7 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
         group_idle_max: duration(raw, "limits.group_idle")?,
         deleted_age_max: duration(raw, "limits.deleted_age")?,
         control: ControlLimits { history_bytes: history(raw)?, ..defaults.control },
-        tasks: TasksLimits { history_bytes: task_history(raw)?, ..defaults.tasks },
+        tasks: TasksLimits { shards: shards(raw)?, history_bytes: task_history(raw)?, ..defaults.tasks },
         topic: dunlin_topic::Limits {
             producers_max: narrow("limits.producers")?,
             group_members_max: narrow("limits.group_members")?,
@@ -323,6 +324,13 @@ fn task_history(raw: &RawConfig) -> Result<u64> {
     }
 }
 
+fn shards(raw: &RawConfig) -> Result<u8> {
+    match count(raw, "tasks.shards")? {
+        shards if shards <= usize::from(SHARDS_MAX) => Ok(shards as u8),
+        _ => Err(out_of_bounds(raw, "tasks.shards", &format!("1 to {SHARDS_MAX}"))),
+    }
+}
+
 fn history(raw: &RawConfig) -> Result<u64> {
     match size(raw, "kv.history_bytes")? {
         bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
@@ -407,6 +415,8 @@ mod tests {
         assert!(with("cluster.lease_ttl", "1ms").unwrap_err().to_string().contains("expected 500ms to 1m"));
         assert_eq!(with("tasks.history_bytes", "off").unwrap().limits.tasks.history_bytes, 0);
         assert!(with("tasks.history_bytes", "1KiB").is_err());
+        assert_eq!(with("tasks.shards", "4").unwrap().limits.tasks.shards, 4);
+        assert!(with("tasks.shards", "17").unwrap_err().to_string().contains("expected 1 to 16"));
         assert!(with("threads", "1000000").unwrap_err().to_string().contains("expected auto, or 1 to 1024"));
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());

@@ -139,8 +139,7 @@ impl Node {
     }
 
     fn tenant_of_task(&self, task: u64) -> Option<Vec<u8>> {
-        let tasks = self.tasks_if_any()?;
-        tasks.with(|state| state.tenant_of_task(task).map(<[u8]>::to_vec)).ok()?
+        self.tasks_if_any()?.tenant_of_task(task)
     }
 
     /// Whether the user may use the whole of what the pattern stands for.

@@ -80,4 +80,4 @@ pub use select::Selected;
 pub use simulation::{Ran, Simulation};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
 pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals};
-pub use tasks::{Attaching, Outlet, TASKS, Tasks, TasksError, TasksLimits};
+pub use tasks::{Attaching, Outlet, Shard, TASKS, Tasks, TasksError, TasksLimits};

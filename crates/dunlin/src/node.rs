@@ -84,6 +84,7 @@ impl Node {
         let storage = Storage::open(disk, dir, &config.limits)?;
         let unsound = |error| StorageError::Config { topic: "by default".to_owned(), error };
         let node = Node::with(config, Some(storage)).map_err(unsound)?;
+        node.check_shards().map_err(|error| StorageError::Shards(error.to_string()))?;
         let found = match &node.0.storage {
             Some(storage) => storage.recover(&node.0.budget, |name| node.0.epochs.next(name, now_ns()))?,
             None => Vec::new(),

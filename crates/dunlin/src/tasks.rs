@@ -1,4 +1,7 @@
-//! The cluster's tasks, as a node has them: the scheduler, agreed on by a raft group of its own, and the way from what it decides to workers.
+//! The cluster's tasks, as a node has them: the scheduler, agreed on by raft groups of its own, and the way from what it decides to workers.
+//!
+//! Each group has a shard of the tasks ([`Shard`]), with tenants of its own; there is one unless somebody wants more. A worker works for all of them: it joins in the
+//! first, is enlisted in the others, and how many slots it has for each the node deals to which it is attached (`dealer`).
 //!
 //! The state machine is [`dunlin_tasks`]'. Every node takes every command in, so each finds out by itself what the workers that are
 //! attached to it are to do ([`Outlet`]); nothing is sent from the leader to a worker. What happens to tasks is the topic [`TASKS`].
@@ -6,14 +9,18 @@
 //! Invariants:
 //! - A command whose outcome is not known is [`ControlError::Unknown`], and never tried again by itself.
 //! - Only a leader's proposals move the cluster's time, so no node ends a worker's lease by its own clock.
-//! - The group shares neither log nor snapshots with what else the cluster agrees on: ten million tasks hold up no key.
+//! - The groups share neither log nor snapshots with what else the cluster agrees on: ten million tasks hold up no key.
+//! - How many shards there are is decided when the directory is made, and never changes.
+//! - Commands for several shards are asked of all at once, and none comes of all or none across shards: where one of them cannot be asked, the outcome is unknown.
 //!
 //! Limits: [`TasksLimits`]; those of the state stand in it, the same on every node ([`dunlin_tasks::Limits`]).
 //!
 //! Not here: sockets between nodes and to workers; whoever has them hands in a [`Transport`], and attaches workers.
 
+mod all;
 mod alone;
 mod ask;
+mod dealer;
 mod error;
 mod history;
 mod keeper;
@@ -21,189 +28,142 @@ mod machine;
 mod outlets;
 mod place;
 mod refused;
+mod routed;
+mod shard;
 mod workers;
 
 use std::io;
 use std::iter;
-use std::path::Path;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use dunlin_journal::Disk;
-use dunlin_raft::{Asking, Frozen, Group, Lane, Lead, Member, Status, Transport, seed};
-use dunlin_tasks::State;
-use tokio::runtime::Handle;
+use dunlin_raft::{Lead, Member, Status, Transport, seed};
+use dunlin_tasks::{SHARDS_MAX, State, shard_of_id};
 
 pub use error::TasksError;
 pub use history::TASKS;
 pub(crate) use history::is_of_tasks;
 pub use outlets::Outlet;
 pub(crate) use place::Place;
+pub use shard::Shard;
 pub use workers::Attaching;
 
-use crate::control::{ControlError, forward};
 use crate::node::Node;
+use dealer::Dealer;
 use history::History;
 use keeper::Keeper;
 use machine::Replicated;
 use outlets::Outlets;
 
-/// What requests between nodes begin with that are for this group; those for the other group begin with other bytes.
-const MARK: u8 = 0xc7;
-
 /// How a node takes part, and how much it takes. Limits of the state itself are the cluster's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
-    /// Bytes of events that can be read from the past; 0 for no topic of events.
+    /// Shards of the cluster's tasks, 1 to [`SHARDS_MAX`]; the same on every node, for ever.
+    pub shards: u8,
+    /// Bytes of events that can be read from the past, of each shard; 0 for no topic of events.
     pub history_bytes: u64,
-    /// What tasks may take together, bytes, roughly; more is refused. Of the nodes, the one that leads has its say.
+    /// What tasks may take together, bytes, roughly, each shard an equal part; more is refused. Of the nodes, the one that leads has its say.
     pub state_bytes_max: u64,
-    /// Those of the raft group.
+    /// Those of each raft group.
     pub raft: dunlin_raft::Limits,
 }
 
 impl Default for TasksLimits {
     fn default() -> TasksLimits {
         let raft = dunlin_raft::Limits { log_bytes_max: 128 << 20, ..dunlin_raft::Limits::default() };
-        TasksLimits { history_bytes: 64 << 20, state_bytes_max: 4 << 30, raft }
+        TasksLimits { shards: 1, history_bytes: 64 << 20, state_bytes_max: 4 << 30, raft }
     }
 }
 
 /// A node's part in its cluster's tasks. It ends when it is dropped or stopped.
 pub struct Tasks {
-    group: Mutex<Option<Arc<Group<Replicated>>>>,
-    transport: Arc<dyn Transport>,
+    shards: Vec<Arc<Shard>>,
     outlets: Arc<Outlets>,
-    keeper: Keeper,
-    /// The last term in which this node led and has said how late it is.
-    clock_term: AtomicU64,
+    dealer: Arc<Dealer>,
     limits: TasksLimits,
 }
 
-/// A transport whose requests are this group's.
-struct Marked<T>(T);
-
-impl<T: Transport> Transport for Marked<T> {
-    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
-        let mut marked = BytesMut::with_capacity(request.len() + 1);
-        marked.put_u8(MARK);
-        marked.extend_from_slice(&request);
-        self.0.ask(member, lane, marked.freeze())
-    }
-
-    fn runtime(&self) -> Option<Handle> {
-        self.0.runtime()
-    }
-}
-
 impl Tasks {
-    /// Takes a node's place in a cluster again, or waits to be given one: by [`Tasks::begin`] on one node, or by
-    /// [`Tasks::add_learner`] on the leader. `transport` reaches the others, which hand what it brings to their
+    /// Takes a node's place in a cluster again, or waits to be given one: by [`Shard::begin`] on one node, or by
+    /// [`Shard::add_learner`] on the leader, for each shard. `transport` makes what reaches the others for a shard, which hand what it brings to their
     /// [`Tasks::receive`], if [`Tasks::is_for`] says that it is theirs.
-    pub fn take_part(
+    pub fn take_part<T: Transport>(
         node: &Node,
         id: u64,
-        disk: Arc<dyn Disk>,
+        disk: &Arc<dyn Disk>,
         dir: &Path,
-        transport: impl Transport,
+        mut transport: impl FnMut(u8) -> T,
         limits: TasksLimits,
     ) -> io::Result<Arc<Tasks>> {
-        let history = History::open(node, limits.history_bytes).map_err(io::Error::other)?;
-        let outlets = Arc::<Outlets>::default();
-        let (keeper, told) = Keeper::new();
-        let machine = Replicated::new(history, Arc::clone(&outlets), keeper.sender());
-        let transport: Arc<dyn Transport> = Arc::new(Marked(transport));
-        let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
-        let group = group.inspect_err(|_| History::close(node))?;
-        let group = Mutex::new(Some(Arc::new(group)));
-        let clock_term = AtomicU64::new(0);
-        let tasks = Arc::new(Tasks { group, transport, outlets, keeper, clock_term, limits });
-        tasks.keeper.start(told, Arc::downgrade(&tasks), node.unguarded())?;
+        check_shards(&**disk, dir, limits.shards)?;
+        let topic = History::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
+        let (outlets, dealer) = (Arc::new(Outlets::new(limits.shards)), Arc::new(Dealer::new()));
+        let mut shards = Vec::new();
+        // The first is the last to be made: where it is there, all are.
+        for number in (0..limits.shards).rev() {
+            let (keeper, told) = Keeper::new();
+            let history = History::of(topic.clone(), number);
+            let machine =
+                Replicated::new(number, history, Arc::clone(&outlets), keeper.sender(), dealer.bell());
+            let place = (Arc::clone(disk), &*shard::dir_of(dir, number));
+            let shard = Shard::start((number, id), place, machine, transport(number), keeper, limits);
+            let shard = shard.inspect_err(|_| History::close(node))?;
+            shard.keeper.start(told, Arc::downgrade(&shard), node.unguarded())?;
+            shards.insert(0, shard);
+        }
+        let tasks = Arc::new(Tasks { shards, outlets, dealer, limits });
+        if limits.shards > 1 {
+            tasks.dealer.start(Arc::downgrade(&tasks))?;
+        }
         Ok(tasks)
     }
 
-    /// Whether another node's request is for this group.
-    pub fn is_for(request: &[u8]) -> bool {
-        request.first() == Some(&MARK)
+    /// Whether another node's request is for one of these groups.
+    pub fn is_for(request: &Bytes) -> bool {
+        shard::unmark(request).is_some()
     }
 
     /// Answers another node: what the transport brought, whatever it is.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
-        let group = self.group().map_err(io::Error::other)?;
-        let request = request.slice(1.min(request.len())..);
-        match forward::Request::read(&request) {
-            None => group.receive(request).await,
-            Some(request) => Ok(self.answer(&group, request?).await),
-        }
+        let (number, request) = shard::unmark(&request).ok_or(io::ErrorKind::InvalidData)?;
+        let shard = self.shards.get(usize::from(number)).ok_or_else(|| {
+            io::Error::other(format!(
+                "there is no shard {number} of tasks here: tasks.shards is {}",
+                self.shards.len()
+            ))
+        })?;
+        shard.receive(request).await
     }
 
-    /// Begins a cluster of these nodes; on one of them, and once in its life.
-    pub async fn begin(&self, members: &[Member]) -> Result<(), TasksError> {
-        Ok(self.group()?.begin(members).await?)
+    /// All of its shards, by their numbers.
+    pub fn shards(&self) -> &[Arc<Shard>] {
+        &self.shards
     }
 
-    /// Whether it is one of a cluster, or was.
-    pub async fn is_begun(&self) -> Result<bool, TasksError> {
-        Ok(self.group()?.is_begun().await?)
+    /// Where workers join.
+    fn home(&self) -> &Arc<Shard> {
+        &self.shards[0]
     }
 
-    /// How it sees its cluster.
+    /// How the first shard sees its cluster.
     pub fn status(&self) -> Result<Status, TasksError> {
-        Ok(self.group()?.status())
+        self.home().status()
     }
 
-    /// Who leads.
+    /// Who leads the first shard.
     pub fn lead(&self) -> Result<Lead, TasksError> {
-        Ok(self.group()?.lead())
+        self.home().lead()
     }
 
-    fn leads(&self) -> bool {
-        self.lead() == Ok(Lead::Here)
+    /// Where a shard lies that lives in this directory: the first in it, others in directories beside it.
+    pub fn dir_of(dir: &Path, shard: u8) -> PathBuf {
+        shard::dir_of(dir, shard)
     }
 
-    /// Has a node follow without a vote; returns once it has nearly caught up. On the leader, as all that follows.
-    pub async fn add_learner(&self, member: &Member) -> Result<(), TasksError> {
-        Ok(self.group()?.add_learner(member).await?)
-    }
-
-    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
-    pub async fn set_voters(&self, voters: &[u64]) -> Result<(), TasksError> {
-        Ok(self.group()?.set_voters(voters).await?)
-    }
-
-    /// Has a node that has no vote follow no more.
-    pub async fn remove_learner(&self, id: u64) -> Result<(), TasksError> {
-        Ok(self.group()?.remove_learner(id).await?)
-    }
-
-    /// Gives a member another address.
-    pub async fn set_address(&self, member: &Member) -> Result<(), TasksError> {
-        Ok(self.group()?.set_address(member).await?)
-    }
-
-    /// Asks to lead now.
-    pub async fn elect(&self) -> Result<(), TasksError> {
-        Ok(self.group()?.elect().await?)
-    }
-
-    /// Hands the lead to another voter.
-    pub async fn transfer(&self, to: u64) -> Result<(), TasksError> {
-        Ok(self.group()?.transfer(to).await?)
-    }
-
-    /// Takes a snapshot now.
-    pub async fn snapshot(&self) -> Result<(), TasksError> {
-        Ok(self.group()?.snapshot().await?)
-    }
-
-    /// The state as this node has it, for a backup; [`Tasks::catch_up`] first makes it as it has to be.
-    pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
-        Ok(self.group()?.freeze())
-    }
-
-    /// Writes what a node finds that is started in this directory: it alone is the group, with the tasks of a backup, in a
+    /// Writes what a node finds that is started in this directory, of one shard ([`Tasks::dir_of`]): it alone is the group, with the tasks of a backup, in a
     /// life of their own: their next events are in another epoch than those that followed the backup.
     pub fn seed(
         disk: Arc<dyn Disk>,
@@ -220,12 +180,21 @@ impl Tasks {
 
     /// How many commands were committed through this node as the leader, and how long they took together.
     pub fn commits(&self) -> Result<(u64, Duration), TasksError> {
-        Ok(self.group()?.commits())
+        self.shards.iter().try_fold((0, Duration::ZERO), |(count, took), shard| {
+            let (more, also) = shard.commits()?;
+            Ok((count + more, took + also))
+        })
     }
 
-    /// Looks at the state as this node has it.
-    pub fn with<R>(&self, look: impl FnOnce(&State) -> R) -> Result<R, TasksError> {
-        Ok(self.group()?.with(|machine| look(machine.state())))
+    /// Looks at the state of each shard as this node has it, one after another.
+    pub fn each<R>(&self, mut look: impl FnMut(&State) -> R) -> Result<Vec<R>, TasksError> {
+        self.shards.iter().map(|shard| shard.with(&mut look)).collect()
+    }
+
+    /// Whose a task is, by name, if this node knows it.
+    pub fn tenant_of_task(&self, task: u64) -> Option<Vec<u8>> {
+        let shard = self.shards.get(usize::from(shard_of_id(task)))?;
+        shard.with(|state| state.tenant_of_task(task).map(<[u8]>::to_vec)).ok()?
     }
 
     /// Its limits.
@@ -235,35 +204,38 @@ impl Tasks {
 
     /// Ends its part; whoever waits is told.
     pub fn stop(&self) {
-        let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.keeper.stop();
-        drop(group);
+        self.dealer.stop();
+        self.shards.iter().for_each(|shard| shard.stop());
     }
+}
 
-    /// Under which number a task publishes: the same whoever leads.
-    fn producer_of(&self, task: u64) -> u64 {
-        let epoch = self.group().map_or(0, |group| group.with(|machine| machine.epoch()));
-        // Spread over all numbers (SplitMix64, Steele et al. 2014), so that it is no other producer's.
-        let mut mixed = task ^ u64::from(epoch).rotate_left(40) ^ 0x6475_6e6c_696e_0007;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)).max(1)
+/// Refuses another number of shards than a directory was made with: tenants would be looked for where they are not.
+fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    if !(1..=SHARDS_MAX).contains(&shards) {
+        return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
-
-    fn group(&self) -> Result<Arc<Group<Replicated>>, TasksError> {
-        let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        group.ok_or_else(|| ControlError::Stopped("the node is stopping".to_owned()).into())
+    let is_there =
+        |shard| disk.list(&shard::dir_of(dir, shard).join("log")).is_ok_and(|files| !files.is_empty());
+    let made = (0..SHARDS_MAX).take_while(|shard| is_there(*shard)).count() as u8;
+    match made {
+        0 => Ok(()),
+        made if made == shards => Ok(()),
+        made => refused(format!(
+            "tasks.shards = {shards}, and the tasks in {} are in {made}: set tasks.shards = {made}. How many there are is decided when a cluster is made",
+            dir.display()
+        )),
     }
 }
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        self.keeper.stop();
+        self.dealer.stop();
     }
 }
 
 impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tasks").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("Tasks").field("shards", &self.shards).finish_non_exhaustive()
     }
 }

@@ -46,9 +46,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dunlin::journal::RealDisk;
+use dunlin::journal::{Disk, RealDisk};
 use dunlin::raft::Member;
 use dunlin::{Control, ControlLimits, Node, OwnershipLimits, Tasks, TasksLimits};
+use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -131,7 +132,10 @@ impl Cluster {
         // What looks into the state may have to wait for it, as long as it takes a snapshot in; connections do not.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
         // Many tasks hold up no key, nor a leader's signs of life.
-        let (scheduling, schedules) = start_thread("dunlin-cluster-tasks")?;
+        let mut schedules = Vec::new();
+        for _ in 0..config.tasks.shards {
+            schedules.push(start_thread("dunlin-cluster-tasks")?);
+        }
         let others_reach_it_at = advertised(&config, address)?;
         let files = Files::of(&config.data_dir);
         let (identity, authority, is_new) = handle.block_on(place(&files, &config, &others_reach_it_at))?;
@@ -139,7 +143,7 @@ impl Cluster {
         files.write_certificate(&own.cert_pem, &own.key_pem)?;
         let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
         let member = Member { id: identity.node, address: identity.address.clone() };
-        let seat = Seat::new(config.limits, files, identity, authority, secrets);
+        let seat = Seat::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         // Whoever looks who is at this address is to find this start.
         let accepting = Arc::clone(&seat);
         handle.spawn(async move {
@@ -159,9 +163,10 @@ impl Cluster {
             return Err(ClusterError::Refused("the node takes part in a cluster already".to_owned()));
         }
         seat.set_control(Arc::clone(&control));
-        let (disk, dir) = (Arc::new(RealDisk), Files::tasks_dir(&config.data_dir));
-        let links = Links::new(Arc::clone(&seat), scheduling);
-        let tasks = Tasks::take_part(node, member.id, disk, &dir, links, config.tasks);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let links = |shard: u8| Links::new(Arc::clone(&seat), schedules[usize::from(shard)].0.clone());
+        let dir = Files::tasks_dir(&config.data_dir);
+        let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
         let tasks = tasks.map_err(ClusterError::io("cannot take part in the cluster's tasks"))?;
         if !node.set_tasks(Arc::clone(&tasks)) {
             return Err(ClusterError::Refused("the node has tasks of its own already".to_owned()));
@@ -171,9 +176,12 @@ impl Cluster {
         if is_new && !handle.block_on(control.is_begun())? {
             handle.block_on(control.begin(&[member]))?;
         }
+        let mut running = vec![looks];
+        running.extend(schedules.into_iter().map(|(_, thread)| thread));
+        running.push(connections);
         looking.spawn(reconcile::run(Arc::clone(&seat)));
         looking.spawn(reconcile::follow(Arc::clone(&seat)));
-        Ok(Cluster { seat, address, handle, topics, running: vec![looks, schedules, connections] })
+        Ok(Cluster { seat, address, handle, topics, running })
     }
 
     /// Takes its share of the topics, once it knows what was agreed on: doors are open.
@@ -224,9 +232,8 @@ impl Cluster {
         let seat = Arc::clone(&self.seat);
         self.handle.spawn(async move {
             let of_tasks = async {
-                if let Some(tasks) = seat.tasks() {
-                    admin::hand_over_tasks(tasks).await;
-                }
+                let shards = seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
+                join_all(shards.map(|shard| admin::hand_over_tasks(shard))).await;
             };
             tokio::join!(hand_over_lead(&seat), of_tasks);
             let _ = done.send(());
@@ -333,7 +340,7 @@ async fn place(
             )));
         }
         let (identity, authority) = tokio::select! {
-            joined = join::join(files, through, token, address, &config.limits) => joined?,
+            joined = join::join(files, through, token, address, config) => joined?,
             () = join::given_up(&config.give_up) => return Err(ClusterError::GivenUp),
         };
         return Ok((identity, authority, false));

@@ -257,13 +257,8 @@ impl State {
         (worker.credit + worker.held.len).saturating_sub(given)
     }
 
-    /// Slots in which nothing is done.
-    pub fn idle_slots(&self) -> u64 {
-        self.free[0]
-    }
-
-    /// Something could start, and no worker takes it.
+    /// Something could start, and no worker that has slots of this shard takes it.
     pub fn is_waiting(&self) -> bool {
-        self.free[0] == 0 && self.classes.iter().any(|class| !class.standing.is_empty())
+        self.classes.iter().any(|class| !class.standing.is_empty())
     }
 }

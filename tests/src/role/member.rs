@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS]`: a node of a cluster, with doors tcp, nats and http. It does what its
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT]`: a node of a cluster, with doors tcp, nats and http. It does what its
 //! standard input says:
 //!
 //! | line | answer |
@@ -49,7 +49,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),
-        tasks: TasksLimits::default(),
+        tasks: TasksLimits { shards: option(arguments, "shards", 1)?, ..TasksLimits::default() },
         ownership: OwnershipLimits {
             lease_ttl: std::time::Duration::from_millis(option(arguments, "lease", 3_000)?),
             ..OwnershipLimits::default()

@@ -46,15 +46,15 @@ pub struct Flock {
 
 /// Starts a node; what its READY line says its number is, or why it did not come to one.
 pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<Member, String> {
-    start_at_door(dir, address, join, None)
+    start_with(dir, address, join, &[])
 }
 
-/// The same, with door tcp at this address.
-pub fn start_at_door(
+/// The same, with options of the role besides.
+pub fn start_with(
     dir: &Path,
     address: &str,
     join: Option<(&str, &Path)>,
-    door: Option<&str>,
+    options: &[String],
 ) -> Result<Member, String> {
     std::fs::create_dir_all(dir).expect("a directory");
     let text = dir.display().to_string();
@@ -63,7 +63,7 @@ pub fn start_at_door(
         arguments.push(format!("join={through}"));
         arguments.push(format!("token={}", token.display()));
     }
-    arguments.extend(door.map(|door| format!("door={door}")));
+    arguments.extend_from_slice(options);
     let arguments: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();
     let mut process = role(&format!("member at {address}"), &[&["member"], &arguments[..]].concat());
     match process.line_within(PATIENCE) {
@@ -93,19 +93,19 @@ impl Flock {
         flock
     }
 
-    /// A cluster whose doors tcp are at these addresses.
-    pub fn at_doors(doors: &[String]) -> Flock {
+    /// A cluster whose nodes have these options of the role each.
+    pub fn with(options: &[Vec<String>]) -> Flock {
         let dir = tempfile::tempdir().expect("a directory");
         let address = || port::free().to_string();
-        let first = start_at_door(&dir.path().join("1"), &address(), None, doors.first().map(String::as_str));
+        let first = start_with(&dir.path().join("1"), &address(), None, &options[0]);
         let mut flock = Flock { dir, members: vec![first.expect("the first starts")] };
-        for (number, door) in doors.iter().enumerate().skip(1) {
+        for (number, own) in options.iter().enumerate().skip(1) {
             let (token, through) = (flock.token(false), flock.members[0].address.clone());
             let dir = flock.dir.path().join((number + 1).to_string());
-            let member = start_at_door(&dir, &address(), Some((&through, &token)), Some(door));
+            let member = start_with(&dir, &address(), Some((&through, &token)), own);
             flock.members.push(member.expect("it joins"));
         }
-        flock.until_voters(doors.len());
+        flock.until_voters(options.len());
         flock
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::scheduler::{Backoff, NewTask, Retry, Stage, TaskView};
+use dunlin_client::scheduler::{Account, Backoff, NewTask, Retry, Stage, TaskView, shard_of_tenant};
 use dunlin_client::{Client, Options, Tasks, TasksError};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
@@ -153,13 +153,19 @@ fn what_was_acknowledged_outlives_a_killed_node_and_workers_go_on_by_themselves(
 struct Doors {
     flock: Flock,
     doors: Vec<String>,
+    shards: u8,
 }
 
 impl Doors {
     fn of(count: usize) -> Doors {
+        Doors::sharded(count, 1)
+    }
+
+    fn sharded(count: usize, shards: u8) -> Doors {
         let doors: Vec<String> = (0..count).map(|_| port::free().to_string()).collect();
-        let flock = Flock::at_doors(&doors);
-        Doors { flock, doors }
+        let options: Vec<_> = doors.iter().map(|door| options(door, shards)).collect();
+        let flock = Flock::with(&options);
+        Doors { flock, doors, shards }
     }
 
     fn url(&self) -> String {
@@ -184,7 +190,8 @@ impl Doors {
     }
 
     fn restart(&mut self, member: &Member, door: &str) {
-        let back = crate::cluster_stage::start_at_door(&member.dir, &member.address, None, Some(door));
+        let options = options(door, self.shards);
+        let back = crate::cluster_stage::start_with(&member.dir, &member.address, None, &options);
         self.flock.members.push(back.expect("it starts again"));
     }
 
@@ -193,8 +200,16 @@ impl Doors {
     }
 }
 
-/// Submits under keys until it is told to end; what was acknowledged.
-fn submitting(url: String, stop: Arc<AtomicBool>) -> thread::JoinHandle<(Vec<u64>, usize)> {
+fn options(door: &str, shards: u8) -> Vec<String> {
+    vec![format!("door={door}"), format!("shards={shards}")]
+}
+
+/// Submits under keys for these tenants in turn, until it is told to end; what was acknowledged.
+fn submitting(
+    url: String,
+    tenants: &'static [&'static str],
+    stop: Arc<AtomicBool>,
+) -> thread::JoinHandle<(Vec<u64>, usize)> {
     thread::spawn(move || {
         let tasks = connect(&url).tasks();
         let (mut ids, mut sent) = (Vec::new(), 0);
@@ -207,7 +222,7 @@ fn submitting(url: String, stop: Arc<AtomicBool>) -> thread::JoinHandle<(Vec<u64
                 ..NewTask::new(b"work", key.as_bytes())
             });
             // A batch whose outcome is not known is submitted again, and is the same.
-            match tasks.submit_all("t", new.collect()) {
+            match tasks.submit_all(tenants[sent % tenants.len()], new.collect()) {
                 Ok(done) => {
                     ids.extend(done.tasks.iter().map(|taken| taken.task));
                     sent += 1;
@@ -225,14 +240,26 @@ fn submitting(url: String, stop: Arc<AtomicBool>) -> thread::JoinHandle<(Vec<u64
 
 #[test]
 fn a_leader_killed_under_load_loses_no_acknowledged_task_and_none_is_completed_twice() {
+    leaders_are_killed_under_load(1, &["t"], 20);
+}
+
+#[test]
+fn nor_does_one_of_two_shards_of_which_one_worker_does_the_tasks() {
+    let tenants = ["acme", "tenant-1", "default", "tenant-2"];
+    let shards: BTreeSet<u8> = tenants.iter().map(|tenant| shard_of_tenant(tenant.as_bytes(), 2)).collect();
+    assert_eq!(shards.len(), 2, "both have something to do");
+    leaders_are_killed_under_load(2, &["acme", "tenant-1", "default", "tenant-2"], 5);
+}
+
+fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], times: u64) {
     let _alone = alone();
-    let mut doors = Doors::of(3);
+    let mut doors = Doors::sharded(3, shards);
     let url = doors.url();
     let mut workers: Vec<Process> =
         (0..2).map(|_| worker(&url, &["slots=4", "work=1", "ttl=5000"])).collect();
     let stop = Arc::new(AtomicBool::new(false));
-    let submitter = submitting(url.clone(), Arc::clone(&stop));
-    for _ in tier::seeds(20) {
+    let submitter = submitting(url.clone(), tenants, Arc::clone(&stop));
+    for _ in tier::seeds(times) {
         thread::sleep(200 * MS);
         let leader = doors.leader();
         let door = doors.door_of(leader);
@@ -248,16 +275,23 @@ fn a_leader_killed_under_load_loses_no_acknowledged_task_and_none_is_completed_t
     assert_eq!(distinct.len(), sent, "a batch that was submitted again is the same");
     let tasks = connect(&url).tasks();
     let deadline = Instant::now() + PATIENCE;
-    let account = loop {
-        match tasks.tenants("t") {
-            Ok(found) if found[0].account.completed == found[0].account.submitted => break found[0].account,
-            Ok(found) => assert!(Instant::now() < deadline, "{found:?}"),
+    let accounts: Vec<Account> = loop {
+        match tasks.tenants("") {
+            Ok(found) => {
+                let accounts: Vec<Account> = found.iter().map(|tenant| tenant.account).collect();
+                if accounts.iter().all(|account| account.completed == account.submitted) {
+                    break accounts;
+                }
+                assert!(Instant::now() < deadline, "{found:?}");
+            }
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
         thread::sleep(50 * MS);
     };
-    assert!(account.completed >= sent as u64, "none that was acknowledged is lost: {account:?}");
-    assert_eq!(account.dead, 0, "{account:?}");
+    assert_eq!(accounts.len(), tenants.len());
+    let completed: u64 = accounts.iter().map(|account| account.completed).sum();
+    assert!(completed >= sent as u64, "none that was acknowledged is lost: {accounts:?}");
+    assert!(accounts.iter().all(|account| account.dead == 0), "{accounts:?}");
     for &id in &distinct {
         assert_eq!(until_over(&tasks, id).stage, Stage::Completed);
     }
@@ -283,4 +317,26 @@ fn a_worker_at_a_follower_is_given_tasks_that_were_submitted_elsewhere() {
     ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
     worker.say("drain");
     assert_eq!(worker.until("drained"), "100 100 0 0");
+}
+
+#[test]
+fn a_node_that_says_another_number_of_shards_is_told_which_it_is() {
+    let _alone = alone();
+    let mut doors = Doors::sharded(1, 2);
+    let flock = &doors.flock;
+    let (token, through) = (flock.token(true), flock.members[0].address.clone());
+    let dir = flock.dir.path().join("other");
+    let join = Some((through.as_str(), token.as_path()));
+    let address = port::free().to_string();
+    let refused = crate::cluster_stage::start_with(&dir, &address, join, &["shards=1".to_owned()]);
+    let why = refused.err().expect("it is refused");
+    assert!(why.contains("are in 2 shards, not in 1: set tasks.shards = 2"), "{why}");
+
+    // Nor is one whose directory was made with another.
+    let door = doors.door_of(0);
+    let killed = doors.flock.kill(0);
+    let again = crate::cluster_stage::start_with(&killed.dir, &killed.address, None, &options(&door, 3));
+    let why = again.err().expect("it is refused");
+    assert!(why.contains("tasks.shards = 3") && why.contains("set tasks.shards = 2"), "{why}");
+    doors.restart(&killed, &door);
 }

@@ -259,6 +259,13 @@ pub const KEYS: &[Key] = &[
         help: "How much of what happened to tasks is held for who reads the topic $tasks; off: no such topic",
     },
     Key {
+        name: "tasks.shards",
+        value: "COUNT",
+        default: "1",
+        help: "Raft groups that tasks are spread over, by tenant: 1 to 16, the same on every node; decided when the node or cluster is made, and \
+               never changed",
+    },
+    Key {
         name: "retention.bytes",
         value: "SIZE",
         default: "16MiB",

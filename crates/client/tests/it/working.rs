@@ -1,14 +1,15 @@
 //! Tasks and workers at a real node.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::{Config, Node};
+use dunlin::{Config, Limits, Node, TasksLimits};
 use dunlin_client::scheduler::{
     Answer, Backoff, Command, Failure, KeyLimit, Label, ListFilter, NewTask, NewWorker, Retry, Stage, Taken,
-    TaskView, Tenant,
+    TaskView, Tenant, shard_of_tenant,
 };
 use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
 use dunlin_client::{ErrorCode, Task, TaskFailed, Tasks, TasksError, Used, Worker, WorkerOptions};
@@ -73,6 +74,60 @@ fn what_is_submitted_is_done_by_functions_that_block_and_functions_that_do_not()
     let tenants = tasks.tenants("").unwrap();
     let completed = |name: &[u8]| tenants.iter().find(|t| *t.name == *name).unwrap().account.completed;
     assert_eq!((completed(b"acme"), completed(b"other")), (1, 500));
+}
+
+/// A node whose tasks are in four shards.
+fn sharded() -> Running {
+    let tasks = TasksLimits { shards: 4, ..TasksLimits::default() };
+    let limits = Limits { tasks, ..Limits::default() };
+    Running::of(Node::start(Config { limits, ..Config::default() }).unwrap())
+}
+
+#[test]
+fn many_shards_are_one_to_who_submits_and_to_a_worker_of_one_slot() {
+    let node = sharded();
+    let tasks = node.client().tasks();
+    let names: Vec<String> = (0..8).map(|number| format!("tenant-{number}")).collect();
+    let shards: BTreeSet<u8> = names.iter().map(|name| shard_of_tenant(name.as_bytes(), 4)).collect();
+    assert_eq!(shards.len(), 4, "each has something to do");
+    let submit = |name: &String| tasks.submit_all(name, vec![NewTask::new(b"k", b"x"); 25]).unwrap();
+    let submitted: Vec<u64> =
+        names.iter().flat_map(|name| submit(name).tasks).map(|taken| taken.task).collect();
+    let listed = |stage| {
+        let (mut listed, mut from) = (BTreeSet::new(), Some(0));
+        while let Some(at) = from {
+            let page = tasks.list(&ListFilter { stage, ..ListFilter::default() }, at, 30, false).unwrap();
+            listed.extend(page.tasks.iter().map(|task| task.task));
+            from = page.next;
+        }
+        listed
+    };
+    assert_eq!(listed(None), submitted.iter().copied().collect());
+    assert!(tasks.why(submitted[77]).unwrap().contains("no worker serves kind k"));
+    assert_eq!(tasks.queues("").unwrap().iter().map(|queue| queue.ready).sum::<u64>(), 200);
+
+    let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
+    let mut done = BTreeSet::new();
+    while done.len() < submitted.len() {
+        let given = attachment.next(PATIENCE).unwrap().expect("a task");
+        assert!(done.insert(given.task()), "none is given twice");
+        assert!(attachment.next(Duration::ZERO).unwrap().is_none(), "it has one slot");
+        attachment.complete(&given, b"", &Used::default());
+    }
+    attachment.flush(PATIENCE);
+    assert_eq!(listed(Some(Stage::Completed)), done);
+    let tenants = tasks.tenants("").unwrap();
+    assert!(tenants.len() == 8 && tenants.iter().all(|tenant| tenant.account.completed == 25), "{tenants:?}");
+    let workers = tasks.workers().unwrap();
+    assert_eq!((workers.len(), workers[0].done), (1, 200));
+    // It has drained when it has so in all of them.
+    let last = tasks.submit("tenant-3", NewTask::new(b"k", b"last")).unwrap().task;
+    let given = attachment.next(PATIENCE).unwrap().expect("the last");
+    attachment.drain();
+    assert!(!attachment.wait_drained(100 * MS), "it holds a task of one of them");
+    attachment.complete(&given, b"", &Used::default());
+    assert!(attachment.wait_drained(PATIENCE));
+    assert_eq!(until_over(&tasks, last).stage, Stage::Completed);
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub enum StorageError {
         /// What the system said.
         source: io::Error,
     },
+    /// Its tasks are in another number of shards.
+    #[error("{0}")]
+    Shards(String),
     /// A topic's file is not one.
     #[error("{}: {why}", path.display())]
     Catalogue {

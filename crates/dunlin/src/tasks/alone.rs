@@ -8,8 +8,9 @@ use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
 use dunlin_raft::{Asking, Lane, Member, Transport};
 
+use super::all::all;
 use super::history::History;
-use super::{Tasks, TasksError, TasksLimits};
+use super::{Shard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on};
 use crate::node::Node;
 
@@ -36,28 +37,33 @@ impl Tasks {
     ) -> Result<Arc<Tasks>, TasksError> {
         let start = |error: io::Error| TasksError::from(ControlError::Start(error.to_string()));
         let tasks = match place {
-            Some((disk, dir)) => Tasks::take_part(node, ID, disk, dir, Nobody, limits),
+            Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| Nobody, limits),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // Memory has its own budget.
                 limits.raft.reserve_bytes = 0;
-                let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/tasks"));
-                Tasks::take_part(node, ID, disk, dir, Nobody, limits)
+                let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+                Tasks::take_part(node, ID, &disk, Path::new("/tasks"), |_| Nobody, limits)
             }
         };
         let tasks = tasks.map_err(start)?;
         History::is_nowhere_else(node);
-        let lead = async {
-            if tasks.is_begun().await? {
-                // Nobody else can.
-                tasks.elect().await?;
-            } else {
-                tasks.begin(&[Member { id: ID, address: String::new() }]).await?;
+        let lead = |shard: &Arc<Shard>| {
+            let shard = Arc::clone(shard);
+            async move {
+                if shard.is_begun().await? {
+                    // Nobody else can.
+                    shard.elect().await?;
+                } else {
+                    shard.begin(&[Member { id: ID, address: String::new() }]).await?;
+                }
+                shard.catch_up().await?;
+                shard.see_to_clock().await
             }
-            tasks.catch_up().await?;
-            tasks.see_to_clock().await
         };
-        if let Err(error) = block_on(lead) {
+        let led =
+            block_on(all(tasks.shards.iter().map(lead).collect())).into_iter().collect::<Result<(), _>>();
+        if let Err(error) = led {
             tasks.stop();
             History::close(node);
             return Err(error);

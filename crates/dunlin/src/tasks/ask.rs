@@ -1,14 +1,17 @@
 //! Asking: here where this node leads, else the leader over the transport.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_raft::{Commands, Group, GroupError, Lead};
-use dunlin_tasks::{Answered, Command, Found, Query, Reply, State};
+use dunlin_tasks::{Answered, Command, Found, Query, Reply, Route};
 
+use super::all::all;
 use super::machine::Replicated;
-use super::{Tasks, TasksError};
+use super::routed::Routed;
+use super::{Shard, Tasks, TasksError};
 use crate::clock::now_ns;
 use crate::control::Consistency;
 use crate::control::asking::{self, Patience};
@@ -18,10 +21,81 @@ use crate::control::forward::Request;
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
-    /// Has the cluster take commands in, one after another and none between; the bytes of an [`Answered`] for each. Where
+    /// Has the cluster take commands in, one after another and none between where they are of one shard; the bytes of an [`Answered`] for each. Where
     /// this node does not lead, the leader is asked. What certainly was not done is tried again for `answer_ms_max`. The commands
     /// were decoded before.
-    pub async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, TasksError> {
+    pub async fn propose_known(&self, commands: Commands) -> Result<Vec<Bytes>, TasksError> {
+        if let [only] = &self.shards[..] {
+            return only.propose_known(commands).await;
+        }
+        let mut routed = Routed::of(&commands, self.limits.shards)?;
+        let of_shards = self.shards.iter().zip(std::mem::take(&mut routed.commands));
+        let ask = |(shard, commands): (&Arc<Shard>, Commands)| {
+            let shard = Arc::clone(shard);
+            async move { if commands.is_empty() { Ok(Vec::new()) } else { shard.propose_known(commands).await } }
+        };
+        let mut asked = all(of_shards.map(ask).collect()).await;
+        let is_done = asked.iter().any(|asked| asked.as_ref().is_ok_and(|answers| !answers.is_empty()));
+        match asked.iter().position(Result::is_err) {
+            // Some of it was done, and nobody says what.
+            Some(_) if is_done => Err(TasksError::unknown()),
+            Some(at) => asked.swap_remove(at),
+            None => routed.join(asked.into_iter().flatten().collect()),
+        }
+    }
+
+    /// Has the cluster take one command in.
+    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
+        let mut commands = Commands::default();
+        commands.push_with(|out| command.encode(out));
+        reply(&self.propose_known(commands).await?)
+    }
+
+    /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+    pub async fn catch_up(&self) -> Result<(), TasksError> {
+        all(self.shards.iter().map(|shard| shard.catch_up()).collect()).await.into_iter().collect()
+    }
+
+    /// Answers a question by what this node knows.
+    pub fn answer(&self, query: &Query<'_>) -> Result<Found, TasksError> {
+        match query.route(self.limits.shards) {
+            Route::One(number) => match self.shards.get(usize::from(number)) {
+                Some(shard) => {
+                    let within = query.clone().within(number);
+                    let found = shard.with(|state| state.answer(&within))??;
+                    Ok(found.from_within(number, self.limits.shards, query))
+                }
+                // Where a list would go on.
+                None => Ok(Found::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
+            },
+            Route::All => {
+                let parts = self.each(|state| state.answer(query))?;
+                let parts = parts.into_iter().collect::<Result<_, _>>()?;
+                Found::join(parts).ok_or_else(TasksError::unknown)
+            }
+        }
+    }
+
+    /// Answers a question by what is as fresh as is asked for.
+    pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Found, TasksError> {
+        if consistency == Consistency::Linearizable {
+            self.catch_up().await?;
+        }
+        self.answer(query)
+    }
+}
+
+/// Of one command.
+fn reply(answers: &[Bytes]) -> Result<Reply, TasksError> {
+    match Answered::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
+        Answered::Done { reply } => Ok(reply),
+        Answered::Refused { refusal } => Err(refusal.into()),
+    }
+}
+
+impl Shard {
+    /// The same, of commands that are all for this shard.
+    pub(super) async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         let group = self.group()?;
         let patience = self.patience();
         loop {
@@ -43,37 +117,16 @@ impl Tasks {
         Patience::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
-    /// Has the cluster take one command in.
-    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
+    /// One of them.
+    pub(super) async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
-        let answers = self.propose_known(commands).await?;
-        match Answered::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
-            Answered::Done { reply } => Ok(reply),
-            Answered::Refused { refusal } => Err(refusal.into()),
-        }
+        reply(&self.propose_known(commands).await?)
     }
 
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         Ok(asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
-    }
-
-    /// Looks at the state, as fresh as is asked for.
-    pub async fn read<R>(
-        &self,
-        consistency: Consistency,
-        look: impl FnOnce(&State) -> R,
-    ) -> Result<R, TasksError> {
-        if consistency == Consistency::Linearizable {
-            self.catch_up().await?;
-        }
-        self.with(look)
-    }
-
-    /// Answers a question.
-    pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Found, TasksError> {
-        Ok(self.read(consistency, |state| state.answer(query)).await??)
     }
 
     /// A leader says first how late it is in the world: while nobody led, the cluster's own count stood still.
@@ -112,7 +165,7 @@ impl Tasks {
         let unix_ms = now_ns() / 1_000_000;
         commands.push_with(|out| Command::Clock { unix_ms }.encode(out));
         let limits = group.with(|machine| machine.state().limits());
-        let state_bytes_max = self.limits.state_bytes_max;
+        let state_bytes_max = self.limits.state_bytes_max / u64::from(self.limits.shards);
         if limits.state_bytes_max != state_bytes_max {
             let limits = dunlin_tasks::Limits { state_bytes_max, ..limits };
             commands.push_with(|out| Command::Limit { limits }.encode(out));

@@ -1,6 +1,6 @@
 //! The topic of what happens to tasks: one record for each event, on every node, under the same numbers.
 //!
-//! A record is one JSON object; its subject is the topic's name and the tenant's: `$tasks.TENANT`, or `$tasks._` for a tenant whose
+//! Each shard has a partition of its own, in the order of their numbers. A record is one JSON object; its subject is the topic's name and the tenant's: `$tasks.TENANT`, or `$tasks._` for a tenant whose
 //! name cannot be part of a subject.
 
 mod text;
@@ -32,6 +32,8 @@ pub(crate) fn is_of_tasks(pattern: &str) -> bool {
 pub(super) struct History {
     /// `None` where nothing is kept.
     topic: Option<Arc<Topic>>,
+    /// Of the shard.
+    partition: usize,
     epoch: u32,
     /// Events there have been.
     count: u64,
@@ -41,21 +43,27 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Makes the topic; in epoch 0 until it is known which there is.
-    pub(super) fn open(node: &Node, bytes: u64) -> Result<History, TopicError> {
-        let topic = match bytes {
+    /// Makes the topic, where something is to be kept; in epoch 0 until it is known which there is.
+    pub(super) fn open(node: &Node, bytes: u64, shards: u8) -> Result<Option<Arc<Topic>>, TopicError> {
+        Ok(match bytes {
             0 => None,
             bytes => {
                 let retention = Retention { bytes, records: None, age: None };
                 let pattern = Some(PATTERN.to_owned());
-                let config = TopicConfig { retention, pattern, ..TopicConfig::default() };
+                let partitions = u16::from(shards);
+                let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_at(TASKS, config, 0)?;
                 // Who goes on reading here may have come from a node that is further on.
-                topic.logs()[0].set_replicated(true);
+                topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
-        };
-        Ok(History { topic, epoch: 0, count: 0, text: String::new(), parts: Vec::new() })
+        })
+    }
+
+    /// A shard's part of it.
+    pub(super) fn of(topic: Option<Arc<Topic>>, shard: u8) -> History {
+        let (text, parts) = (String::new(), Vec::new());
+        History { topic, partition: usize::from(shard), epoch: 0, count: 0, text, parts }
     }
 
     /// Takes the topic away again.
@@ -66,7 +74,7 @@ impl History {
     /// There is no other node: nobody can have read more than there is here.
     pub(super) fn is_nowhere_else(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
-            topic.logs()[0].set_replicated(false);
+            topic.logs().iter().for_each(|log| log.set_replicated(false));
         }
     }
 
@@ -79,7 +87,7 @@ impl History {
     pub(super) fn move_on(&mut self, epoch: u32, count: u64) {
         (self.epoch, self.count) = (epoch, count);
         if let Some(topic) = &self.topic {
-            topic.logs()[0].move_on(Position { epoch, seq: count + 1 });
+            topic.logs()[self.partition].move_on(Position { epoch, seq: count + 1 });
         }
     }
 
@@ -106,11 +114,11 @@ impl History {
                 Draft { meta: Meta { subject_tail: tenants.tail(tenant), ..Meta::default() }, payload }
             })
             .collect();
-        match topic.append_drafts(now_ns(), 0, false, drafts.iter()) {
+        match topic.append_drafts(now_ns(), self.partition, false, drafts.iter()) {
             // The node has stopped, and with it all who read.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
-                topic.logs()[0].move_on(Position { epoch: self.epoch, seq: self.count + 1 });
+                topic.logs()[self.partition].move_on(Position { epoch: self.epoch, seq: self.count + 1 });
             }
         }
     }

@@ -17,7 +17,7 @@ use dunlin_raft::Commands;
 use dunlin_tasks::{Command, Publish as Due, Stage};
 use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError};
 
-use super::Tasks;
+use super::Shard;
 use crate::control::block_on;
 use crate::node::Node;
 
@@ -50,9 +50,9 @@ impl Keeper {
         self.work.clone()
     }
 
-    /// Works from now on, as long as there are tasks.
-    pub(super) fn start(&self, told: Receiver<Work>, tasks: Weak<Tasks>, node: Node) -> io::Result<()> {
-        let run = move || run(&told, &tasks, &node);
+    /// Works from now on, as long as there is the shard.
+    pub(super) fn start(&self, told: Receiver<Work>, shard: Weak<Shard>, node: Node) -> io::Result<()> {
+        let run = move || run(&told, &shard, &node);
         let thread = thread::Builder::new().name("dunlin-tasks".to_owned()).spawn(run)?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
@@ -69,35 +69,35 @@ impl Keeper {
     }
 }
 
-fn run(told: &Receiver<Work>, tasks: &Weak<Tasks>, node: &Node) {
+fn run(told: &Receiver<Work>, shard: &Weak<Shard>, node: &Node) {
     loop {
         let work = told.recv_timeout(LOOK);
-        let Some(tasks) = tasks.upgrade() else { return };
+        let Some(shard) = shard.upgrade() else { return };
         match work {
-            Ok(Work::Publish(due)) => publish(&tasks, node, due),
+            Ok(Work::Publish(due)) => publish(&shard, node, due),
             Ok(Work::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 // Where another leads meanwhile, that one does it.
-                let _ = block_on(tasks.see_to_clock());
+                let _ = block_on(shard.see_to_clock());
             }
         }
     }
 }
 
-fn publish(tasks: &Arc<Tasks>, node: &Node, due: Vec<Due>) {
+fn publish(shard: &Arc<Shard>, node: &Node, due: Vec<Due>) {
     // All that was confirmed is known then, also where this node has just taken its log in again.
-    if !tasks.leads() || block_on(tasks.catch_up()).is_err() {
+    if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
     let is_due = |due: &Due| {
-        tasks
+        shard
             .with(|state| state.get(due.task).is_ok_and(|task| task.stage == Stage::Running))
             .unwrap_or(false)
     };
     let mut done = Vec::new();
     for due in due.into_iter().filter(is_due) {
         // What cannot be published yet is due again soon.
-        if publish_one(tasks, node, &due).is_some() {
+        if publish_one(shard, node, &due).is_some() {
             done.push(due.task);
         }
     }
@@ -105,13 +105,13 @@ fn publish(tasks: &Arc<Tasks>, node: &Node, due: Vec<Due>) {
         let mut commands = Commands::default();
         commands.push_with(|out| Command::Published { tasks: together.to_vec() }.encode(out));
         // What is not confirmed comes again.
-        let _ = block_on(tasks.propose_known(commands));
+        let _ = block_on(shard.propose_known(commands));
     }
 }
 
-fn publish_one(tasks: &Tasks, node: &Node, due: &Due) -> Option<()> {
+fn publish_one(shard: &Shard, node: &Node, due: &Due) -> Option<()> {
     let subject = std::str::from_utf8(&due.subject).ok()?;
-    let mark = ProducerMark { producer: tasks.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
+    let mark = ProducerMark { producer: shard.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
     let payload = Payload::Shared(Bytes::copy_from_slice(&due.payload));
     let draft = Draft { meta: Default::default(), payload };
     match node.publisher(subject).ok()?.identified(mark).publish(draft) {

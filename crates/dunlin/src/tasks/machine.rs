@@ -8,6 +8,7 @@ use bytes::Bytes;
 use dunlin_raft::{Frozen, Machine};
 use dunlin_tasks::{Answered, Command, Effects, Limits, Publish, Reply, Restoring, State};
 
+use super::dealer::Bell;
 use super::history::{self, History};
 use super::keeper::Work;
 use super::outlets::Outlets;
@@ -23,6 +24,7 @@ pub(super) struct Replicated {
     history: History,
     outlets: Arc<Outlets>,
     keeper: Sender<Work>,
+    bell: Bell,
     /// An answer while it is written.
     said: Vec<u8>,
     /// The one that nearly all are, which all share.
@@ -30,12 +32,18 @@ pub(super) struct Replicated {
 }
 
 impl Replicated {
-    pub(super) fn new(history: History, outlets: Arc<Outlets>, keeper: Sender<Work>) -> Replicated {
-        let state = State::new(Limits::default());
+    pub(super) fn new(
+        shard: u8,
+        history: History,
+        outlets: Arc<Outlets>,
+        keeper: Sender<Work>,
+        bell: Bell,
+    ) -> Replicated {
+        let state = State::of_shard(Limits::default(), shard);
         let mut done = Vec::new();
         Answered::Done { reply: Reply::Done }.encode(&mut done);
         let (effects, said, done) = (Effects::default(), Vec::new(), done.into());
-        Replicated { state, effects, history, outlets, keeper, said, done }
+        Replicated { state, effects, history, outlets, keeper, bell, said, done }
     }
 
     pub(super) fn state(&self) -> &State {
@@ -98,7 +106,7 @@ impl Machine for Replicated {
     fn end_entry(&mut self) {
         let Effects { orders, publishes, events } = &mut self.effects;
         if !orders.is_empty() {
-            self.outlets.hand_out(orders.drain(..));
+            self.outlets.hand_out(self.state.shard(), orders.drain(..));
         }
         if !publishes.is_empty() {
             let due: Vec<Publish> = std::mem::take(publishes);
@@ -109,6 +117,7 @@ impl Machine for Replicated {
             self.history.record(&self.state, events);
             events.clear();
         }
+        self.bell.ring(&self.state);
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
@@ -120,7 +129,7 @@ impl Machine for Replicated {
         let head = blocks.next().and_then(|block| history::read_head(&block));
         let (epoch, count) =
             head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no snapshot of tasks"))?;
-        let mut restoring = Restoring::default();
+        let mut restoring = Restoring::of_shard(self.state.shard());
         for block in blocks {
             restoring.take(&block).map_err(invalid)?;
         }

@@ -2,7 +2,7 @@
 //! node's machine finds out by itself.
 //!
 //! Invariants:
-//! - A worker has one connection; the one that attached last.
+//! - A worker has one connection; the one that attached last. What all shards have for it goes there.
 //! - A connection is woken when its line of orders is no longer empty, once for all orders of an entry of the log, and behind the answers to
 //!   that entry's commands: a worker that answers is nearly always given its next task by the same entry, and its connection then writes once.
 //!
@@ -103,44 +103,77 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// See the module. By the worker.
-#[derive(Debug, Default)]
-pub(super) struct Outlets(Mutex<Attached>);
+#[derive(Debug)]
+pub(super) struct Outlets {
+    attached: Mutex<Attached>,
+    shards: u8,
+}
 
 #[derive(Debug, Default)]
 struct Attached {
-    by_worker: HashMap<u64, Weak<Outlet>>,
+    by_worker: HashMap<u64, Line>,
     /// How many there were when those of connections that are no more were left out last.
     swept: usize,
 }
 
+/// The way to a worker.
+#[derive(Debug, Default)]
+struct Line {
+    outlet: Weak<Outlet>,
+    /// A bit for each shard of which it holds nothing more, now that it drains.
+    drained: u16,
+}
+
+impl Line {
+    /// Whether a shard's order is to be handed on: it has drained when it has so in all of them.
+    fn passes(&mut self, shard: u8, shards: u8, order: &Order) -> bool {
+        if let Order::Drained { .. } = order {
+            self.drained |= 1 << shard;
+            return self.drained.count_ones() == u32::from(shards);
+        }
+        true
+    }
+}
+
 impl Outlets {
+    pub(super) fn new(shards: u8) -> Outlets {
+        Outlets { attached: Mutex::default(), shards }
+    }
+
+    /// Whether it is attached to this node.
+    pub(super) fn has(&self, worker: u64) -> bool {
+        lock(&self.attached).by_worker.get(&worker).is_some_and(|line| line.outlet.strong_count() > 0)
+    }
+
     /// From now on what the worker is to do is handed to this outlet.
     pub(super) fn attach(&self, worker: u64, outlet: &Arc<Outlet>) {
-        let mut attached = lock(&self.0);
+        let mut attached = lock(&self.attached);
         if attached.by_worker.len() > 2 * attached.swept + SWEPT_MIN {
-            attached.by_worker.retain(|_, outlet| outlet.strong_count() > 0);
+            attached.by_worker.retain(|_, line| line.outlet.strong_count() > 0);
             attached.swept = attached.by_worker.len();
         }
-        let before = attached.by_worker.insert(worker, Arc::downgrade(outlet));
+        let line = Line { outlet: Arc::downgrade(outlet), drained: 0 };
+        let before = attached.by_worker.insert(worker, line);
         drop(attached);
-        if let Some(before) = before.and_then(|before| before.upgrade()) {
+        if let Some(before) = before.and_then(|before| before.outlet.upgrade()) {
             before.forget(worker);
         }
     }
 
-    /// Hands each order to who it is for, where that is one of this node's, and wakes them soon.
-    pub(super) fn hand_out(&self, orders: impl Iterator<Item = Order>) {
-        let attached = lock(&self.0);
+    /// Hands each order of a shard to who it is for, where that is one of this node's, and wakes them soon.
+    pub(super) fn hand_out(&self, shard: u8, orders: impl Iterator<Item = Order>) {
+        let mut attached = lock(&self.attached);
         let mut woken: Vec<Arc<Outlet>> = Vec::new();
         // A worker that answers much at once is given as much.
         let mut orders = orders.peekable();
         while let Some(worker) = orders.peek().map(Order::worker) {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
-            let Some(outlet) = attached.by_worker.get(&worker).and_then(Weak::upgrade) else {
+            let line = attached.by_worker.get_mut(&worker);
+            let Some((outlet, line)) = line.and_then(|line| Some((line.outlet.upgrade()?, line))) else {
                 of_worker.for_each(drop);
                 continue;
             };
-            if outlet.push(of_worker) {
+            if outlet.push(of_worker.filter(|order| line.passes(shard, self.shards, order))) {
                 woken.push(outlet);
             }
         }
@@ -152,9 +185,10 @@ impl Outlets {
 
     /// The state has become another at once: workers are told again all they hold. What they have of it they know.
     pub(super) fn look(&self, state: &State) {
-        let workers: Vec<u64> = lock(&self.0).by_worker.keys().copied().collect();
+        let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
         let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());
-        self.hand_out(held.flat_map(|held| held.starts.into_iter().map(Order::Start).chain(held.stops)));
+        let orders = held.flat_map(|held| held.starts.into_iter().map(Order::Start).chain(held.stops));
+        self.hand_out(state.shard(), orders);
     }
 }
 

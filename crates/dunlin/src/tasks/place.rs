@@ -1,8 +1,9 @@
 //! A node's part in its cluster's tasks, from when somebody asks for it.
 
+use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::{Tasks, TasksError};
+use super::{Tasks, TasksError, check_shards};
 use crate::control::ControlError;
 use crate::node::Node;
 use crate::storage::Storage;
@@ -50,6 +51,14 @@ impl Node {
             && place.is_some_and(|(disk, dir)| {
                 disk.list(&dir.join(DIR).join("log")).is_ok_and(|files| !files.is_empty())
             })
+    }
+
+    /// Refuses another number of shards than those that it had alone.
+    pub(crate) fn check_shards(&self) -> io::Result<()> {
+        match self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
+            Some((disk, dir)) => check_shards(&**disk, &dir.join(DIR), self.config().limits.tasks.shards),
+            None => Ok(()),
+        }
     }
 
     /// It takes this part in its cluster's tasks; `false` where it has one.

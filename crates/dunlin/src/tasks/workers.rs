@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_raft::Commands;
-use dunlin_tasks::{Answered, Attached, Command, Held, Label, NewWorker, Order, Refusal, Reply};
+use dunlin_raft::{Commands, Group};
+use dunlin_tasks::{Answered, Attached, Command, Label, NewWorker, Order, Refusal, Reply};
 
+use super::all::all;
 use super::machine::Replicated;
 use super::{Outlet, Tasks, TasksError};
 use crate::control::ControlError;
@@ -82,8 +83,13 @@ impl Tasks {
             Some(worker) => worker,
             None => self.join(asked).await?,
         };
-        let group = self.group()?;
-        group.with(|machine| self.begin_orders(machine, worker, asked, outlet, told))?;
+        self.enlist(worker, asked).await?;
+        let groups = self.shards.iter().map(|shard| shard.group()).collect::<Result<Vec<_>, _>>()?;
+        with_all(&groups, &[], |machines| self.begin_orders(machines, worker, asked, outlet, told))?;
+        if self.shards.len() > 1 {
+            self.dealer.came(worker, asked.slots, asked.ahead);
+            return Ok(worker);
+        }
         // Who has been told that it is attached relies on it.
         loop {
             let slots = Command::Slots { worker, slots: asked.slots, ahead: asked.ahead };
@@ -93,7 +99,7 @@ impl Tasks {
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
                     return Err(ControlError::Stopped(why).into());
                 }
-                Err(_) => self.group()?.pause(PAUSE).await,
+                Err(_) => self.home().group()?.pause(PAUSE).await,
             }
         }
     }
@@ -103,83 +109,115 @@ impl Tasks {
         if asked.worker == 0 {
             return Ok(None);
         }
-        self.catch_up().await?;
+        self.home().catch_up().await?;
         // Another's number is nobody's: what that one is for, this one may not be.
         let is_its_own = |machine: &Replicated| {
             machine.epoch() == asked.life && machine.state().is_worker_for(asked.worker, &asked.tenants)
         };
-        if !self.group()?.with(is_its_own) {
+        if !self.home().group()?.with(is_its_own) {
             return Ok(None);
         }
-        match self.ask(&Command::Beat { workers: vec![asked.worker] }).await? {
+        match self.home().ask(&Command::Beat { workers: vec![asked.worker] }).await? {
             Reply::Beaten { gone } if gone.is_empty() => Ok(Some(asked.worker)),
             _ => Ok(None),
         }
     }
 
     async fn join(&self, asked: &Attaching) -> Result<u64, TasksError> {
-        let new = NewWorker {
-            name: &asked.name,
-            kinds: asked.kinds.iter().map(Vec::as_slice).collect(),
-            queues: asked.queues.iter().map(Vec::as_slice).collect(),
-            cpu_milli: asked.cpu_milli,
-            memory_bytes: asked.memory_bytes,
-            ttl_ms: asked.ttl_ms,
-            // It is given tasks when it is known where to send them.
-            credit: 0,
-            labels: asked.labels.iter().map(|(key, value)| Label { key, value }).collect(),
-            tenants: asked.tenants.iter().map(Vec::as_slice).collect(),
-        };
-        match self.ask(&Command::Join { worker: new }).await? {
+        match self.home().ask(&Command::Join { worker: asked.new_worker() }).await? {
             Reply::Joined { worker } => {
                 // This node may lead or follow: it has to know the worker, too.
-                self.catch_up().await?;
+                self.home().catch_up().await?;
                 Ok(worker)
             }
             _ => Err(TasksError::unknown()),
         }
     }
 
+    /// The other shards know the worker, too; those that do already are told that it lives.
+    async fn enlist(&self, id: u64, asked: &Attaching) -> Result<(), TasksError> {
+        let others = self.shards[1..].iter().map(|shard| async move {
+            shard.ask(&Command::Enlist { id, worker: asked.new_worker() }).await?;
+            shard.catch_up().await
+        });
+        all(others.collect()).await.into_iter().collect()
+    }
+
     /// While nothing else is taken in: what it holds and has not got is handed over, and from then on what it is given.
     fn begin_orders(
         &self,
-        machine: &Replicated,
+        machines: &[&Replicated],
         worker: u64,
         asked: &Attaching,
         outlet: &Arc<Outlet>,
         told: impl FnOnce(Attached),
     ) -> Result<(), Refusal> {
-        let Held { starts, stops, .. } = machine.state().held(worker)?;
+        let (mut starts, mut stops) = (Vec::new(), Vec::new());
+        for machine in machines {
+            let held = machine.state().held(worker)?;
+            starts.extend(held.starts);
+            stops.extend(held.stops);
+        }
+        let home = machines[0];
         let is_held = |&(task, token): &(u64, u64)| {
             starts.iter().any(|start| (start.task, start.token) == (task, token))
         };
         let lost = asked.has.iter().filter(|has| !is_held(has)).copied().collect();
-        told(Attached { worker, life: machine.epoch(), lost });
+        told(Attached { worker, life: home.epoch(), lost });
         self.outlets.attach(worker, outlet);
-        outlet.came(worker, machine.state());
+        outlet.came(worker, home.state());
         let has = |start: &dunlin_tasks::Start| asked.has.contains(&(start.task, start.token));
         let missing = starts.iter().filter(|start| !has(start)).cloned().map(Order::Start);
-        self.outlets.hand_out(missing.chain(stops));
+        self.outlets.hand_out(home.state().shard(), missing.chain(stops));
         Ok(())
+    }
+}
+
+/// Looks at all machines at one moment. They are taken in their order, so that nobody waits for who waits for them.
+fn with_all<R>(
+    groups: &[Arc<Group<Replicated>>],
+    seen: &[&Replicated],
+    look: impl FnOnce(&[&Replicated]) -> R,
+) -> R {
+    match groups.split_first() {
+        None => look(seen),
+        Some((first, rest)) => first.with(|machine| with_all(rest, &[seen, &[machine]].concat(), look)),
+    }
+}
+
+impl Attaching {
+    fn new_worker(&self) -> NewWorker<'_> {
+        NewWorker {
+            name: &self.name,
+            kinds: self.kinds.iter().map(Vec::as_slice).collect(),
+            queues: self.queues.iter().map(Vec::as_slice).collect(),
+            cpu_milli: self.cpu_milli,
+            memory_bytes: self.memory_bytes,
+            ttl_ms: self.ttl_ms,
+            // It is given tasks when it is known where to send them.
+            credit: 0,
+            labels: self.labels.iter().map(|(key, value)| Label { key, value }).collect(),
+            tenants: self.tenants.iter().map(Vec::as_slice).collect(),
+        }
     }
 }
 
 impl Tasks {
     /// Some of this connection's workers have said that they live, and the cluster has taken that in.
     pub async fn heard(&self, outlet: &Outlet) -> Result<(), TasksError> {
-        if !self.leads() {
-            self.catch_up().await?;
+        if !self.home().leads() {
+            self.home().catch_up().await?;
         }
-        self.with(|state| outlet.heard(state))
+        self.home().with(|state| outlet.heard(state))
     }
 
     /// A connection has ended. Those of its workers that do not come back soon, by this node or another, are taken for dead: a process
     /// that was killed ends its connection, and its tasks need not wait for its lease to end. Where a worker lives and was only late,
     /// its answers are refused by their tokens, as after the end of a lease.
     pub async fn deserted(&self, outlet: &Outlet) -> Result<(), TasksError> {
-        self.group()?.pause(RETURN).await;
-        self.catch_up().await?;
-        let silent = self.with(|state| outlet.silent(state))?;
+        self.home().group()?.pause(RETURN).await;
+        self.home().catch_up().await?;
+        let silent = self.home().with(|state| outlet.silent(state))?;
         if silent.is_empty() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ mod groups;
 mod lost;
 mod memory;
 mod requests;
+mod shards;
 mod simulation;
 mod space;
 mod storing;

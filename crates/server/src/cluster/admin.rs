@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::raft::{Frozen, Status};
 use dunlin::state::{Command, Operation, Reply};
-use dunlin::{Consistency, Control, ControlError, Tasks, TasksError};
+use dunlin::{Consistency, Control, ControlError, Shard, TasksError};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, sleep};
@@ -38,8 +38,8 @@ pub(super) enum Question {
     Transfer { to: Option<u64> },
     /// All keys and what else was agreed on beside them, in parts before the answer.
     Backup,
-    /// All tasks, likewise.
-    BackupTasks,
+    /// All tasks of a shard, likewise.
+    BackupShard { shard: u8 },
 }
 
 /// What is answered.
@@ -93,6 +93,9 @@ pub struct NodeStatus {
     pub snapshot: u64,
     /// The last revision of keys.
     pub revision: u64,
+    /// In how many shards its tasks are.
+    #[serde(default = "super::hello::one")]
+    pub shards: u8,
     /// Those with a vote.
     pub voters: Vec<u64>,
     /// Those that follow without one.
@@ -119,7 +122,7 @@ pub(super) async fn serve(
                 Ok((keys, revision)) => give(keys, revision, id, &mut write).await?,
                 Err(said) => said,
             },
-            Question::BackupTasks => match tasks_of(seat).await {
+            Question::BackupShard { shard } => match tasks_of(seat, shard).await {
                 Ok(tasks) => give(tasks, 0, id, &mut write).await?,
                 Err(said) => said,
             },
@@ -142,7 +145,7 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
         Question::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
         Question::Remove { node } => remove(control, node).await,
         Question::Transfer { to } => transfer(control, &status, to).await,
-        Question::Backup | Question::BackupTasks => {
+        Question::Backup | Question::BackupShard { .. } => {
             Err(Said::Refused { why: "asked for otherwise".to_owned() })
         }
     };
@@ -168,6 +171,7 @@ pub(super) fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeSta
         applied: status.applied.unwrap_or(0),
         snapshot: status.snapshot.unwrap_or(0),
         revision,
+        shards: seat.shards,
         voters: ids(&status.voters),
         learners: ids(&status.learners),
         nodes,
@@ -287,7 +291,7 @@ pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Opti
 }
 
 /// Has another node lead the tasks, if this one does and there is another.
-pub(super) async fn hand_over_tasks(tasks: &Tasks) {
+pub(super) async fn hand_over_tasks(tasks: &Shard) {
     let Ok(status) = tasks.status() else { return };
     if status.leader != Some(status.id) {
         return;
@@ -314,12 +318,14 @@ async fn keys_of(seat: &Seat) -> Result<(Box<dyn Frozen>, u64), Said> {
     Ok((control.freeze().map_err(|error| failed(&error))?, revision))
 }
 
-/// All tasks up to now.
-async fn tasks_of(seat: &Seat) -> Result<Box<dyn Frozen>, Said> {
+/// All tasks of a shard up to now.
+async fn tasks_of(seat: &Seat, shard: u8) -> Result<Box<dyn Frozen>, Said> {
     let tasks = seat.tasks().ok_or_else(starting)?;
+    let none = || Said::Refused { why: format!("there is no shard {shard} of tasks") };
+    let shard = tasks.shards().get(usize::from(shard)).ok_or_else(none)?;
     let failed = |error: TasksError| Said::Failed { why: error.to_string() };
-    tasks.catch_up().await.map_err(failed)?;
-    tasks.freeze().map_err(failed)
+    shard.catch_up().await.map_err(failed)?;
+    shard.freeze().map_err(failed)
 }
 
 fn starting() -> Said {

@@ -1,8 +1,8 @@
 //! All that a cluster has agreed on, in a file, and a new cluster from it.
 //!
 //! ```text
-//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | tasks | CRC-64/NVME u64 of all before it
-//!  keys, tasks: length u32, block … | 0 u32                  version 1 has no tasks
+//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | shards u32, tasks of each | CRC-64/NVME u64 of all before it
+//!  keys, tasks: length u32, block … | 0 u32                  version 1 has no tasks, version 2 those of one shard, uncounted
 //! ```
 //! Integers are little-endian. A file that is cut short or changed is refused, whole or not at all.
 //!
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use dunlin::Tasks;
 use dunlin::journal::RealDisk;
 use dunlin::raft::{Member, seed};
+use dunlin::scheduler::SHARDS_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::authority::Authority;
@@ -26,7 +27,9 @@ use super::error::ClusterError;
 use super::files::{Files, Identity};
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Of one shard of tasks.
+const VERSION_OF_ONE_SHARD: u32 = 2;
 /// The first, of keys alone.
 const VERSION_OF_KEYS: u32 = 1;
 /// Of one block; a longer one is damage.
@@ -61,8 +64,12 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     begun.map_err(cannot())?;
     let made = client.back_up(|block| out.write_block(block)).and_then(|revision| {
         out.end_part().map_err(cannot())?;
-        client.back_up_tasks(|block| out.write_block(block))?;
-        out.end_part().map_err(cannot())?;
+        let shards = client.shards_of_tasks()?;
+        out.write(&u32::from(shards).to_le_bytes()).map_err(cannot())?;
+        for shard in 0..shards {
+            client.back_up_tasks(shard, |block| out.write_block(block))?;
+            out.end_part().map_err(cannot())?;
+        }
         out.finish().map_err(cannot())?;
         std::fs::rename(&beside, file).map_err(cannot())?;
         Ok(revision)
@@ -94,9 +101,13 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
     let keys_dir = Files::control_dir(data_dir);
     seed(Arc::new(RealDisk), &keys_dir, &member, backup.part()).map_err(cannot("cannot restore"))?;
-    if backup.has_part() {
-        let tasks_dir = Files::tasks_dir(data_dir);
-        let seeded = Tasks::seed(Arc::new(RealDisk), &tasks_dir, &member, backup.part());
+    let tasks_dir = Files::tasks_dir(data_dir);
+    for shard in 0.. {
+        if !backup.has_part() {
+            break;
+        }
+        let dir = Tasks::dir_of(&tasks_dir, shard);
+        let seeded = Tasks::seed(Arc::new(RealDisk), &dir, &member, backup.part());
         seeded.map_err(cannot("cannot restore the tasks of"))?;
     }
     files.write_authority(&Authority::make(&cluster)?)?;
@@ -149,6 +160,8 @@ struct Backup {
     digest: crc_fast::Digest,
     header: BackupHeader,
     parts_left: u32,
+    /// After the next part it says how many shards of tasks follow.
+    counts_shards: bool,
 }
 
 /// The blocks of a part, one after another; an error where it is damaged, and nothing after it.
@@ -161,14 +174,15 @@ impl Backup {
     fn open(file: &Path) -> io::Result<Backup> {
         let header = BackupHeader { cluster: String::new(), release: String::new(), made_ms: 0 };
         let from = BufReader::new(File::open(file)?);
-        let mut backup = Backup { from, digest: digest(), header, parts_left: 2 };
+        let mut backup = Backup { from, digest: digest(), header, parts_left: 2, counts_shards: false };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         if backup.read(8)? != MAGIC[..] {
             return Err(damaged("it is no backup of a cluster".to_owned()));
         }
         let version = backup.read_u32()?;
         match version {
-            VERSION => {}
+            VERSION => backup.counts_shards = true,
+            VERSION_OF_ONE_SHARD => {}
             VERSION_OF_KEYS => backup.parts_left = 1,
             _ => {
                 return Err(damaged(format!(
@@ -209,6 +223,13 @@ impl Backup {
         match self.read_u32()? {
             0 => {
                 self.parts_left -= 1;
+                if std::mem::take(&mut self.counts_shards) {
+                    let shards = self.read_u32()?;
+                    if !(1..=u32::from(SHARDS_MAX)).contains(&shards) {
+                        return Err(damaged("the backup is damaged: it has no number of shards"));
+                    }
+                    self.parts_left = shards;
+                }
                 if self.parts_left > 0 {
                     return Ok(None);
                 }
@@ -250,7 +271,10 @@ mod tests {
         out.write(MAGIC).unwrap();
         out.write(&version.to_le_bytes()).unwrap();
         out.write_block(&super::super::text(&header)).unwrap();
-        for blocks in parts {
+        for (at, blocks) in parts.iter().enumerate() {
+            if version == VERSION && at == 1 {
+                out.write(&(parts.len() as u32 - 1).to_le_bytes()).unwrap();
+            }
             blocks.iter().for_each(|block| out.write_block(block).unwrap());
             out.end_part().unwrap();
         }
@@ -271,10 +295,10 @@ mod tests {
 
     #[test]
     fn a_backup_comes_back_as_it_was_and_damage_is_seen_wherever_it_is() {
-        let bytes = written(VERSION, &[&[b"one", b"two"], &[b"three"]]);
+        let bytes = written(VERSION, &[&[b"one", b"two"], &[b"three"], &[b"four"]]);
         assert_eq!(
             read(&bytes).unwrap(),
-            [vec![Bytes::from("one"), Bytes::from("two")], vec!["three".into()]]
+            [vec![Bytes::from("one"), Bytes::from("two")], vec!["three".into()], vec!["four".into()]]
         );
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -282,6 +306,12 @@ mod tests {
             assert!(read(&changed).is_err(), "byte {at} was changed");
             assert!(read(&bytes[..at]).is_err(), "cut after {at}");
         }
+    }
+
+    #[test]
+    fn a_backup_of_before_there_were_shards_is_one_of_one() {
+        let bytes = written(VERSION_OF_ONE_SHARD, &[&[b"one"], &[b"two"]]);
+        assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")], vec!["two".into()]]);
     }
 
     #[test]

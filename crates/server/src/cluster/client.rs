@@ -14,7 +14,7 @@ use super::admin::{NodeStatus, Question, Said};
 use super::error::ClusterError;
 use super::files::{Files, Known};
 use super::frame::Kind;
-use super::hello::Purpose;
+use super::hello::{self, Purpose};
 use super::seat::{Connection, Seat};
 use super::secure::Secrets;
 use super::serving::say;
@@ -58,7 +58,7 @@ impl ClusterClient {
         let host = super::host_of(&identity.address).to_owned();
         let own = authority.issue(identity.node, &host)?;
         let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
-        let seat = Seat::new(ClusterLimits::default(), files, identity, authority, secrets);
+        let seat = Seat::new(ClusterLimits::default(), hello::one(), files, identity, authority, secrets);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, seat })
     }
@@ -133,9 +133,21 @@ impl ClusterClient {
         self.hand_out(&Question::Backup, take)
     }
 
-    /// Hands out all tasks up to now, in parts.
-    pub fn back_up_tasks(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), ClusterError> {
-        self.hand_out(&Question::BackupTasks, take).map(drop)
+    /// In how many shards tasks are.
+    pub fn shards_of_tasks(&self) -> Result<u8, ClusterError> {
+        match self.ask(Question::Status)? {
+            Said::Status(status) => Ok(status.shards),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Hands out all tasks of a shard up to now, in parts.
+    pub fn back_up_tasks(
+        &self,
+        shard: u8,
+        take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), ClusterError> {
+        self.hand_out(&Question::BackupShard { shard }, take).map(drop)
     }
 
     fn hand_out(

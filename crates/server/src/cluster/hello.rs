@@ -32,6 +32,14 @@ pub(super) struct Hello {
     /// Which start of the node; not of who joins or looks after it.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
+    /// Of the cluster's tasks, as it has them.
+    #[serde(default = "one")]
+    pub(super) shards: u8,
+}
+
+/// As it was before there could be more; and who only looks after a cluster has none.
+pub(super) fn one() -> u8 {
+    1
 }
 
 /// What the other answers.
@@ -83,6 +91,17 @@ pub(super) fn check_version(version: u32, release: &str) -> Result<(), Refused> 
     Ok(())
 }
 
+/// Whether a node has the cluster's tasks in as many shards as the cluster.
+pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), Refused> {
+    if shards == of_cluster {
+        return Ok(());
+    }
+    Err(Refused::for_good(format!(
+        "the tasks of this cluster are in {of_cluster} shards, not in {shards}: set tasks.shards = {of_cluster}. How many there are is \
+         decided when a cluster is made"
+    )))
+}
+
 /// Whether a node's start follows the one that the cluster knows of. Where it does not, its directory is a copy of an older
 /// one, or another runs with a copy of it: it may have forgotten what it promised.
 pub(super) fn check_incarnation(
@@ -123,6 +142,15 @@ mod tests {
         assert!(!check(incarnation(4, "x"), Some(incarnation(3, "c"))), "an old copy");
         assert!(!check(incarnation(5, "x"), Some(incarnation(4, "d"))), "a copy made before the last start");
         assert!(!check(incarnation(1, "x"), None), "a directory made by hand");
+    }
+
+    #[test]
+    fn who_has_another_number_of_shards_is_refused_and_who_says_none_has_one() {
+        assert!(check_shards(2, 2).is_ok());
+        let refused = check_shards(1, 2).unwrap_err();
+        assert!(refused.for_good && refused.why.contains("set tasks.shards = 2"), "{refused:?}");
+        let hello = r#"{"version":1,"release":"0.1.0","purpose":"join","now":null,"before":null}"#;
+        assert_eq!(serde_json::from_str::<Hello>(hello).unwrap().shards, 1);
     }
 
     #[test]

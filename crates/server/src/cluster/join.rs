@@ -35,7 +35,7 @@ use super::seat::Seat;
 use super::secure::connect_by_token;
 use super::serving::say;
 use super::token::Token;
-use super::{ClusterLimits, hex};
+use super::{ClusterConfig, hex};
 
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(300);
@@ -113,8 +113,9 @@ pub(super) async fn join(
     through: &str,
     token: &Token,
     address: &str,
-    limits: &ClusterLimits,
+    config: &ClusterConfig,
 ) -> Result<(Identity, Authority), ClusterError> {
+    let limits = &config.limits;
     if !is_reachable(through) {
         return Err(ClusterError::Refused(format!(
             "--join {through:?} is not where a node can be reached: expected a host and a port, like node-1.example:6222"
@@ -124,7 +125,7 @@ pub(super) async fn join(
     let deadline = Instant::now() + Duration::from_millis(limits.join_ms_max);
     let mut at = through.to_owned();
     loop {
-        let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, limits));
+        let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, config));
         let why = match asked.await.unwrap_or_else(|late| Err(late.into())) {
             Ok(Ok(Joined::LetIn { cluster, node, ca_pem, ca_key_pem })) => {
                 let authority = Authority::of(&cluster, ca_pem, ca_key_pem);
@@ -166,20 +167,21 @@ async fn ask(
     at: &str,
     token: &Token,
     address: &str,
-    limits: &ClusterLimits,
+    config: &ClusterConfig,
 ) -> io::Result<Result<Joined, String>> {
     let stream = match timeout(SHAKE_WITHIN, connect_by_token(token, at)).await?? {
         Ok(stream) => stream,
         Err(why) => return Ok(Err(why.to_owned())),
     };
     let (read, mut write) = split(stream);
-    let mut frames = Frames::new(read, limits.hello_bytes_max);
+    let mut frames = Frames::new(read, config.limits.hello_bytes_max);
     let hello = Hello {
         version: hello::VERSION,
         release: super::RELEASE.to_owned(),
         purpose: Purpose::Join,
         now: None,
         before: None,
+        shards: config.tasks.shards,
     };
     say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
     let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;

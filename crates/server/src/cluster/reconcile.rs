@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin::raft::{Member, Status};
 use dunlin::state::{Command, Operation, State};
-use dunlin::{Consistency, Control, ControlError, Tasks};
+use dunlin::{Consistency, Control, ControlError, Shard, Tasks};
 use tokio::time::{sleep, timeout};
 
 use super::error::ClusterError;
@@ -157,9 +157,9 @@ macro_rules! members {
         }
     )*};
 }
-members!(Control Tasks);
+members!(Control Shard);
 
-/// The tasks' own group: one node begins it, once in the cluster's life, and who leads it sees to it that the others follow.
+/// The tasks' own groups, one for each shard: one node begins them, once in the cluster's life, and who leads one sees to it that the others follow.
 async fn look_after_tasks(
     tasks: &Tasks,
     control: &Control,
@@ -175,18 +175,28 @@ async fn look_after_tasks(
             let command = Command::System { compare, then, otherwise: Vec::new() };
             return control.ask(&command).await.map(drop).map_err(failed);
         }
-        Some(node) if node == status.id && !tasks.is_begun().await.map_err(|error| error.to_string())? => {
-            let address =
-                table.iter().find(|record| record.node == node).map(|record| record.address.clone());
-            let Some(address) = address else { return Ok(()) };
-            let begun = tasks.begin(&[Member { id: node, address }]).await;
-            return begun.map_err(|error| error.to_string());
+        Some(node) => {
+            let mut outcome = Ok(());
+            for shard in tasks.shards() {
+                // What is in one's way is in nobody else's.
+                outcome = outcome.and(look_after_shard(shard, node == status.id, table).await);
+            }
+            outcome
         }
-        _ => {}
+        None => Ok(()),
     }
-    let of_tasks = tasks.status().map_err(|error| error.to_string())?;
-    match of_tasks.leader == Some(of_tasks.id) {
-        true => look_after(tasks, &of_tasks, table).await,
+}
+
+async fn look_after_shard(shard: &Shard, begins: bool, table: &[NodeRecord]) -> Result<(), String> {
+    let status = shard.status().map_err(|error| error.to_string())?;
+    if begins && !shard.is_begun().await.map_err(|error| error.to_string())? {
+        let own = table.iter().find(|record| record.node == status.id);
+        let Some(address) = own.map(|record| record.address.clone()) else { return Ok(()) };
+        let begun = shard.begin(&[Member { id: status.id, address }]).await;
+        return begun.map_err(|error| error.to_string());
+    }
+    match status.leader == Some(status.id) {
+        true => look_after(shard, &status, table).await,
         false => Ok(()),
     }
 }

@@ -34,6 +34,8 @@ type ForDoor = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
 /// See the module.
 pub(crate) struct Seat {
     pub(super) limits: ClusterLimits,
+    /// Of the cluster's tasks, as this node has them.
+    pub(super) shards: u8,
     pub(super) files: Files,
     pub(super) identity: Identity,
     pub(super) authority: Authority,
@@ -71,6 +73,7 @@ pub(super) type Connection = (Frames<ReadHalf<Stream>>, WriteHalf<Stream>);
 impl Seat {
     pub(super) fn new(
         limits: ClusterLimits,
+        shards: u8,
         files: Files,
         identity: Identity,
         authority: Authority,
@@ -78,6 +81,7 @@ impl Seat {
     ) -> Arc<Seat> {
         Arc::new(Seat {
             limits,
+            shards,
             files,
             identity,
             authority,
@@ -242,6 +246,7 @@ impl Seat {
             purpose,
             now: Some(self.identity.now.clone()),
             before: self.identity.before.clone(),
+            shards: self.shards,
         };
         say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
         let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;
@@ -274,7 +279,7 @@ impl Seat {
         let stopped =
             || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));
         let tasks = || {
-            let stopped = self.tasks()?.status().ok()?.stopped?;
+            let stopped = self.tasks()?.shards().iter().find_map(|shard| shard.status().ok()?.stopped)?;
             Some(format!("this node's part in the cluster's tasks has ended: {stopped}"))
         };
         self.expelled.get().cloned().or_else(stopped).or_else(tasks)

@@ -106,6 +106,9 @@ async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
 /// Whether who has come is to be let in.
 fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
     hello::check_version(hello.version, &hello.release)?;
+    if matches!(hello.purpose, Purpose::Join | Purpose::Start) {
+        hello::check_shards(hello.shards, seat.shards)?;
+    }
     match (hello.purpose, node) {
         (Purpose::Join, _) => Ok(()),
         (_, None) => Err(Refused::for_now("only nodes of the cluster may ask that".to_owned())),

@@ -134,8 +134,7 @@ pub(super) async fn cancel(
 fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
     context.node().may_ask_of_tasks(question)?;
     let Some(tasks) = context.node().tasks_if_any() else { return Ok(None) };
-    let answer = tasks.with(|state| state.answer(question)).map_err(|error| refused(&error))?;
-    answer.map(Some).map_err(|refusal| refused(&TasksError::from(refusal)))
+    tasks.answer(question).map(Some).map_err(|error| refused(&error))
 }
 
 fn refused(error: &TasksError) -> Problem {

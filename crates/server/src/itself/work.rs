@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::scheduler::{Account, Labelled, QueueView, Quota, State, TenantView, WorkerView};
+use dunlin::scheduler::{Account, Found, Labelled, Query, QueueView, Quota, Signals, TenantView, WorkerView};
+use dunlin::{Tasks, TasksError};
 use serde_json::{Value, json};
 
 use super::past::{Done, per_s};
@@ -23,7 +24,7 @@ struct Seen {
 
 pub(super) fn say(shared: &Shared) -> Value {
     let scaling = lock(&shared.itself.workers).as_ref().map(WorkersView::said);
-    let seen = shared.node.tasks_if_any().and_then(|tasks| tasks.with(look).ok());
+    let seen = shared.node.tasks_if_any().and_then(|tasks| look(tasks).ok());
     let Some(Seen { mut tenants, queues, workers, mut said }) = seen else {
         return json!({"known": 0, "tenants": [], "queues": [], "workers": [], "jain": null, "scaling": scaling});
     };
@@ -51,16 +52,31 @@ pub(super) fn say(shared: &Shared) -> Value {
     said
 }
 
-fn look(state: &State) -> Seen {
-    let signals = state.signals();
+/// At all shards.
+fn look(tasks: &Tasks) -> Result<Seen, TasksError> {
+    let looked = tasks.each(|state| {
+        let counts = [state.len(), state.bytes(), state.limits().state_bytes_max];
+        (state.signals(), counts, state.queues().collect::<Vec<_>>(), state.tenants().collect::<Vec<_>>())
+    })?;
+    let (mut signals, mut counts, mut queues, mut tenants) = (Vec::new(), [0; 3], Vec::new(), Vec::new());
+    for (of_shard, counted, more_queues, more_tenants) in looked {
+        signals.push(of_shard);
+        counts = std::array::from_fn(|at| counts[at] + counted[at]);
+        queues.extend(more_queues);
+        tenants.extend(more_tenants);
+    }
+    let (signals, [known, bytes, bytes_limit]) = (Signals::join(signals), counts);
     let said = json!({
-        "known": state.len(), "bytes": state.bytes(), "bytes_limit": state.limits().state_bytes_max,
+        "known": known, "bytes": bytes, "bytes_limit": bytes_limit, "shards": tasks.shards().len(),
         "startable": signals.startable, "held": signals.held, "credit": signals.credit, "workers_up": signals.workers,
         "oldest_ms": signals.oldest_ms,
     });
-    let mut queues: Vec<QueueView> = state.queues().collect();
-    queues.sort_by_key(|queue| Reverse(queue.ready));
-    Seen { tenants: state.tenants().collect(), queues, workers: state.workers().collect(), said }
+    queues.sort_by_key(|queue: &QueueView| Reverse(queue.ready));
+    let workers = match tasks.answer(&Query::Workers)? {
+        Found::Workers { workers } => workers,
+        _ => Vec::new(),
+    };
+    Ok(Seen { tenants, queues, workers, said })
 }
 
 fn done(account: &Account) -> Done {

@@ -1,7 +1,7 @@
 //! What a node sees of the cluster's tasks. Every node takes in every command, so that none has to ask another.
 
 use dunlin::Node;
-use dunlin::scheduler::{Shape, State};
+use dunlin::scheduler::{Found, Query, Shape, Signals, WorkerView};
 use dunlin_scale::{Looked, Totals};
 
 use super::Seen;
@@ -14,27 +14,36 @@ pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<Seen> + Send
     let mut shapes: Vec<Shape> = Vec::new();
     move || {
         let tasks = node.tasks().ok()?;
-        let seen = tasks.with(|state| {
+        let answered = tasks.answer(&Query::Workers);
+        let Ok(Found::Workers { workers }) = answered else { return None };
+        note_shapes(&workers, &prefix, &mut shapes);
+        let workers = workers.iter();
+        let workers = workers
+            .map(|worker| (worker.worker, String::from_utf8_lossy(&worker.name).into_owned()))
+            .collect();
+        let seen = tasks.each(|state| {
             let mut totals = Totals::default();
             for tenant in state.tenants() {
                 let account = tenant.account;
                 totals.submitted += account.submitted;
                 totals.ended += account.completed + account.failed;
             }
-            let workers = state.workers().map(|worker| (worker.worker, worker.name));
-            let workers: Vec<_> =
-                workers.map(|(id, name)| (id, String::from_utf8_lossy(&name).into_owned())).collect();
-            note_shapes(state, &prefix, &mut shapes);
-            Seen { looked: Looked { signals: state.signals_for(&shapes), totals }, workers }
+            (state.signals_for(&shapes), totals)
         });
-        seen.ok()
+        let (signals, totals): (Vec<Signals>, Vec<Totals>) = seen.ok()?.into_iter().unzip();
+        let totals = totals.iter().fold(Totals::default(), |mut all, of_shard| {
+            all.submitted += of_shard.submitted;
+            all.ended += of_shard.ended;
+            all
+        });
+        Some(Seen { looked: Looked { signals: Signals::join(signals), totals }, workers })
     }
 }
 
 /// What those are like that are there now, each sort once; while none is, what they were like.
-fn note_shapes(state: &State, prefix: &str, shapes: &mut Vec<Shape>) {
-    let own = state.workers().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
-    let mut now: Vec<Shape> = own.map(|worker| Shape::from(&worker)).collect();
+fn note_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<Shape>) {
+    let own = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
+    let mut now: Vec<Shape> = own.map(Shape::from).collect();
     now.sort_unstable();
     now.dedup();
     if !now.is_empty() {

@@ -13,6 +13,7 @@ mod play;
 mod rates;
 mod refused;
 mod reserved;
+mod routes;
 mod schedules;
 mod shards;
 mod slots;

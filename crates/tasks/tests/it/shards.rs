@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use proptest::prelude::*;
+
 use super::snapshots::blocks;
 use super::*;
 
@@ -129,6 +131,8 @@ struct Cluster {
     has: BTreeMap<u64, (u32, u32)>,
     /// Of each tenant: the time it has had of workers.
     had_ms: BTreeMap<String, u64>,
+    /// A bit for each shard that takes in nothing of what is dealt.
+    deaf: u16,
 }
 
 impl Cluster {
@@ -147,7 +151,7 @@ impl Cluster {
             has.insert(id, (0, slots));
         }
         let (running, starts, had_ms) = Default::default();
-        Cluster { shards, dealing, now_ms: 0, running, starts, has, had_ms }
+        Cluster { shards, dealing, now_ms: 0, running, starts, has, had_ms, deaf: 0 }
     }
 
     fn shard_of(&self, tenant: &str) -> usize {
@@ -173,6 +177,9 @@ impl Cluster {
     fn deal(&mut self) {
         let before = self.look();
         for (shard, slots) in self.dealing.deal(self.now_ms, &before).into_iter().enumerate() {
+            if self.deaf >> shard & 1 == 1 {
+                continue;
+            }
             for (worker, slots, ahead) in slots {
                 self.shards[shard].done(Command::Slots { worker, slots, ahead });
             }
@@ -355,4 +362,30 @@ fn answers_of_all_shards_are_one() {
     assert_eq!(Found::join(vec![]), None);
     let other = Found::Why { why: String::new() };
     assert_eq!(Found::join(vec![ask(Query::Workers), other]), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_slot_is_lost_or_given_twice_whoever_has_something_to_do_and_whichever_shard_takes_in_nothing(
+        steps in prop::collection::vec((0..8u16, 0..6usize, 1..40usize, 1..80u64), 1..30),
+    ) {
+        const SLOTS: u64 = 4 * 3;
+        let mut cluster = Cluster::new(3, 4, 3, 0);
+        let tenants: Vec<String> = (0..6).map(|n| format!("tenant-{n}")).collect();
+        tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+        for (deaf, tenant, tasks, ms) in steps {
+            cluster.submit(&tenants[tenant], tasks, 1 + 7 * tenant as u64);
+            cluster.deaf = deaf;
+            // That nobody has more tasks than slots is looked at with each start.
+            cluster.run(cluster.now_ms + ms);
+            let slots: u64 = (0..3).map(|shard| cluster.slots_of(shard)).sum();
+            prop_assert!(slots <= SLOTS, "{slots} slots of {SLOTS}");
+        }
+        cluster.deaf = 0;
+        tenants.iter().for_each(|tenant| cluster.submit(tenant, 1_000, 10));
+        cluster.run(cluster.now_ms + 400);
+        prop_assert_eq!((0..3).map(|shard| cluster.slots_of(shard)).sum::<u64>(), SLOTS);
+    }
 }

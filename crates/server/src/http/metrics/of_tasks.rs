@@ -1,5 +1,6 @@
 //! What a node knows of its cluster's tasks; nothing where it takes no part by now.
 
+use dunlin::scheduler::{Signals, State};
 use dunlin::{Lead, Node};
 
 use super::exposition::Exposition;
@@ -7,14 +8,20 @@ use super::exposition::Kind::{Counter, Gauge};
 
 pub(super) fn write(node: &Node, out: &mut Exposition) {
     let Some(tasks) = node.tasks_if_any() else { return };
-    let Ok((signals, known, bytes, bytes_max)) =
-        tasks.with(|state| (state.signals(), state.len(), state.bytes(), state.limits().state_bytes_max))
-    else {
-        return;
-    };
-    let leads = u64::from(tasks.lead().is_ok_and(|lead| lead == Lead::Here));
+    let look =
+        |state: &State| (state.signals(), [state.len(), state.bytes(), state.limits().state_bytes_max]);
+    let Ok(seen) = tasks.each(look) else { return };
+    let (signals, counts): (Vec<Signals>, Vec<[u64; 3]>) = seen.into_iter().unzip();
+    let sum = |at: usize| counts.iter().map(|counts| counts[at]).sum::<u64>();
+    let signals = Signals::join(signals);
+    let (known, bytes, bytes_max) = (sum(0), sum(1), sum(2));
+    let leads = tasks.shards().iter().filter(|shard| shard.lead() == Ok(Lead::Here)).count() as u64;
     for (name, help, value) in [
-        ("dunlin_tasks_leader", "1 while this node leads the tasks.", leads),
+        (
+            "dunlin_tasks_leader",
+            "Of how many shards of the tasks this node leads: 1 of 1, where there is one.",
+            leads,
+        ),
         ("dunlin_tasks_known", "Tasks that are known, those that are over among them.", known),
         ("dunlin_tasks_bytes", "What tasks take, roughly.", bytes),
         ("dunlin_tasks_bytes_limit", "Beyond this, growth is refused.", bytes_max),

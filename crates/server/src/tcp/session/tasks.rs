@@ -332,10 +332,8 @@ impl Session {
             ask_of_tenant(&mut query, rule.tenant.as_bytes());
         }
         self.node.may_ask_of_tasks(&query).map_err(|error| Refused::from(&error))?;
-        let answer =
-            self.scheduler()?.with(|state| state.answer(&query)).map_err(|error| Refused::from(&error))?;
         let mut out = Vec::new();
-        answer.map_err(|refusal| Refused::from(&refusal))?.encode(&mut out);
+        self.scheduler()?.answer(&query).map_err(|error| Refused::from(&error))?.encode(&mut out);
         self.say_tasked(request, &out);
         Ok(())
     }

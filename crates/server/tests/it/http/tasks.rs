@@ -56,7 +56,9 @@ fn many_tasks_are_submitted_together_with_all_that_can_be_said_of_one() {
     assert_eq!((&found["cpu_milli"], &found["memory_bytes"]), (&json!(500), &json!(1000)));
     assert_eq!(task(&stage, &tasks[1])["after"], json!([tasks[0]["task"]]));
     let id = u64::from_str_radix(tasks[0]["task"].as_str().unwrap(), 16).unwrap();
-    let whole = |task| stage.node.tasks().unwrap().with(|state| state.get(task).unwrap().payload).unwrap();
+    let whole = |task| {
+        stage.node.tasks().unwrap().shards()[0].with(|state| state.get(task).unwrap().payload).unwrap()
+    };
     assert_eq!(&*whole(id), br#"{"n":[1,2]}"#);
     let id = u64::from_str_radix(tasks[1]["task"].as_str().unwrap(), 16).unwrap();
     assert_eq!(&*whole(id), b"\xff");

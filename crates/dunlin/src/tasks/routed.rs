@@ -1,0 +1,86 @@
+//! Commands that came together, as each shard is asked them, and its answers where they belong.
+
+use bytes::Bytes;
+use dunlin_raft::Commands;
+use dunlin_tasks::{Answered, Command, Route};
+
+use super::TasksError;
+
+/// See the module. Within a shard commands keep their order.
+pub(super) struct Routed {
+    /// By shard.
+    pub(super) commands: Vec<Commands>,
+    routes: Vec<Route>,
+}
+
+impl Routed {
+    pub(super) fn of(commands: &Commands, shards: u8) -> Result<Routed, TasksError> {
+        let mut routed =
+            Routed { commands: (0..shards).map(|_| Commands::default()).collect(), routes: Vec::new() };
+        for bytes in commands.iter() {
+            let route = Command::decode(bytes)?.route(shards);
+            match route {
+                Route::One(shard) => routed.commands[usize::from(shard)].push(bytes),
+                Route::All => routed.commands.iter_mut().for_each(|commands| commands.push(bytes)),
+            }
+            routed.routes.push(route);
+        }
+        Ok(routed)
+    }
+
+    /// For each command what came of it, of what each shard answered.
+    pub(super) fn join(self, answers: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
+        let mut answers: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
+        let join = |route: &Route| match route {
+            Route::One(shard) => answers[usize::from(*shard)].next().ok_or_else(TasksError::unknown),
+            Route::All => {
+                let parts = answers.iter_mut().map(|answers| answers.next().ok_or_else(TasksError::unknown));
+                let parts: Vec<Bytes> = parts.collect::<Result<_, _>>()?;
+                let parts = parts.iter().map(|part| Answered::decode(part)).collect::<Result<_, _>>()?;
+                let mut out = Vec::new();
+                Answered::join(parts).ok_or_else(TasksError::unknown)?.encode(&mut out);
+                Ok(out.into())
+            }
+        };
+        self.routes.iter().map(join).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_tasks::{Reply, shard_of_tenant};
+
+    use super::*;
+
+    fn answer(reply: Reply) -> Bytes {
+        let mut out = Vec::new();
+        Answered::Done { reply }.encode(&mut out);
+        out.into()
+    }
+
+    #[test]
+    fn each_answer_comes_back_to_its_command_whichever_shard_gave_it() {
+        let names: Vec<String> = (0..9).map(|number| format!("tenant-{number}")).collect();
+        let shard_of = |name: &String| usize::from(shard_of_tenant(name.as_bytes(), 2));
+        let mut commands = Commands::default();
+        for name in &names {
+            commands.push_with(|out| Command::Found { tenant: name.as_bytes() }.encode(out));
+            commands.push_with(|out| Command::Beat { workers: vec![7] }.encode(out));
+        }
+        let routed = Routed::of(&commands, 2).unwrap();
+        let of_first = names.iter().filter(|name| shard_of(name) == 0).count();
+        assert_eq!(routed.commands[0].len(), of_first + names.len());
+        let mut answers = vec![Vec::new(), Vec::new()];
+        for (at, name) in names.iter().enumerate() {
+            answers[shard_of(name)].push(answer(Reply::Changed { tasks: at as u64, more: false }));
+            answers[0].push(answer(Reply::Beaten { gone: vec![] }));
+            answers[1].push(answer(Reply::Beaten { gone: vec![at as u64] }));
+        }
+        let expected = (0..names.len() as u64).flat_map(|at| {
+            [answer(Reply::Changed { tasks: at, more: false }), answer(Reply::Beaten { gone: vec![at] })]
+        });
+        assert_eq!(routed.join(answers.clone()).unwrap(), expected.collect::<Vec<_>>());
+        answers[1].pop();
+        assert!(Routed::of(&commands, 2).unwrap().join(answers).is_err(), "one that is missing is not known");
+    }
+}

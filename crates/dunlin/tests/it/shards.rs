@@ -1,0 +1,46 @@
+//! Tasks of a node in several shards.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::journal::{Disk, FakeDisk};
+use dunlin::scheduler::{Command, Found, NewTask, Query, Reply, shard_of_id};
+use dunlin::{Config, Limits, Node, StorageError, TasksLimits, block_on};
+
+fn open(disk: &FakeDisk, shards: u8) -> Result<Node, StorageError> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let tasks = TasksLimits { shards, ..TasksLimits::default() };
+    let config = Config { limits: Limits { tasks, ..Limits::default() }, ..Config::default() };
+    Node::open(config, disk, Path::new("/data")).map(|(node, _)| node)
+}
+
+fn submit(node: &Node, tenant: &str) -> u64 {
+    let (tasks, tenant) = (node.tasks().unwrap(), tenant.as_bytes());
+    block_on(tasks.ask(&Command::Found { tenant })).unwrap();
+    match block_on(tasks.ask(&Command::Submit { tenant, tasks: vec![NewTask::new(b"k", b"x")] })) {
+        Ok(Reply::Submitted { tasks, .. }) => tasks[0].task,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tasks_of_all_shards_outlive_the_node_and_another_number_is_refused() {
+    let disk = FakeDisk::new(1);
+    let node = open(&disk, 3).unwrap();
+    let submitted: Vec<u64> = (0..9).map(|number| submit(&node, &format!("tenant-{number}"))).collect();
+    assert!((0..3).all(|shard| submitted.iter().any(|task| shard_of_id(*task) == shard)));
+    node.stop();
+    drop(node);
+
+    for shards in [1, 2, 4] {
+        let refused = open(&disk, shards).unwrap_err().to_string();
+        assert!(refused.contains(&format!("tasks.shards = {shards}")), "{refused}");
+        assert!(refused.contains("are in 3: set tasks.shards = 3"), "{refused}");
+    }
+    assert!(open(&FakeDisk::new(2), 17).unwrap_err().to_string().contains("expected 1 to 16"));
+
+    let node = open(&disk, 3).unwrap();
+    for task in submitted {
+        assert!(matches!(node.tasks().unwrap().answer(&Query::Get { task }), Ok(Found::Task { .. })));
+    }
+}

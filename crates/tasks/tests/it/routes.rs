@@ -1,0 +1,119 @@
+//! What is asked of a cluster's tasks, and the shards that it is for.
+
+use super::*;
+
+const SHARDS: u8 = 3;
+
+fn shards() -> Vec<Scene> {
+    let scene =
+        |shard| Scene { state: State::of_shard(Limits::default(), shard), effects: Effects::default() };
+    (0..SHARDS).map(scene).collect()
+}
+
+/// As a node does it.
+fn ask(shards: &mut [Scene], command: &Command<'_>) -> Answered {
+    let all = 0..shards.len();
+    let at = match command.route(SHARDS) {
+        Route::One(shard) => usize::from(shard)..usize::from(shard) + 1,
+        Route::All => all,
+    };
+    let parts = shards[at].iter_mut().map(|shard| shard.state.apply(command, &mut shard.effects).into());
+    Answered::join(parts.collect()).unwrap()
+}
+
+fn answer(shards: &[Scene], query: &Query<'_>) -> Found {
+    match query.route(SHARDS) {
+        Route::One(shard) => {
+            let found = shards[usize::from(shard)].state.answer(&query.clone().within(shard)).unwrap();
+            found.from_within(shard, SHARDS, query)
+        }
+        Route::All => {
+            Found::join(shards.iter().map(|shard| shard.state.answer(query).unwrap()).collect()).unwrap()
+        }
+    }
+}
+
+fn done(reply: Reply) -> Answered {
+    Answered::Done { reply }
+}
+
+fn submit(shards: &mut [Scene], tenant: &str) -> u64 {
+    let tenant = tenant.as_bytes();
+    ask(shards, &Command::Found { tenant });
+    match ask(shards, &Command::Submit { tenant, tasks: vec![work()] }) {
+        Answered::Done { reply: Reply::Submitted { tasks, .. } } => tasks[0].task,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_task_is_found_by_its_id_and_its_tenant_in_whichever_shard_it_lives() {
+    let mut shards = shards();
+    let names: Vec<String> = (0..30).map(|number| format!("tenant-{number}")).collect();
+    let tasks: Vec<u64> = names.iter().map(|name| submit(&mut shards, name)).collect();
+    assert!((0..SHARDS).all(|shard| tasks.iter().any(|task| shard_of_id(*task) == shard)));
+    for (name, &task) in names.iter().zip(&tasks) {
+        assert_eq!(shard_of_id(task), shard_of_tenant(name.as_bytes(), SHARDS));
+        let Found::Task { task: view, .. } = answer(&shards, &Query::Get { task }) else { panic!() };
+        assert_eq!(*view.tenant, *name.as_bytes());
+        let Found::Tenants { tenants } = answer(&shards, &Query::Tenants { tenant: name.as_bytes() }) else {
+            panic!()
+        };
+        assert_eq!(tenants.len(), 1);
+    }
+    let Found::Tenants { tenants } = answer(&shards, &Query::Tenants { tenant: b"" }) else { panic!() };
+    assert_eq!(tenants.len(), names.len());
+    assert_eq!(ask(&mut shards, &Command::Cancel { task: tasks[7] }), done(Reply::Done));
+    let nowhere = 0x1_f000_0000;
+    assert_eq!(
+        ask(&mut shards, &Command::Cancel { task: nowhere }),
+        Answered::Refused { refusal: Refusal::NoTask { task: nowhere } }
+    );
+}
+
+#[test]
+fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
+    let mut shards = shards();
+    let mut submitted: Vec<u64> =
+        (0..57).map(|number| submit(&mut shards, &format!("t-{}", number % 19))).collect();
+    let (mut listed, mut from, mut of_one) = (Vec::new(), Some(0), 0);
+    while let Some(at) = from {
+        let query = Query::List { filter: ListFilter::default(), from: at, limit: 5, whole: false };
+        let Found::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
+        listed.extend(tasks.iter().map(|task| task.task));
+        from = next;
+    }
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let filter = ListFilter { tenant: b"t-3", ..ListFilter::default() };
+        let query = Query::List { filter, from: at, limit: 1, whole: false };
+        let Found::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
+        of_one += tasks.len();
+        from = next;
+    }
+    submitted.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, submitted);
+    assert_eq!(of_one, 3);
+    let beyond = Query::List { filter: ListFilter::default(), from: 9 << 28, limit: 5, whole: false };
+    assert_eq!(beyond.route(SHARDS), Route::One(9), "which there is not: the list is over");
+}
+
+#[test]
+fn a_worker_lives_in_all_shards_and_is_gone_when_one_has_lost_it() {
+    let mut shards = shards();
+    let new = || NewWorker { kinds: vec![b"work"], ttl_ms: 10_000, ..NewWorker::default() };
+    let Answered::Done { reply: Reply::Joined { worker: id } } =
+        ask(&mut shards, &Command::Join { worker: new() })
+    else {
+        panic!()
+    };
+    shards[1..].iter_mut().for_each(|shard| shard.done(Command::Enlist { id, worker: new() }));
+    let beat = Command::Beat { workers: vec![id] };
+    assert_eq!(ask(&mut shards, &beat), done(Reply::Beaten { gone: vec![] }));
+    shards[2].done(Command::Leave { worker: id });
+    assert_eq!(ask(&mut shards, &beat), done(Reply::Beaten { gone: vec![id] }));
+    assert_eq!(ask(&mut shards, &Command::Drain { worker: id }), done(Reply::Done));
+    assert_eq!(ask(&mut shards, &Command::Leave { worker: id }), done(Reply::Done));
+    assert!((0..3).all(|shard| shards[shard].state.workers().next().is_none()));
+}
