@@ -8,6 +8,7 @@
 //! quotients and square roots, not sines.
 
 mod flock;
+mod lanes;
 mod oscillate;
 mod prey;
 mod track;
@@ -17,6 +18,7 @@ use crate::entity::EntityId;
 use crate::world::{Point, World};
 
 pub use flock::Flock;
+pub use lanes::{AroundLanes, LANES, Lanes, OtherLanes, OwnLanes};
 pub use oscillate::Oscillate;
 pub use prey::{PREDATOR, PREY, Prey};
 pub use track::{Track, TrackError, Tracks};
@@ -31,6 +33,18 @@ pub trait Behaviour<const D: usize> {
 
     /// Where an entity is after this tick, and how fast. What is not finite, or panics, freezes the entity, and is reported.
     fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D>;
+
+    /// The same for [`LANES`] entities at once, for who sees and gains by it: each is moved as [`Behaviour::step`] would move it, to the bit.
+    /// Nothing, which is what is said unless this is written: they are asked one by one.
+    #[inline(always)]
+    fn step_lanes(
+        &self,
+        _own: &OwnLanes<D>,
+        _around: &impl AroundLanes<D>,
+        _moment: &Moment<D>,
+    ) -> Option<[Motion<D>; LANES]> {
+        None
+    }
 }
 
 /// The entity that is asked.

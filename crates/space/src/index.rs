@@ -13,6 +13,7 @@ use crate::shape::{Beam, Shape};
 use crate::world::Point;
 
 pub use grid::Grid;
+pub(crate) use grid::RowsAround;
 pub use near::Near;
 pub(crate) use near::Nearest;
 pub use scan::Scan;

@@ -39,7 +39,9 @@ mod interest;
 mod lockstep;
 
 pub use balance::{Balance, Scales, Weight};
-pub use behaviour::{Around, Behaviour, Moment, Motion, Other, Own};
+pub use behaviour::{
+    Around, AroundLanes, Behaviour, LANES, Lanes, Moment, Motion, Other, OtherLanes, Own, OwnLanes,
+};
 pub use configured::{AnyRegion, REGION, fold_config, topic_of};
 pub use curve::{Curve, Morton, Tetrahedral};
 pub use entity::EntityId;

@@ -9,9 +9,11 @@
 //! - Without authority, or once it has run out, nothing moves and nothing is said.
 //! - A behaviour that panics, or moves an entity to where there is no place, freezes that entity; all others go on.
 
+mod asking;
 mod crossing;
 mod home;
 mod load;
+mod mover;
 mod moving;
 mod outputs;
 mod setup;
@@ -36,6 +38,7 @@ pub use state::{RecordError, RegionState, Section};
 pub use watching::CommandError;
 
 use home::Home;
+use mover::Noted;
 use view::View;
 use watching::Watching;
 
@@ -108,11 +111,8 @@ pub struct Region<const D: usize, B> {
     /// Whether anybody is told what changes.
     told: bool,
     effects: Vec<Effect>,
-    /// Rows that are in another's stretch after the last tick.
-    crossed: Vec<u32>,
-    /// Rows whose velocity changed in the last tick.
-    turned: Vec<u32>,
-    misplaced: Vec<u32>,
+    /// What the last tick did to rows.
+    noted: Noted,
     /// Batches of ghosts.
     ghosts_sent: u64,
     reports_dropped: u64,
@@ -155,9 +155,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             watching: None,
             told: true,
             effects,
-            crossed: Vec::new(),
-            turned: Vec::new(),
-            misplaced: Vec::new(),
+            noted: Noted::default(),
             ghosts_sent: 0,
             reports_dropped,
         }

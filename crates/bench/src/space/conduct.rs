@@ -1,7 +1,7 @@
 //! How entities move in a measurement.
 
 use dunlin::space::behaviour::Flock;
-use dunlin::space::{Around, Behaviour, Moment, Motion, Own};
+use dunlin::space::{Around, AroundLanes, Behaviour, LANES, Moment, Motion, Own, OwnLanes};
 use serde::{Deserialize, Serialize};
 
 /// The axis along which two regions part the world: the curve's coarsest.
@@ -64,6 +64,17 @@ impl Behaviour<3> for Conduct {
             Self::Flock { sight } => Flock { sight, ..Flock::default() }.step(own, around, moment),
             Self::Gather { at, radius } => gather(own, moment, at, radius),
         }
+    }
+
+    #[inline(always)]
+    fn step_lanes(
+        &self,
+        own: &OwnLanes<3>,
+        around: &impl AroundLanes<3>,
+        moment: &Moment<3>,
+    ) -> Option<[Motion<3>; LANES]> {
+        let Self::Flock { sight } = *self else { return None };
+        Flock { sight, ..Flock::default() }.step_lanes(own, around, moment)
     }
 }
 

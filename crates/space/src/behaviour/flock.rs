@@ -1,6 +1,7 @@
 //! Boids: keep apart, fly alike, stay together (Reynolds 1987).
 
-use super::{Around, Behaviour, Moment, Motion, Other, Own, shorten};
+use super::{Around, AroundLanes, Behaviour, LANES, Lanes, Moment, Motion, Other, Own, OwnLanes, shorten};
+use crate::world::Point;
 
 /// Flocks. Everything is in units of the world and seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,28 +24,21 @@ impl Default for Flock {
     }
 }
 
-impl<const D: usize> Behaviour<D> for Flock {
-    fn sight(&self) -> f32 {
-        self.sight
-    }
+/// Of all whom one sees.
+#[derive(Debug, Clone, Copy)]
+struct Sums<const D: usize> {
+    apart: Point<D>,
+    alike: Point<D>,
+    together: Point<D>,
+    count: f32,
+}
 
+impl Flock {
     #[inline(always)]
-    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
-        let (mut apart, mut alike, mut together, mut count) =
-            ([0.0_f32; D], [0.0_f32; D], [0.0_f32; D], 0.0_f32);
-        let apart_sq = self.apart * self.apart;
-        around.each(|other: &Other<D>| {
-            // Whoever is at the same place pushes nowhere. A division costs less than a branch that is foretold wrongly.
-            let push = f32::from(u8::from(other.distance_sq < apart_sq)) / other.distance_sq.max(1e-6);
-            for axis in 0..D {
-                apart[axis] -= other.offset[axis] * push;
-                alike[axis] += other.velocity[axis];
-                together[axis] += other.offset[axis];
-            }
-            count += 1.0;
-        });
+    fn motion<const D: usize>(&self, own: &Own<D>, sums: &Sums<D>, moment: &Moment<D>) -> Motion<D> {
+        let Sums { apart, alike, together, count } = sums;
         let mut velocity = own.velocity;
-        if count > 0.0 {
+        if *count > 0.0 {
             let [push, align, gather] = self.weights;
             let wish: [f32; D] = std::array::from_fn(|axis| {
                 let alike = alike[axis] / count - own.velocity[axis];
@@ -54,5 +48,64 @@ impl<const D: usize> Behaviour<D> for Flock {
             velocity = std::array::from_fn(|axis| own.velocity[axis] + change[axis] * moment.seconds);
         }
         moment.fly(&own.position, &shorten(velocity, self.speed_max))
+    }
+}
+
+impl<const D: usize> Behaviour<D> for Flock {
+    fn sight(&self) -> f32 {
+        self.sight
+    }
+
+    #[inline(always)]
+    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+        let mut sums = Sums { apart: [0.0; D], alike: [0.0; D], together: [0.0; D], count: 0.0 };
+        let apart_sq = self.apart * self.apart;
+        around.each(|other: &Other<D>| {
+            // Whoever is at the same place pushes nowhere. A division costs less than a branch that is foretold wrongly.
+            let push = f32::from(u8::from(other.distance_sq < apart_sq)) / other.distance_sq.max(1e-6);
+            for axis in 0..D {
+                sums.apart[axis] -= other.offset[axis] * push;
+                sums.alike[axis] += other.velocity[axis];
+                sums.together[axis] += other.offset[axis];
+            }
+            sums.count += 1.0;
+        });
+        self.motion(own, &sums, moment)
+    }
+
+    /// Sums of those not seen grow by 0, which changes no bit of them.
+    #[inline(always)]
+    fn step_lanes(
+        &self,
+        own: &OwnLanes<D>,
+        around: &impl AroundLanes<D>,
+        moment: &Moment<D>,
+    ) -> Option<[Motion<D>; LANES]> {
+        let mut apart: [Lanes; D] = [[0.0; LANES]; D];
+        let (mut alike, mut together, mut count) = (apart, apart, [0.0; LANES]);
+        let apart_sq = self.apart * self.apart;
+        for other in around.others() {
+            let mut push = [0.0; LANES];
+            for lane in 0..LANES {
+                let close = if other.distance_sq[lane] < apart_sq { other.seen[lane] } else { 0.0 };
+                push[lane] = close / other.distance_sq[lane].max(1e-6);
+                count[lane] += other.seen[lane];
+            }
+            for axis in 0..D {
+                for lane in 0..LANES {
+                    apart[axis][lane] -= other.offset[axis][lane] * push[lane];
+                    alike[axis][lane] += other.velocity[axis] * other.seen[lane];
+                    together[axis][lane] += other.offset[axis][lane] * other.seen[lane];
+                }
+            }
+        }
+        let mut motions = [Motion { position: [0.0; D], velocity: [0.0; D] }; LANES];
+        for lane in 0..LANES {
+            let of = |sums: &[Lanes; D]| sums.map(|along| along[lane]);
+            let sums =
+                Sums { apart: of(&apart), alike: of(&alike), together: of(&together), count: count[lane] };
+            motions[lane] = self.motion(&own.own(lane), &sums, moment);
+        }
+        Some(motions)
     }
 }

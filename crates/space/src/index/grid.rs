@@ -15,6 +15,10 @@ use crate::world::{Point, World};
 /// Cells there are at most.
 pub const CELLS_MAX: usize = 1 << 22;
 
+/// Cells there are at most for looking around, where that can be had by longer ones along the first axis: where there are more cells than
+/// points it is going through the cells that takes the time.
+const SIGHT_CELLS_MAX: usize = 1 << 19;
+
 /// Points by cell.
 #[derive(Debug, Clone)]
 pub struct Grid<const D: usize> {
@@ -38,7 +42,7 @@ impl<const D: usize> Grid<D> {
     }
 
     /// The same for looking around points as far as `sight`: a cell is as long as that, but along the first axis, where cells lie one after
-    /// another, a quarter of it.
+    /// another, a quarter of it; or longer there, where there would be many.
     pub(crate) fn for_sight(world: World<D>, sight: f32) -> Grid<D> {
         Grid::of(world, sight, 4)
     }
@@ -56,7 +60,11 @@ impl<const D: usize> Grid<D> {
         while fitting(length).iter().fold(1_usize, |all, count| all.saturating_mul(*count)) > CELLS_MAX {
             length *= 1.25;
         }
-        let counts = fitting(length);
+        let mut counts = fitting(length);
+        if parts > 1 {
+            let rows: usize = counts[1..].iter().product();
+            counts[0] = counts[0].min((SIGHT_CELLS_MAX / rows).max(1));
+        }
         let per_unit = std::array::from_fn(|axis| counts[axis] as f32 / extent[axis]);
         let lengths = std::array::from_fn(|axis| extent[axis] / counts[axis] as f32);
         let at = std::array::from_fn(|_| Vec::new());
@@ -100,44 +108,38 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// Visits the slots of all cells in which points within `reach` may be, in rows along the first axis, in the same order whatever points
-    /// there are. Of each row only as much as is within reach of it.
+    /// The slots of all cells in which points within `reach` of a box may be, in rows along the first axis, in the same order whatever
+    /// points there are. Of each row only as much as is within reach of it.
     #[inline(always)]
-    pub(crate) fn rows_around(
-        &self,
-        at: &Point<D>,
-        reach: f32,
-        mut visit: impl FnMut(std::ops::Range<usize>),
-    ) {
-        let ends = |axis: usize| (self.along(axis, at[axis] - reach), self.along(axis, at[axis] + reach));
-        let ((first_row, last_row), flat) = (ends(1), self.counts[0] * self.counts[1]);
-        let (first_layer, last_layer) = if D == 3 { ends(D - 1) } else { (0, 0) };
-        for layer in first_layer..=last_layer {
-            let beyond = if D == 3 { self.apart(D - 1, layer, at[D - 1]) } else { 0.0 };
-            for row in first_row..=last_row {
-                let beside = self.apart(1, row, at[1]);
-                let apart_sq = beyond * beyond + beside * beside;
-                if apart_sq > reach * reach {
-                    continue;
-                }
-                // No less than the root of what is left of the reach's square.
-                let half = reach - apart_sq / (reach * 2.0);
-                let (low, high) = (self.along(0, at[0] - half), self.along(0, at[0] + half));
-                let start = layer * flat * usize::from(D == 3) + row * self.counts[0];
-                visit(self.starts[start + low] as usize..self.starts[start + high + 1] as usize);
-            }
+    pub(crate) fn rows_around(&self, bounds: Aabb<D>, reach: f32) -> RowsAround<'_, D> {
+        let (mut first, mut last) = ([0; 2], [0; 2]);
+        for axis in 1..D {
+            first[axis - 1] = self.along(axis, bounds.min[axis] - reach);
+            last[axis - 1] = self.along(axis, bounds.max[axis] + reach);
         }
+        RowsAround { grid: self, bounds, reach, first_row: first[0], last, row: first[0], layer: first[1] }
     }
 
-    /// How far a coordinate is from a row or layer of cells at least; what is beyond the world is in those at its border.
+    /// How far a box is from a row or layer of cells at least; what is beyond the world is in those at its border.
     #[inline(always)]
-    fn apart(&self, axis: usize, cell: usize, at: f32) -> f32 {
+    fn apart(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
         let low = if cell == 0 { f32::NEG_INFINITY } else { min + cell as f32 * self.lengths[axis] };
         let high = if cell == last { f32::INFINITY } else { min + (cell + 1) as f32 * self.lengths[axis] };
         // Edges are rounded.
         let room = (self.world.max()[axis] - min) * 1e-6;
-        ((low - at).max(at - high) - room).max(0.0)
+        ((low - bounds.max[axis]).max(bounds.min[axis] - high) - room).max(0.0)
+    }
+
+    /// Rows of cells along the first axis.
+    pub(crate) fn row_count(&self) -> usize {
+        self.counts[1..].iter().product()
+    }
+
+    /// The slots of a row of cells.
+    pub(crate) fn row(&self, nth: usize) -> std::ops::Range<usize> {
+        let first = nth * self.counts[0];
+        self.starts[first] as usize..self.starts[first + self.counts[0]] as usize
     }
 
     /// Coordinates by slot.
@@ -149,12 +151,6 @@ impl<const D: usize> Grid<D> {
     /// Items by slot.
     pub(crate) fn items(&self) -> &[u32] {
         &self.items
-    }
-
-    /// Where an item is.
-    #[inline(always)]
-    pub(crate) fn slot_of(&self, item: usize) -> usize {
-        self.slots[item] as usize
     }
 
     /// Brings the points of each cell into the order of what is given for each item. `room` may be reused.
@@ -213,7 +209,8 @@ impl<const D: usize> Grid<D> {
         self.starts[0] = 0;
     }
 
-    fn slot(&self, slot: usize) -> Point<D> {
+    #[inline(always)]
+    pub(crate) fn slot(&self, slot: usize) -> Point<D> {
         std::array::from_fn(|axis| self.at[axis][slot])
     }
 
@@ -243,6 +240,43 @@ impl<const D: usize> Grid<D> {
             }
             reach *= 2.0;
         }
+    }
+}
+
+/// See [`Grid::rows_around`].
+pub(crate) struct RowsAround<'a, const D: usize> {
+    grid: &'a Grid<D>,
+    bounds: Aabb<D>,
+    reach: f32,
+    first_row: usize,
+    /// Row and layer.
+    last: [usize; 2],
+    row: usize,
+    layer: usize,
+}
+
+impl<const D: usize> Iterator for RowsAround<'_, D> {
+    type Item = std::ops::Range<usize>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (grid, bounds) = (self.grid, &self.bounds);
+        while self.layer <= self.last[1] {
+            let (layer, row) = (self.layer, self.row);
+            let is_last = row >= self.last[0];
+            (self.row, self.layer) = if is_last { (self.first_row, layer + 1) } else { (row + 1, layer) };
+            let beyond = if D == 3 { grid.apart(D - 1, layer, bounds) } else { 0.0 };
+            let beside = grid.apart(1, row, bounds);
+            let left_sq = self.reach * self.reach - (beyond * beyond + beside * beside);
+            if left_sq >= 0.0 {
+                // What may be rounded off here is less than what was added to the reach.
+                let half = left_sq.sqrt();
+                let (low, high) = (grid.along(0, bounds.min[0] - half), grid.along(0, bounds.max[0] + half));
+                let start = (layer * if D == 3 { grid.counts[1] } else { 0 } + row) * grid.counts[0];
+                return Some(grid.starts[start + low] as usize..grid.starts[start + high + 1] as usize);
+            }
+        }
+        None
     }
 }
 

@@ -31,7 +31,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             let at = store.position(*row as usize);
             !self.home.holds(&at) && is_beyond(&self.setup.world, &at, stretch)
         };
-        self.crossed = (0..store.len() as u32).filter(elsewhere).collect();
+        self.noted.crossed = (0..store.len() as u32).filter(elsewhere).collect();
         self.offer_crossed(now_ns, out);
         self.carry_out(out);
         Ok(())
@@ -39,7 +39,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Offers those who have crossed to whose they are now, one batch for each region.
     pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut Outputs) {
-        let crossed = std::mem::take(&mut self.crossed);
+        let crossed = std::mem::take(&mut self.noted.crossed);
         let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
         let (tick, store) = (self.state.tick(), self.state.store());
         for row in crossed
@@ -53,7 +53,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                 leaving.entry(to).or_default().push(store.parcel(row));
             }
         }
-        self.crossed = crossed;
+        self.noted.crossed = crossed;
         for (to, mut parcels) in leaving {
             while !parcels.is_empty() {
                 let rest = parcels.split_off(parcels.len().min(self.setup.limits.handover.batch_max));

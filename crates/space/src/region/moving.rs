@@ -2,13 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::crossing::is_beyond;
-use super::view::Nobody;
+use super::asking::{Asking, Progress};
+use super::mover::Mover;
 use super::{Authority, Outputs, Region, Report, Section, StepError};
-use crate::behaviour::{Around, Behaviour, Moment, Motion, Own};
+use crate::behaviour::{Behaviour, Moment};
 use crate::handover::Standby;
-use crate::store::{Rows, Window};
-use crate::world::Point;
+use crate::store::Window;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Moves everything by one tick, offers what has crossed the border to its new owners, and says what changed.
@@ -26,109 +25,63 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             self.state.sort(window);
             Section::Sort(window).encode(&mut out.record);
         }
-        let Pass { moved, turned, .. } = self.move_all(tick + 1, out);
+        self.move_all(tick + 1, out);
         self.state.set_tick(tick + 1);
-        if !moved {
+        if !self.noted.moved {
             Section::Tick(tick + 1).encode(&mut out.record);
         } else if self.told {
-            let listed = (turned == self.turned.len()).then_some(&self.turned[..]);
-            self.state.write_moved(listed, &mut out.record);
+            self.state.write_moved(self.noted.turned(), &mut out.record);
         }
         self.offer_crossed(now_ns, out);
         self.carry_out(out);
         Ok(())
     }
 
-    fn move_all(&mut self, tick: u64, out: &mut Outputs) -> Pass {
-        let seconds = self.setup.seconds();
-        let moment = Moment { tick, seconds, world: self.setup.world, seed: self.setup.seed };
-        self.crossed.clear();
-        self.turned.clear();
-        let mut pass = Pass { next: 0, moved: false, turned: 0 };
-        loop {
-            if self.run(&moment, &mut pass, out) {
-                break;
-            }
-            // The row at which it stopped panicked.
-            self.freeze(pass.next, true, out);
-            pass.next += 1;
+    fn move_all(&mut self, tick: u64, out: &mut Outputs) {
+        let (seconds, world) = (self.setup.seconds(), self.setup.world);
+        let moment = Moment { tick, seconds, world, seed: self.setup.seed };
+        let sees = self.behaviour.sight() > 0.0;
+        if sees {
+            let ticks_max = u64::from(self.setup.ghost_ticks_max);
+            self.view.look(self.state.store(), &self.ghosts, tick - 1, seconds, ticks_max);
         }
-        pass
-    }
-
-    /// Moves rows from `pass.next` on; `false` where one panicked.
-    fn run(&mut self, moment: &Moment<D>, pass: &mut Pass, out: &mut Outputs) -> bool {
-        let mut lost = std::mem::take(&mut self.misplaced);
-        let done = if self.behaviour.sight() > 0.0 {
-            if pass.next == 0 {
-                let ticks_max = u64::from(self.setup.ghost_ticks_max);
-                self.view.look(self.state.store(), &self.ghosts, moment.tick - 1, moment.seconds, ticks_max);
+        self.noted.clear();
+        let mut progress = Progress::default();
+        while let Err(row) = self.ask_on(sees, &moment, &mut progress) {
+            if let Some(row) = row {
+                self.freeze(row, true, out);
             }
-            let view = std::mem::replace(&mut self.view, super::View::new(self.setup.world, 0.0));
-            let done =
-                catch_unwind(AssertUnwindSafe(|| self.rows(moment, pass, &mut lost, |row| view.around(row))));
-            self.view = view;
-            done.is_ok()
-        } else {
-            catch_unwind(AssertUnwindSafe(|| self.rows(moment, pass, &mut lost, |_| Nobody))).is_ok()
-        };
-        for row in lost.drain(..) {
+        }
+        self.noted.sort();
+        for row in std::mem::take(&mut self.noted.misplaced) {
             self.freeze(row as usize, false, out);
         }
-        self.misplaced = lost;
-        done
     }
 
-    #[inline(always)]
-    fn rows<A: Around<D>>(
+    /// Asks on until all have moved, or one panics, of whom it is known where it was asked alone.
+    fn ask_on(
         &mut self,
+        sees: bool,
         moment: &Moment<D>,
-        pass: &mut Pass,
-        lost: &mut Vec<u32>,
-        around: impl Fn(usize) -> A,
-    ) {
-        let (world, stretch) = (self.setup.world, self.stretch());
-        let (low, high) = (world.min(), world.max());
-        let Rows { ids, kinds, flags, position, velocity } = self.state.store_mut().rows_mut();
-        // All are as long as that, which spares looking at each access.
-        let len = ids.len();
-        let listed_max = len / LISTED_PART;
-        for row in pass.next..len {
-            // Here it stops where the behaviour panics.
-            pass.next = row;
-            if flags[row] != 0 {
-                continue;
-            }
-            let own = Own {
-                id: ids[row],
-                kind: kinds[row],
-                position: std::array::from_fn(|axis| position[axis][row]),
-                velocity: std::array::from_fn(|axis| velocity[axis][row]),
-            };
-            let motion = self.behaviour.step(&own, &around(row), moment);
-            if !is_finite(&motion) {
-                lost.push(row as u32);
-                continue;
-            }
-            let inside: Point<D> =
-                std::array::from_fn(|axis| motion.position[axis].max(low[axis]).min(high[axis]));
-            let turned = differ(&motion.velocity, &own.velocity);
-            pass.moved |= turned || differ(&inside, &own.position);
-            if turned {
-                pass.turned += 1;
-                if pass.turned <= listed_max {
-                    self.turned.push(row as u32);
-                }
-            }
-            for axis in 0..D {
-                position[axis][row] = inside[axis];
-                velocity[axis][row] = motion.velocity[axis];
-            }
-            if !self.home.holds(&inside) && is_beyond(&world, &inside, stretch) {
-                self.crossed.push(row as u32);
-            }
+        progress: &mut Progress,
+    ) -> Result<(), Option<usize>> {
+        let place = (self.setup.world, self.stretch());
+        let mover = Mover::new(self.state.store_mut().rows_mut(), place, &self.home, &mut self.noted);
+        let mut asking = Asking { behaviour: &self.behaviour, moment: *moment, mover };
+        let view = &self.view;
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            if sees { asking.by_sight(view, progress) } else { asking.by_rows(progress) }
+        }));
+        if asked.is_ok() {
+            return Ok(());
         }
-        pass.next = len;
+        let at = progress.next;
+        if sees && !progress.alone {
+            progress.alone = true;
+            return Err(None);
+        }
+        progress.next += 1;
+        Err(Some(if sees { view.item(at) } else { at }))
     }
 
     fn freeze(&mut self, row: usize, panicked: bool, out: &mut Outputs) {
@@ -146,32 +99,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Bytes of memory it holds.
     pub fn bytes(&self) -> usize {
-        let listed = (self.crossed.capacity() + self.turned.capacity()) * 4;
-        self.state.store().bytes() + self.view.bytes() + self.ghosts.bytes() + self.home.bytes() + listed
+        let here = self.state.store().bytes() + self.home.bytes() + self.noted.bytes();
+        here + self.view.bytes() + self.ghosts.bytes()
     }
-}
-
-/// Rows that turn are listed where they are no more than one in so many; else all velocities are told.
-const LISTED_PART: usize = 8;
-
-/// How far a tick has come.
-struct Pass {
-    next: usize,
-    /// Whether anything moved.
-    moved: bool,
-    /// How many turned.
-    turned: usize,
-}
-
-/// Whether any of their bits do.
-#[inline(always)]
-fn differ<const D: usize>(a: &Point<D>, b: &Point<D>) -> bool {
-    (0..D).fold(0, |bits, axis| bits | (a[axis].to_bits() ^ b[axis].to_bits())) != 0
-}
-
-#[inline(always)]
-fn is_finite<const D: usize>(motion: &Motion<D>) -> bool {
-    (0..D).fold(true, |finite, axis| {
-        finite & motion.position[axis].is_finite() & motion.velocity[axis].is_finite()
-    })
 }

@@ -3,16 +3,23 @@
 //! Invariant: whom an entity sees, and in which order, follows from the world's state alone. Cells are the world's, and in a
 //! cell everybody stands by id.
 
+mod lanes;
+
+use std::ops::Range;
+
 use crate::behaviour::{Around, Other};
 use crate::entity::EntityId;
 use crate::ghost::{Ghost, Ghosts};
 use crate::index::{Grid, Index};
+use crate::shape::Aabb;
 use crate::store::Store;
 use crate::world::{Point, World};
 
+pub(super) use lanes::{Asked, SeenLanes};
+
 /// What is seen of somebody beside where it is.
 #[derive(Debug, Clone, Copy)]
-struct Slot<const D: usize> {
+struct Look<const D: usize> {
     velocity: Point<D>,
     kind: u32,
 }
@@ -25,7 +32,7 @@ pub(super) struct View<const D: usize> {
     /// The neighbours', whose items come after all rows.
     others: Vec<Ghost<D>>,
     /// By slot of the grid.
-    slots: Vec<Slot<D>>,
+    looks: Vec<Look<D>>,
     room: Vec<(EntityId, u32, Point<D>)>,
 }
 
@@ -35,7 +42,7 @@ impl<const D: usize> View<D> {
             sight,
             grid: Grid::for_sight(world, if sight > 0.0 { sight } else { f32::MAX }),
             others: Vec::new(),
-            slots: Vec::new(),
+            looks: Vec::new(),
             room: Vec::new(),
         }
     }
@@ -60,27 +67,61 @@ impl<const D: usize> View<D> {
         let id = |item: usize| if item < own { store.ids()[item] } else { others[item - own].id };
         self.grid.rebuild_of(own + others.len(), point);
         self.grid.sort_cells(id, &mut self.room);
-        let slot = |item: &u32| {
+        let look = |item: &u32| {
             let item = *item as usize;
             if item < own {
-                Slot { velocity: store.velocity(item), kind: store.kinds()[item] }
+                Look { velocity: store.velocity(item), kind: store.kinds()[item] }
             } else {
-                Slot { velocity: others[item - own].velocity, kind: others[item - own].kind }
+                Look { velocity: others[item - own].velocity, kind: others[item - own].kind }
             }
         };
-        self.slots.clear();
-        self.slots.extend(self.grid.items().iter().map(slot));
+        self.looks.clear();
+        self.looks.extend(self.grid.items().iter().map(look));
     }
 
-    /// Those around a row of the store that was looked at.
+    /// How far everybody sees.
+    pub(super) fn sight(&self) -> f32 {
+        self.sight
+    }
+
+    /// Rows of cells: whoever stands in one stands near the next in it.
+    pub(super) fn row_count(&self) -> usize {
+        self.grid.row_count()
+    }
+
+    /// The slots of a row of cells.
+    pub(super) fn row(&self, nth: usize) -> Range<usize> {
+        self.grid.row(nth)
+    }
+
+    /// Who stands in a slot: a row of the store, or, from its length on, one of the neighbours'.
     #[inline(always)]
-    pub(super) fn around(&self, row: usize) -> Seen<'_, D> {
-        let position = self.grid.point(row as u32);
-        Seen { view: self, own: self.grid.slot_of(row), position }
+    pub(super) fn item(&self, slot: usize) -> usize {
+        self.grid.items()[slot] as usize
+    }
+
+    /// Where one stands along the first axis.
+    #[inline(always)]
+    pub(super) fn first_axis(&self, slot: usize) -> f32 {
+        self.grid.columns()[0][slot]
+    }
+
+    /// Those around who stands in a slot.
+    #[inline(always)]
+    pub(super) fn around(&self, slot: usize) -> Seen<'_, D> {
+        Seen { view: self, own: slot, position: self.grid.slot(slot) }
+    }
+
+    /// A little more than how far those in a box see, so that rounding leaves nobody out.
+    #[inline(always)]
+    fn reach(&self, bounds: &Aabb<D>) -> f32 {
+        let corners = bounds.min.iter().chain(&bounds.max);
+        let furthest = corners.fold(0.0, |far: f32, along| far.max(along.abs()));
+        self.sight * (1.0 + 1e-5) + furthest * 1e-6
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let slots = self.slots.capacity() * size_of::<Slot<D>>();
+        let slots = self.looks.capacity() * size_of::<Look<D>>();
         let others = self.others.capacity() * size_of::<Ghost<D>>();
         let room = self.room.capacity() * size_of::<(EntityId, u32, Point<D>)>();
         self.grid.bytes() + slots + others + room
@@ -104,11 +145,9 @@ impl<const D: usize> Around<D> for Seen<'_, D> {
     #[inline(always)]
     fn each(&self, mut visit: impl FnMut(&Other<D>)) {
         let sight = self.view.sight;
-        // A little more, so that rounding leaves nobody out.
-        let furthest = self.position.iter().fold(0.0, |far: f32, along| far.max(along.abs()));
-        let reach = sight * (1.0 + 1e-5) + furthest * 1e-6;
+        let here = Aabb { min: self.position, max: self.position };
         let mut noted = Noted { slots: [(0, 0.0); NOTED_MAX + LANES], count: 0 };
-        self.view.grid.rows_around(&self.position, reach, |slots| {
+        for slots in self.view.grid.rows_around(here, self.view.reach(&here)) {
             let columns = self.view.grid.columns().map(|column| &column[slots.clone()]);
             let mut first = slots.start;
             let whole = slots.len() / LANES;
@@ -131,7 +170,7 @@ impl<const D: usize> Around<D> for Seen<'_, D> {
             if noted.count > NOTED_MAX - LANES {
                 self.visit(&mut noted, &mut visit);
             }
-        });
+        }
         self.visit(&mut noted, &mut visit);
     }
 }
@@ -143,7 +182,7 @@ impl<const D: usize> Seen<'_, D> {
         for (slot, distance_sq) in &noted.slots[..noted.count] {
             let slot = *slot as usize;
             if slot != self.own {
-                let Slot { velocity, kind } = view.slots[slot];
+                let Look { velocity, kind } = view.looks[slot];
                 let offset = std::array::from_fn(|axis| columns[axis][slot] - self.position[axis]);
                 visit(&Other { kind, offset, distance_sq: *distance_sq, velocity });
             }

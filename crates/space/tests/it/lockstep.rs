@@ -60,6 +60,38 @@ fn flocks_are_the_same_bytes_on_any_number_of_regions() {
     same_on_any_number::<2, _>(&flock, 9.0);
 }
 
+/// Asks each alone.
+#[derive(Clone)]
+struct Alone<B>(B);
+
+impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
+    fn sight(&self) -> f32 {
+        self.0.sight()
+    }
+
+    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+        self.0.step(own, around, moment)
+    }
+}
+
+/// What comes of those who are asked together, which is what comes of them when each is asked alone.
+fn together<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
+    let together = run::<D, _>(behaviour, strip, 3);
+    assert!(together == run::<D, _>(&Alone(behaviour.clone()), strip, 3), "alone they go elsewhere");
+    together[39].iter().fold(0, |sum, (id, _, state)| sum.rotate_left(5) ^ id.0 ^ state)
+}
+
+#[test]
+fn who_is_asked_together_goes_where_it_goes_alone_whatever_the_processor() {
+    let near = Flock { sight: 9.0, ..Flock::default() };
+    let far = Flock { sight: 60.0, apart: 20.0, ..Flock::default() };
+    let states = [together::<3, _>(&near, 9.0), together::<2, _>(&near, 9.0), together::<3, _>(&far, 60.0)];
+    assert_eq!(
+        states.map(|state| format!("{state:016x}")),
+        ["238e235c325d4e33", "ec44ed2bda4038df", "8ccab7510086a06c"]
+    );
+}
+
 #[test]
 fn predators_and_prey_are_the_same_bytes_on_any_number_of_regions() {
     same_on_any_number::<3, _>(

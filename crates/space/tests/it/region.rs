@@ -19,6 +19,32 @@ impl Behaviour<3> for Fails {
     }
 }
 
+/// The same, of those who see others and are asked together.
+#[derive(Clone)]
+struct FailsTogether;
+
+impl Behaviour<3> for FailsTogether {
+    fn sight(&self) -> f32 {
+        5.0
+    }
+
+    fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        Fails.step(own, around, moment)
+    }
+
+    fn step_lanes(
+        &self,
+        own: &OwnLanes<3>,
+        around: &impl AroundLanes<3>,
+        moment: &Moment<3>,
+    ) -> Option<[Motion<3>; LANES]> {
+        assert!(around.others().all(|other| other.kind == 0), "they are all alike");
+        assert!(own.ids.iter().all(|id| ![3, 5, 6].contains(&id.0)), "one of these is among them");
+        let each = |lane| own.own(lane);
+        Some(std::array::from_fn(|lane| moment.fly(&each(lane).position, &each(lane).velocity)))
+    }
+}
+
 fn world() -> World<3> {
     World::cube(100.0).unwrap()
 }
@@ -37,7 +63,12 @@ fn flying(id: u64) -> Entity<'static, 3> {
 
 #[test]
 fn a_behaviour_that_fails_freezes_its_entity_and_no_other() {
-    let (mut region, mut out) = lone(Fails, |_| {});
+    freezes_those_that_fail(Fails);
+    freezes_those_that_fail(FailsTogether);
+}
+
+fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
+    let (mut region, mut out) = lone(behaviour, |_| {});
     for id in 0..8 {
         region.spawn(&flying(id), &mut out).unwrap();
     }

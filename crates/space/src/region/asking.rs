@@ -1,0 +1,115 @@
+//! Asks behaviours where entities are next: those that see nobody by rows, those that see some together where they stand together.
+//!
+//! Where one panics it is known of whom it was asked; it is asked on from there.
+
+use super::mover::Mover;
+use super::view::{Asked, Nobody, SeenLanes, View};
+use crate::behaviour::{Behaviour, Moment};
+
+/// See the module.
+pub(super) struct Asking<'a, const D: usize, B> {
+    pub(super) behaviour: &'a B,
+    pub(super) moment: Moment<D>,
+    pub(super) mover: Mover<'a, D>,
+}
+
+/// How far a tick has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// The first row, or slot of the view, that is not done.
+    pub(super) next: usize,
+    /// Nobody is asked together with others any more, since somebody panicked.
+    pub(super) alone: bool,
+}
+
+impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
+    /// Those who see nobody, row by row.
+    #[inline(always)]
+    pub(super) fn by_rows(&mut self, progress: &mut Progress) {
+        for row in progress.next..self.mover.rows.ids.len() {
+            // Here it stops where the behaviour panics.
+            progress.next = row;
+            if self.mover.rows.flags[row] == 0 {
+                let own = self.mover.own(row);
+                let motion = self.behaviour.step(&own, &Nobody, &self.moment);
+                self.mover.put(row, &own, &motion);
+            }
+        }
+        progress.next = self.mover.rows.ids.len();
+    }
+
+    /// Those who see others, with the widest vectors that the processor has. Results do not depend on them: nothing is
+    /// contracted or reordered.
+    pub(super) fn by_sight(&mut self, view: &View<D>, progress: &mut Progress) {
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("avx512vl") {
+            // SAFETY: the processor has just been found to have it.
+            return unsafe { self.by_sight_avx512(view, progress) };
+        }
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has just been found to have it.
+            return unsafe { self.by_sight_avx2(view, progress) };
+        }
+        self.by_cells(view, progress);
+    }
+
+    /// Vectors of the same width as there, and twice as many registers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512vl")]
+    fn by_sight_avx512(&mut self, view: &View<D>, progress: &mut Progress) {
+        self.by_cells(view, progress);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn by_sight_avx2(&mut self, view: &View<D>, progress: &mut Progress) {
+        self.by_cells(view, progress);
+    }
+
+    #[inline(always)]
+    fn by_cells(&mut self, view: &View<D>, progress: &mut Progress) {
+        for row in 0..view.row_count() {
+            let slots = view.row(row);
+            let mut asked = Asked::new();
+            let mut begin = 0.0;
+            for slot in slots.start.max(progress.next)..slots.end {
+                let item = view.item(slot);
+                if self.mover.rows.flags.get(item) != Some(&0) {
+                    continue;
+                }
+                let at = view.first_axis(slot);
+                if asked.is_full() || at - begin > view.sight() {
+                    self.ask(view, &mut asked, progress);
+                }
+                if asked.slots().is_empty() {
+                    begin = at;
+                }
+                asked.push(slot);
+            }
+            self.ask(view, &mut asked, progress);
+            progress.next = progress.next.max(slots.end);
+        }
+    }
+
+    #[inline(always)]
+    fn ask(&mut self, view: &View<D>, asked: &mut Asked, progress: &mut Progress) {
+        let Some(first) = asked.slots().first() else { return };
+        // Here it stops where the behaviour panics.
+        progress.next = *first as usize;
+        let own = asked.own(view, self.mover.rows.ids);
+        let around = SeenLanes { view, asked, position: own.position };
+        let together =
+            if progress.alone { None } else { self.behaviour.step_lanes(&own, &around, &self.moment) };
+        for (lane, slot) in asked.slots().iter().enumerate() {
+            let (slot, own) = (*slot as usize, own.own(lane));
+            progress.next = slot;
+            let motion = match &together {
+                Some(motions) => motions[lane],
+                None => self.behaviour.step(&own, &view.around(slot), &self.moment),
+            };
+            self.mover.put(view.item(slot), &own, &motion);
+        }
+        *asked = Asked::new();
+    }
+}

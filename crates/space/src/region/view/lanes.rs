@@ -1,0 +1,132 @@
+//! What some entities that stand near each other see, looked at together: whoever may be within sight of one of them is held
+//! against all.
+
+use super::{Look, View};
+use crate::behaviour::{AroundLanes, LANES, Lanes, OtherLanes, OwnLanes};
+use crate::entity::EntityId;
+use crate::index::RowsAround;
+use crate::shape::Aabb;
+
+/// Those who are asked together, by their slots in the view.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::region) struct Asked {
+    slots: [u32; LANES],
+    count: usize,
+}
+
+impl Asked {
+    pub(in crate::region) fn new() -> Asked {
+        Asked { slots: [0; LANES], count: 0 }
+    }
+
+    /// One more; there is room.
+    #[inline(always)]
+    pub(in crate::region) fn push(&mut self, slot: usize) {
+        // Lanes that are over are filled with the last.
+        self.slots[self.count..].fill(slot as u32);
+        self.count += 1;
+    }
+
+    pub(in crate::region) fn is_full(&self) -> bool {
+        self.count == LANES
+    }
+
+    #[inline(always)]
+    pub(in crate::region) fn slots(&self) -> &[u32] {
+        &self.slots[..self.count]
+    }
+
+    /// As a behaviour is shown them.
+    #[inline(always)]
+    pub(in crate::region) fn own<const D: usize>(&self, view: &View<D>, ids: &[EntityId]) -> OwnLanes<D> {
+        let mut own = OwnLanes {
+            ids: [EntityId(0); LANES],
+            kinds: [0; LANES],
+            position: [[0.0; LANES]; D],
+            velocity: [[0.0; LANES]; D],
+        };
+        for (lane, slot) in self.slots.into_iter().enumerate() {
+            let (slot, columns) = (slot as usize, view.grid.columns());
+            let Look { velocity, kind } = view.looks[slot];
+            (own.ids[lane], own.kinds[lane]) = (ids[view.item(slot)], kind);
+            for axis in 0..D {
+                own.position[axis][lane] = columns[axis][slot];
+                own.velocity[axis][lane] = velocity[axis];
+            }
+        }
+        own
+    }
+}
+
+/// Those within sight of some.
+pub(in crate::region) struct SeenLanes<'a, const D: usize> {
+    pub(in crate::region) view: &'a View<D>,
+    pub(in crate::region) asked: &'a Asked,
+    pub(in crate::region) position: [Lanes; D],
+}
+
+impl<const D: usize> AroundLanes<D> for SeenLanes<'_, D> {
+    #[inline(always)]
+    fn others(&self) -> impl Iterator<Item = OtherLanes<D>> {
+        let mut bounds = Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] };
+        for axis in 0..D {
+            for lane in 0..LANES {
+                bounds.min[axis] = bounds.min[axis].min(self.position[axis][lane]);
+                bounds.max[axis] = bounds.max[axis].max(self.position[axis][lane]);
+            }
+        }
+        let rows = self.view.grid.rows_around(bounds, self.view.reach(&bounds));
+        Others { seen: self, sight_sq: self.view.sight * self.view.sight, rows, slot: 0, end: 0 }
+    }
+}
+
+struct Others<'a, const D: usize> {
+    seen: &'a SeenLanes<'a, D>,
+    sight_sq: f32,
+    rows: RowsAround<'a, D>,
+    slot: usize,
+    end: usize,
+}
+
+impl<const D: usize> Iterator for Others<'_, D> {
+    type Item = OtherLanes<D>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<OtherLanes<D>> {
+        while self.slot == self.end {
+            std::ops::Range { start: self.slot, end: self.end } = self.rows.next()?;
+        }
+        let other = self.other(self.slot);
+        self.slot += 1;
+        // Most are seen by nobody; to leave these out costs more than it spares, since that is foretold wrongly too often.
+        Some(other)
+    }
+}
+
+impl<const D: usize> Others<'_, D> {
+    #[inline(always)]
+    fn other(&self, slot: usize) -> OtherLanes<D> {
+        let (view, position) = (self.seen.view, &self.seen.position);
+        let (Look { velocity, kind }, columns) = (view.looks[slot], view.grid.columns());
+        let mut other = OtherLanes {
+            kind,
+            velocity,
+            offset: [[0.0; LANES]; D],
+            distance_sq: [0.0; LANES],
+            seen: [0.0; LANES],
+        };
+        for axis in 0..D {
+            for lane in 0..LANES {
+                let beside = columns[axis][slot] - position[axis][lane];
+                other.offset[axis][lane] = beside;
+                other.distance_sq[lane] += beside * beside;
+            }
+        }
+        for lane in 0..LANES {
+            let sees =
+                (other.distance_sq[lane] <= self.sight_sq) & (self.seen.asked.slots[lane] != slot as u32);
+            other.seen[lane] = if sees { 1.0 } else { 0.0 };
+        }
+        other
+    }
+}
