@@ -30,7 +30,12 @@ pub struct WorkersConfig {
     pub words: Vec<String>,
     pub min: u32,
     pub max: u32,
+    /// After so long the work comes back.
+    pub season: Option<Duration>,
 }
+
+const SEASON: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);
 
 impl WorkersConfig {
     /// From `workers` and `scale`; none where there are no workers.
@@ -44,11 +49,12 @@ impl WorkersConfig {
                 scale.origin
             );
         };
+        let season = season(raw)?;
         if command.text == "off" {
             return Ok(None);
         }
         match shlex::split(&command.text).filter(|words| !words.is_empty()) {
-            Some(words) => Ok(Some(WorkersConfig { words, min, max })),
+            Some(words) => Ok(Some(WorkersConfig { words, min, max, season })),
             None => bail!(
                 "workers = {:?} ({}): expected a command, like 'python3 worker.py', or off",
                 command.text,
@@ -72,6 +78,10 @@ impl WorkersConfig {
             prefix: format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), process::id()),
         };
         let policy = Policy::local(self.min, self.max);
+        let policy = match self.season {
+            Some(season) => policy.with_season(season.as_millis() as u64),
+            None => policy,
+        };
         let look = of_node(node, &command.prefix);
         Workers::start(policy, command, WorkersLimits::default(), look).context("cannot keep workers")
     }
@@ -82,6 +92,17 @@ impl std::fmt::Display for WorkersConfig {
         let words = self.words.iter().map(String::as_str);
         let command = shlex::try_join(words).unwrap_or_else(|_| self.words.join(" "));
         write!(f, "{} to {} of: {command}", self.min, self.max)
+    }
+}
+
+fn season(raw: &RawConfig) -> Result<Option<Duration>> {
+    let season = raw.get("scale_season");
+    if season.text == "off" {
+        return Ok(None);
+    }
+    match humantime::parse_duration(&season.text) {
+        Ok(span) if SEASON.contains(&span) => Ok(Some(span)),
+        _ => bail!("scale_season = {:?} ({}): expected 1m to 31d, or off", season.text, season.origin),
     }
 }
 
@@ -113,6 +134,15 @@ mod tests {
         let workers = WorkersConfig::of(&raw).unwrap().unwrap();
         assert_eq!(workers.words[5..], ["--", "sh", "-c", "sleep 1; wc -c"]);
         assert_eq!(workers.to_string(), "2 to 3 of: dunlin task worker --kind k -- sh -c 'sleep 1; wc -c'");
+        assert_eq!(workers.season, None);
+        raw.set_default("scale_season", "90s");
+        let season = WorkersConfig::of(&raw).unwrap().unwrap().season;
+        assert_eq!(season, Some(Duration::from_secs(90)));
+        for wrong in ["59s", "32d", "1", "often"] {
+            raw.set_default("scale_season", wrong);
+            assert!(WorkersConfig::of(&raw).unwrap_err().to_string().contains("1m to 31d"), "{wrong}");
+        }
+        raw.set_default("scale_season", "off");
         raw.set_default("workers", "sh -c 'never ends");
         assert!(WorkersConfig::of(&raw).unwrap_err().to_string().contains("never ends"));
     }

@@ -27,6 +27,23 @@ pub struct Ahead {
     pub upper: f64,
 }
 
+/// What a scaler expects now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outlook {
+    /// The most that is to come in `lead_ms`; none as long as there is too little history.
+    pub ahead: Option<Ahead>,
+    /// Workers that it takes; 0 where nothing is expected, or a worker's pace is not known.
+    pub workers: u32,
+    /// Whether the scaler goes by it.
+    pub is_trusted: bool,
+    /// What forecasts were wrong by so far, as a share of what came; none before one has come due.
+    pub error: Option<f64>,
+    /// So far ahead, ms.
+    pub lead_ms: u64,
+    /// History there is, and history that the first forecast needs, ms.
+    pub history_ms: (u64, u64),
+}
+
 /// Keeps the series, forecasts it, and knows how well it did.
 #[derive(Debug, Clone)]
 pub struct Forecaster {
@@ -94,7 +111,12 @@ impl Forecaster {
 
     /// The most that is to come from now until `until_ms`; none when there is too little to go by, or forecasts were wrong of late.
     pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
-        if !self.is_trusted || self.ahead.is_empty() {
+        self.expected(now_ms, until_ms).filter(|_| self.is_trusted)
+    }
+
+    /// The same, however wrong forecasts were of late: to be shown, and not to be gone by.
+    pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
+        if self.ahead.is_empty() {
             return None;
         }
         let at = |ms: u64| self.between(ms);
@@ -112,6 +134,13 @@ impl Forecaster {
     /// What all forecasts were wrong by so far, at the distance of the lead, as a share of what came; none before one has come due.
     pub fn error(&self) -> Option<f64> {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
+    }
+
+    /// How much history there is, and how much the first forecast needs: two of the shortest season.
+    pub fn history_ms(&self) -> (u64, u64) {
+        let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
+        let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;
+        (span(self.history.len()), span(needed))
     }
 
     /// A bucket's value stands in its middle; in between it is a straight line.

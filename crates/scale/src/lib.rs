@@ -35,7 +35,7 @@ pub use conductor::{Conductor, Looked};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
 pub use document::{Document, DocumentError, Group};
 pub use fleet::{Fleet, Member, Phase};
-pub use forecast::{Ahead, Forecaster};
+pub use forecast::{Ahead, Forecaster, Outlook};
 pub use limits::Limits;
 pub use meter::{Meter, Totals};
 pub use plan::{Demand, Plan, plan};

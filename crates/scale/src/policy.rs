@@ -163,6 +163,11 @@ pub enum PolicyError {
     },
 }
 
+/// A season is looked at in so many parts.
+const SEASON_BUCKETS: usize = 24;
+/// Processes of one machine are there well within it.
+const LOCAL_LEAD_MS: u64 = 5_000;
+
 impl Policy {
     /// The document's: thresholds, delays, bounds.
     pub fn document(workers_min: u32, workers_max: u32) -> Policy {
@@ -231,6 +236,14 @@ impl Policy {
             error_good: 0.15,
         };
         Policy { predictive: Some(predictive), ..self }
+    }
+
+    /// With forecasts of work that comes back every `season_ms`, for workers that are there within seconds.
+    pub fn with_season(self, season_ms: u64) -> Policy {
+        let bucket_ms = season_ms / SEASON_BUCKETS as u64;
+        let Policy { predictive, .. } = self.clone().with_forecast(bucket_ms, vec![SEASON_BUCKETS]);
+        let lead_ms = bucket_ms.max(LOCAL_LEAD_MS);
+        Policy { predictive: predictive.map(|predictive| Predictive { lead_ms, ..predictive }), ..self }
     }
 
     /// How long a trigger is looked at once it is detected.

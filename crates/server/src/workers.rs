@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_scale::{Conductor, Instance, Looked, Phase, Policy, PolicyError, ScaleIn, ScaleOut};
+use dunlin_scale::{Conductor, Instance, Looked, Outlook, Phase, Policy, PolicyError, ScaleIn, ScaleOut};
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
 pub use seen::of_node;
@@ -75,6 +75,7 @@ struct Shared {
     processes: AtomicU64,
     ready: AtomicU64,
     decided: Mutex<Decided>,
+    outlook: Mutex<Option<Outlook>>,
 }
 
 /// The last that was decided, and how far each is. Times are of the thread that keeps the workers, from its start.
@@ -151,6 +152,10 @@ impl Shared {
     fn decided(&self) -> MutexGuard<'_, Decided> {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn outlook(&self) -> MutexGuard<'_, Option<Outlook>> {
+        self.outlook.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Workers {
@@ -217,6 +222,7 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
         self.shared.ready.store(ready as u64, Ordering::Relaxed);
         self.shared.processes.store(self.conductor.provider().len() as u64, Ordering::Relaxed);
         let decisions = self.conductor.scaler().decisions();
+        *self.shared.outlook() = self.conductor.scaler().outlook(self.now_ms());
         *self.shared.decided() = Decided { out: last(decisions.out()), inward: last(decisions.inward()) };
     }
 

@@ -247,6 +247,12 @@ pub const KEYS: &[Key] = &[
         help: "How many workers there are at least and at most, where `workers` says what they are",
     },
     Key {
+        name: "scale_season",
+        value: "DURATION|off",
+        default: "off",
+        help: "Work that comes back after so long, like 1h, is forecast once it has come twice, and workers are there before it is; 1m to 31d",
+    },
+    Key {
         name: "kv.history_bytes",
         value: "SIZE",
         default: "64MiB",

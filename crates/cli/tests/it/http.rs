@@ -71,3 +71,27 @@ fn logs_are_objects_where_that_is_asked_for() {
     assert_eq!((&answered["path"], &answered["status"]), (&"/readyz".into(), &200.into()), "{answered}");
     assert_eq!(answered["level"], "DEBUG");
 }
+
+#[test]
+fn a_nodes_scaler_says_what_it_forecasts_or_how_much_it_lacks_for_that() {
+    let worker = format!("'{}' task worker --kind work -- true", env!("CARGO_BIN_EXE_dunlin"));
+    let forecast = |more: &[&str]| {
+        let node =
+            Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
+        let url = format!("{}/v1/node/work", http_url(&node.ready));
+        let said: serde_json::Value = loop {
+            let said: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
+            // It has looked when it has decided that there is to be a worker.
+            if said["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()) {
+                break said;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert_eq!(node.stop(), Some(0));
+        said["scaling"]["forecast"].clone()
+    };
+    assert!(forecast(&[]).is_null(), "nobody said how often the work comes back");
+    let lacks = forecast(&["--scale-season", "2m"]);
+    assert_eq!((&lacks["needed_ms"], &lacks["lead_ms"]), (&240_000.into(), &5_000.into()), "{lacks}");
+    assert!(lacks["wanted"].is_null() && lacks["used"] == false, "{lacks}");
+}

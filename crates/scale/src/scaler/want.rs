@@ -1,5 +1,6 @@
 //! How many workers each reason wants.
 
+use crate::forecast::Outlook;
 use crate::sample::Sample;
 
 use super::Scaler;
@@ -51,6 +52,20 @@ impl Scaler {
             floor: self.bounded(f64::from(scheduled)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
+    }
+
+    /// What it expects at this moment; none where it makes no forecasts.
+    pub fn outlook(&self, now_ms: u64) -> Option<Outlook> {
+        let (config, forecaster) = self.policy.predictive.as_ref().zip(self.forecaster.as_ref())?;
+        let ahead = forecaster.expected(now_ms, now_ms + config.lead_ms);
+        Some(Outlook {
+            ahead,
+            workers: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
+            is_trusted: forecaster.is_trusted(),
+            error: forecaster.error(),
+            lead_ms: config.lead_ms,
+            history_ms: forecaster.history_ms(),
+        })
     }
 
     /// What has to be done in a second for what could start to be done in time.

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use dunlin_scale::{Forecaster, Limits, Policy, Predictive, Sample, Trigger};
+use dunlin_scale::{Forecaster, Limits, Policy, Predictive, Sample, Scaler, Trigger};
 
 use super::play::{Play, work};
 
@@ -138,4 +138,33 @@ fn no_number_that_is_measured_breaks_it() {
     }
     forecaster.note(u64::MAX / 2, 1.0);
     assert!(forecaster.ahead(u64::MAX / 2, u64::MAX / 2 + 120_000).is_none(), "an age without a measurement");
+}
+
+#[test]
+fn an_outlook_says_how_much_is_known_and_then_what_comes() {
+    let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
+    // Every minute ten seconds of much: noted twice a second, as a node does.
+    let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
+    for now_ms in (0..240_000).step_by(500) {
+        forecaster.note(now_ms, per_s(now_ms));
+        let (known, needed) = forecaster.history_ms();
+        assert_eq!(needed, 120_000);
+        assert_eq!(forecaster.expected(now_ms, now_ms + 5_000).is_some(), known >= needed, "{now_ms}");
+    }
+    let most = |from_ms: u64| forecaster.expected(from_ms, from_ms + 5_000).unwrap().point;
+    assert!(most(237_000) > 30.0, "{} just before the next", most(237_000));
+}
+
+#[test]
+fn a_scaler_says_what_it_expects_and_how_many_workers_that_takes() {
+    assert!(Scaler::new(Policy::local(1, 8), Limits::default()).unwrap().outlook(0).is_none());
+    let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), Limits::default()).unwrap();
+    let empty = scaler.outlook(0).unwrap();
+    assert_eq!((empty.ahead, empty.workers, empty.error), (None, 0, None));
+    scaler.expect_rate(10.0);
+    let wave = (0..48).map(|bucket| if bucket % 24 < 4 { 40.0 } else { 2.0 });
+    scaler.learn(120_000, wave);
+    let outlook = scaler.outlook(120_000).unwrap();
+    // 40 a second by workers that do 10 each, and are to be busy for seven tenths of the time.
+    assert!(outlook.is_trusted && (6..=8).contains(&outlook.workers), "{outlook:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_scale::{ScaleIn, ScaleOut};
+use dunlin_scale::{Outlook, ScaleIn, ScaleOut};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -29,7 +29,7 @@ impl WorkersView {
             "here": true, "min": self.workers_min, "max": self.workers_max,
             "processes": self.shared.processes.load(Ordering::Relaxed),
             "ready": self.shared.ready.load(Ordering::Relaxed),
-            "events": events, "forecast": null,
+            "events": events, "forecast": self.shared.outlook().as_ref().map(forecast),
         })
     }
 
@@ -56,4 +56,15 @@ impl WorkersView {
             "gone_ms": self.at(inward.gone_ms),
         })
     }
+}
+
+/// What the scaler expects. Null in it is what there is too little history for.
+fn forecast(outlook: &Outlook) -> Value {
+    let ahead = outlook.ahead;
+    json!({
+        "wanted": ahead.map(|_| outlook.workers), "point_per_s": ahead.map(|ahead| ahead.point),
+        "upper_per_s": ahead.map(|ahead| ahead.upper), "error": outlook.error,
+        "used": ahead.is_some() && outlook.is_trusted, "lead_ms": outlook.lead_ms,
+        "known_ms": outlook.history_ms.0, "needed_ms": outlook.history_ms.1,
+    })
 }
