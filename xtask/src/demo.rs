@@ -1,51 +1,88 @@
 //! `demo`: the recordings, the binary, and then `dunlin demo` in our place.
 //!
-//! The demo itself is a command of the product. Here stands only what it needs first; every argument is its own. That of tasks is a program of the Python
-//! package, which is built for it.
+//! The demo itself is a command of the product. Here stands only what it needs first; every argument is its own. Tasks are submitted and
+//! done by programs of the Python package, which is built for them.
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{data, python, workspace};
-
-const TASKS: &str = "--tasks";
 
 /// The demo's own options; `dunlin demo --help` explains them.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Tasks in place of feeds: four tenants have the recordings parsed by Python workers that come, go and are killed
-    #[arg(long)]
-    tasks: bool,
-    /// Passed on to `dunlin demo`: --once, --speed 10x, --allow-generated, …
+    /// Passed on to `dunlin demo`: --once, --speed 10x, --allow-generated, … Without any of its faces, which are --only feed, nodes, tasks or
+    /// space, all are shown together
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
+/// What is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Face {
+    /// All of them on one cluster.
+    Together,
+    Feed,
+    Nodes,
+    Tasks,
+    Space,
+}
+
 impl Options {
-    /// The demo as fast as it goes, to its closing table.
+    /// All faces, to their closing tables.
     pub fn once() -> Options {
-        Options { tasks: false, arguments: ["--once", "--speed", "max"].map(str::to_owned).to_vec() }
+        Options::of(&["--once"])
     }
 
-    /// Work of four tenants, once.
-    pub fn of_tasks() -> Options {
-        Options { tasks: true, arguments: vec!["--once".to_owned()] }
+    /// Feeds by themselves, as fast as it goes: subscribers that are slow, late or killed.
+    pub fn of_feeds() -> Options {
+        Options::of(&["--only", "feed", "--once", "--speed", "max"])
     }
 
-    /// Some of it over three nodes, each of which is killed once.
-    pub fn over_nodes() -> Options {
-        let arguments = ["--nodes", "3", "--kills", "3", "--lines", "3000", "--speed", "8s", "--once"];
-        Options { tasks: false, arguments: arguments.map(str::to_owned).to_vec() }
+    fn of(arguments: &[&str]) -> Options {
+        Options { arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
     }
 
-    /// Wherever it was said: behind the first of the demo's own options all words are taken for its own.
-    fn is_of_tasks(&self) -> bool {
-        self.tasks || self.arguments.iter().any(|argument| argument == TASKS)
+    /// Which face, and the words that are the demo's own.
+    fn read(&self) -> Result<(Face, Vec<String>)> {
+        let (mut face, mut words) = (None, Vec::new());
+        let mut left = self.arguments.iter();
+        while let Some(word) = left.next() {
+            let only = match word.strip_prefix("--only") {
+                Some("") => Some(left.next().map(String::as_str).unwrap_or_default()),
+                Some(name) => name.strip_prefix('='),
+                None => None,
+            };
+            match (only, word.as_str()) {
+                (Some(name), _) => face = Some(Face::named(name)?),
+                (None, "--tasks") => face = Some(Face::Tasks),
+                _ => words.push(word.clone()),
+            }
+        }
+        let has = |option: &str| words.iter().any(|word| word.split('=').next() == Some(option));
+        let said = [("--space", Face::Space), ("--nodes", Face::Nodes), ("--kills", Face::Nodes)];
+        let said = said.into_iter().find(|(option, _)| has(option)).map(|(_, face)| face);
+        let face = face.or(said).unwrap_or(Face::Together);
+        match face {
+            Face::Space if !has("--space") => words.push("--space".to_owned()),
+            Face::Nodes if !has("--nodes") => words.extend(["--nodes", "3"].map(str::to_owned)),
+            Face::Together if !has("--together") => words.push("--together".to_owned()),
+            _ => {}
+        }
+        Ok((face, words))
     }
+}
 
-    fn allow_generated(&self) -> bool {
-        self.arguments.iter().any(|argument| argument == "--allow-generated")
+impl Face {
+    fn named(name: &str) -> Result<Face> {
+        match name {
+            "feed" => Ok(Face::Feed),
+            "nodes" => Ok(Face::Nodes),
+            "tasks" => Ok(Face::Tasks),
+            "space" => Ok(Face::Space),
+            _ => bail!("--only {name}: expected feed, nodes, tasks or space"),
+        }
     }
 }
 
@@ -56,30 +93,30 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Fetches and builds; the command that is then the demo.
 pub fn prepare(options: &Options) -> Result<Command> {
-    if options.is_of_tasks() {
-        return prepare_tasks(options);
-    }
+    let (face, words) = options.read()?;
     if let Err(error) = data::run() {
-        if !options.allow_generated() {
+        if face == Face::Tasks || !words.iter().any(|word| word == "--allow-generated") {
             return Err(error.context(
-                "the demo replays real recordings, and they are not all there \
-                 (--allow-generated runs it on generated data instead)",
+                "the demo shows real recordings, and they are not all there \
+                 (--allow-generated runs it on generated data instead, but for tasks)",
             ));
         }
         eprintln!("demo: no recordings, so generated data, as --allow-generated allows: {error:#}");
     }
-    let mut demo = workspace::dunlin()?;
-    demo.arg("demo").arg("--data").arg(data::directory()).args(&options.arguments);
-    Ok(demo)
-}
-
-fn prepare_tasks(options: &Options) -> Result<Command> {
-    data::run().context("the demo parses real recordings, and they are not all there")?;
-    let dunlin = workspace::dunlin()?;
-    let mut demo = python::example("recordings.py")?;
-    demo.env("DUNLIN_BINARY", dunlin.get_program()).env("DUNLIN_DATA", data::directory());
-    demo.args(options.arguments.iter().filter(|argument| *argument != TASKS));
-    Ok(demo)
+    let mut dunlin = workspace::dunlin()?;
+    if face == Face::Tasks {
+        let mut demo = Command::new(python::ready()?);
+        demo.arg(python::examples().join("recordings.py")).args(&words);
+        demo.env("DUNLIN_BINARY", dunlin.get_program()).env("DUNLIN_DATA", data::directory());
+        demo.env("PYTHONDONTWRITEBYTECODE", "1");
+        return Ok(demo);
+    }
+    dunlin.arg("demo").arg("--data").arg(data::directory()).args(&words);
+    if face == Face::Together {
+        dunlin.arg("--python").arg(python::ready()?).arg("--work").arg(python::examples());
+        dunlin.env("PYTHONDONTWRITEBYTECODE", "1");
+    }
+    Ok(dunlin)
 }
 
 /// The demo takes over this process, so that Ctrl-C and the exit code are its own.
@@ -94,4 +131,27 @@ fn become_(mut command: Command) -> Result<()> {
 fn become_(mut command: Command) -> Result<()> {
     let status = command.status()?;
     std::process::exit(status.code().unwrap_or(2));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> (Face, String) {
+        let (face, words) = Options::of(words).read().unwrap();
+        (face, words.join(" "))
+    }
+
+    #[test]
+    fn all_faces_are_shown_unless_one_is_named() {
+        assert_eq!(read(&[]), (Face::Together, "--together".into()));
+        assert_eq!(read(&["--once"]), (Face::Together, "--once --together".into()));
+        assert_eq!(read(&["--once", "--only", "feed"]), (Face::Feed, "--once".into()));
+        assert_eq!(read(&["--only=space", "--flock", "9"]), (Face::Space, "--flock 9 --space".into()));
+        assert_eq!(read(&["--nodes=5"]), (Face::Nodes, "--nodes=5".into()));
+        assert_eq!(read(&["--kills", "3"]), (Face::Nodes, "--kills 3 --nodes 3".into()));
+        assert_eq!(read(&["--once", "--tasks"]), (Face::Tasks, "--once".into()));
+        assert!(Options::of(&["--only", "birds"]).read().is_err());
+        assert!(Options::of(&["--only"]).read().is_err());
+    }
 }

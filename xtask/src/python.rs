@@ -57,15 +57,18 @@ pub fn test() -> Result<()> {
     process::run(tests.env("DUNLIN_BINARY", workspace::target_directory()?.join("debug/dunlin")))
 }
 
-/// One of the package's examples, with the package that is built and installed for it.
-pub fn example(name: &str) -> Result<Command> {
+/// A Python in which the package is installed, freshly built.
+pub fn ready() -> Result<PathBuf> {
     let wheel = build()?;
     let python = Tools::ready()?;
     let mut install = python.pip();
     process::run(install.args(["install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
-    let mut example = Command::new(&python.program);
-    example.arg(package().join("examples").join(name)).env("PYTHONDONTWRITEBYTECODE", "1");
-    Ok(example)
+    Ok(python.program)
+}
+
+/// Where the package's examples are.
+pub fn examples() -> PathBuf {
+    package().join("examples")
 }
 
 /// The package is formatted, which cargo's look at the workspace does not see.

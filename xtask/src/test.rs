@@ -51,8 +51,7 @@ const STEPS: &[Step] = &[
     Step { name: "chaos of topics", quick: false, tries: 2, run: chaos::topics::quick },
     Step { name: "race models", quick: false, tries: 1, run: race::quick },
     Step { name: "demo", quick: false, tries: 2, run: demo_once },
-    Step { name: "demo over nodes", quick: false, tries: 2, run: demo_over_nodes },
-    Step { name: "demo of tasks", quick: false, tries: 2, run: demo_of_tasks },
+    Step { name: "demo of feeds", quick: false, tries: 2, run: demo_of_feeds },
     Step { name: "benchmarks, quick", quick: false, tries: 2, run: bench_quick },
 ];
 
@@ -76,12 +75,8 @@ fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-fn demo_over_nodes() -> Result<()> {
-    process::run(&mut demo::prepare(&demo::Options::over_nodes())?)
-}
-
-fn demo_of_tasks() -> Result<()> {
-    process::run(&mut demo::prepare(&demo::Options::of_tasks())?)
+fn demo_of_feeds() -> Result<()> {
+    process::run(&mut demo::prepare(&demo::Options::of_feeds())?)
 }
 
 /// Every point of these suites is run and checked; speeds are not judged.

@@ -1,6 +1,7 @@
 """Four tenants have recorded markets parsed and checksummed by Python workers that a node starts, scales and replaces; some are killed.
 
-`cargo xtask demo --tasks` runs it. A round is some steady work, then one tenant's spike, during which workers are killed, then quiet until
+`cargo xtask demo --tasks` runs it; `cargo xtask demo` runs it beside the other faces, on the nodes of a cluster that it did not start (--url)
+and whose nodes are killed now and then. A round is some steady work, then one tenant's spike, during which workers are killed, then quiet until
 as few workers are left as may be. After each round every task is accounted for: done, and with the result that this program finds by itself.
 """
 
@@ -15,11 +16,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import dunlin
 from dunlin.tasks import NewTask, Retry, TaskInfo
@@ -33,6 +35,22 @@ FRAME = 0.25
 KILL_EVERY = 2.0
 PATIENCE = 120.0
 """Seconds after which a phase is given up, and the run has failed."""
+AGAIN = 0.1
+"""Seconds until a node that did not answer is asked again, or another of its cluster."""
+
+Answer = TypeVar("Answer")
+
+
+def patiently(ask: Callable[[], Answer]) -> Answer:
+    """Asks what may be asked twice, until it is answered: nodes come and go."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except dunlin.Error:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN)
 
 
 class Piece(NamedTuple):
@@ -46,7 +64,7 @@ class Piece(NamedTuple):
 def pieces(data: Path, piece_bytes: int) -> list[Piece]:
     """The recordings of markets, cut between lines."""
     found = []
-    for path in sorted(path for path in data.iterdir() if path.is_file() and path.suffix != ".py" and path.name[0] != "."):
+    for path in sorted(path for path in data.iterdir() if path.is_file() and path.suffix not in (".py", ".json") and path.name[0] != "."):
         with path.open("rb") as file:
             first, size = 0, path.stat().st_size
             while first < size:
@@ -88,6 +106,35 @@ class Node:
         return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == self.process.pid)
 
 
+class Cluster:
+    """Nodes that somebody else started, with workers, at addresses of which each is as good. This program ends when its standard input does."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.urls = [f"DUNLIN_URL={one}".encode() for one in url.split(",")]
+        threading.Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        os._exit(1)
+
+    def stop(self) -> int:
+        return 0
+
+    def workers(self) -> list[int]:
+        """The processes that its nodes started: they were told to go to one of them."""
+        processes = [path for path in Path("/proc").glob("[0-9]*") if str(WORKER).encode() in _read(path / "cmdline")]
+        return sorted(int(path.name) for path in processes if any(url in _read(path / "environ").split(b"\0") for url in self.urls))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # It is gone, or none of ours.
+
+
 def _parent(process: Path) -> int:
     try:
         return int((process / "stat").read_text().rsplit(") ", 1)[1].split()[1])
@@ -114,15 +161,16 @@ class Account:
 class Demo:
     """Submits, waits, kills, and keeps the books."""
 
-    def __init__(self, client: dunlin.Client, node: Node, options: argparse.Namespace, work: list[Piece]) -> None:
+    def __init__(self, client: dunlin.Client, node: Node | Cluster, options: argparse.Namespace, work: list[Piece]) -> None:
         self.client = client
         self.node = node
         self.options = options
         self.work = work
         self.next = itertools.cycle(work)
         self.least, self.bound = (int(bound) for bound in options.scale.split(".."))
-        self.screen = Screen(TENANTS, self.least, self.bound)
+        self.screen = Screen(TENANTS, self.least, self.bound, terse=isinstance(node, Cluster))
         self.accounts = {name: Account() for name in TENANTS}
+        self.numbers = itertools.count()
         self.under_way: dict[str, tuple[str, Piece]] = {}
         self.known: dict[Piece, dict[str, Any]] = {}
         self.killed: list[int] = []
@@ -132,15 +180,21 @@ class Demo:
 
     def submit(self, tenant: str, count: int) -> None:
         chosen = list(itertools.islice(self.next, count))
-        tasks = [NewTask("digest", piece._asdict(), retry=Retry(10, base=0.1, cap=1.0), timeout=60.0) for piece in chosen]
-        ids = self.client.tasks.submit_all(tenant, tasks).ids
+        # Under a key of its own a task is the same, however often it is submitted.
+        keys = [f"{os.getpid()}-{next(self.numbers)}" for _ in chosen]
+        retry = Retry(10, base=0.1, cap=1.0)
+        tasks = [
+            NewTask("digest", piece._asdict(), retry=retry, timeout=60.0, idempotency_key=key)
+            for piece, key in zip(chosen, keys, strict=True)
+        ]
+        ids = patiently(lambda: self.client.tasks.submit_all(tenant, tasks)).ids
         self.under_way.update(zip(ids, ((tenant, piece) for piece in chosen), strict=True))
         self.accounts[tenant].submitted += count
 
     def look(self, phase: str) -> int:
         """Draws how it is; how many tasks are not done."""
-        tenants = self.client.tasks.tenants()
-        attached = sum(not worker.is_draining for worker in self.client.tasks.workers())
+        tenants = patiently(self.client.tasks.tenants)
+        attached = sum(not worker.is_draining for worker in patiently(self.client.tasks.workers))
         processes = len(self.node.workers())
         # Who was killed is among the workers until its time to live is over.
         self.workers = min(attached, processes)
@@ -206,8 +260,12 @@ class Demo:
                 piece = unknown.pop()
                 self.known[piece] = digest(*piece)
             if self.workers <= self.least and not unknown:
-                self.screen.tell(f"{self.workers} worker left, {passed:.1f} s after the last task")
+                self.screen.tell(f"{self.workers} worker{'s' * (self.workers > 1)} left, {passed:.1f} s after the last task")
                 break
+
+    def rest(self, until: float) -> None:
+        for _ in self.frames("until the next round", until - time.monotonic()):
+            pass
 
     def settle(self) -> None:
         """Waits for what is under way, and looks at every task that was submitted."""
@@ -215,13 +273,15 @@ class Demo:
             if not waiting:
                 break
         for tenant in TENANTS:
-            found = {info.id: info for info in self.client.tasks.list(tenant, whole=True)}
+            found = {info.id: info for info in patiently(lambda: list(self.client.tasks.list(tenant, whole=True)))}
             for task in [task for task, (whose, _) in self.under_way.items() if whose == tenant]:
                 _, piece = self.under_way.pop(task)
                 self.check(tenant, piece, task, found.get(task))
-        for name, info in self.client.tasks.tenants().items():
+        for name, info in patiently(self.client.tasks.tenants).items():
             if name in self.accounts:
                 self.accounts[name].cpu = info.cpu
+        right = sum(account.right for account in self.accounts.values())
+        self.screen.tell(f"{self.wrong:,} tasks are not right" if self.wrong else f"{right:,} tasks so far, all done and right")
 
     def check(self, tenant: str, piece: Piece, task: str, info: TaskInfo | None) -> None:
         account = self.accounts[tenant]
@@ -258,28 +318,34 @@ class Demo:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--once", action="store_true", help="one round; otherwise it goes on until Ctrl-C")
+    parser.add_argument("--url", help="the nodes of a cluster that has workers for it, instead of a node of its own")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("DUNLIN_DATA", "data")))
     parser.add_argument("--scale", default="1..6", help="workers at least and at most")
     parser.add_argument("--piece-bytes", type=int, default=500_000)
     parser.add_argument("--steady", type=float, default=5.0, help="seconds of steady work")
+    parser.add_argument("--every", type=float, default=0.0, help="seconds from one round to the next, if it is over by then")
     parser.add_argument("--spike", type=int, default=400, help="tasks that one tenant submits at once")
     parser.add_argument("--kills", type=int, default=3, help="workers that are killed in a round")
     options = parser.parse_args()
     work = pieces(options.data, options.piece_bytes)
     with tempfile.TemporaryDirectory(prefix="dunlin-demo-") as folder:
         log = Path(folder, "node.log")
-        node = Node(os.environ.get("DUNLIN_BINARY", "dunlin"), options.scale, log)
+        log.touch()
+        node = Cluster(options.url) if options.url else Node(os.environ.get("DUNLIN_BINARY", "dunlin"), options.scale, log)
         with dunlin.connect(node.url) as client:
             demo = Demo(client, node, options, work)
             signal.signal(signal.SIGINT, demo.interrupt)
             while not demo.interrupted:
+                began = time.monotonic()
                 demo.round()
                 demo.settle()
                 if options.once:
                     break
+                demo.rest(began + options.every)
         code = node.stop()
         demo.close()
-        scaled = demo.most > demo.least and demo.workers == demo.least
+        # Of a cluster whose nodes are killed nobody knows how many workers there are at its end.
+        scaled = bool(options.url) or (demo.most > demo.least and demo.workers == demo.least)
         failed = demo.wrong > 0 or code != 0 or not (scaled or demo.interrupted)
         if failed:
             print(f"FAILED: the node ended with {code}; it said:\n{log.read_text()}")

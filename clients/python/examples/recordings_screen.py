@@ -17,9 +17,10 @@ TOLD_MAX = 5
 
 
 class Screen:
-    """Of one run, in one terminal."""
+    """Of one run, in one terminal; a `terse` one only tells what has happened, to somebody who notes the time."""
 
-    def __init__(self, tenants: Sequence[str], least: int, most: int) -> None:
+    def __init__(self, tenants: Sequence[str], least: int, most: int, *, terse: bool = False) -> None:
+        self.terse = terse
         self.tenants = tenants
         self.bounds = least, most
         self.live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -33,7 +34,7 @@ class Screen:
 
     def tell(self, what: str) -> None:
         """Something has happened."""
-        self.told.append(f"{self.seconds():5.1f} s  {what}")
+        self.told.append(what if self.terse else f"{self.seconds():5.1f} s  {what}")
         if not self.live:
             print(self.told[-1], flush=True)
 
@@ -44,7 +45,7 @@ class Screen:
         """So it is now."""
         if self.live:
             self._draw(phase, workers, processes, tenants)
-        elif self.seconds() - self.shown_at >= 1.0:
+        elif not self.terse and self.seconds() - self.shown_at >= 1.0:
             rows = (tenants[name] for name in self.tenants if name in tenants)
             waiting = "  ".join(f"{row.name} {row.queued:>4} wait {row.completed:>5} done" for row in rows)
             line = f"{workers:>2} workers  {waiting}  {phase}"

@@ -12,41 +12,43 @@ mod copy;
 mod market;
 mod nodes;
 mod reader;
+mod strike;
 mod verdict;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use dunlin_client::{AskError, Client, Options};
 use dunlin_topic::FoldConfig;
+use dunlin_wire::ErrorCode;
 
 use super::books::{Levels, Verdicts as BookVerdicts};
 use super::recording::Recording;
 use super::schedule::Speed;
-use crate::console::{Console, grouped, lasting};
+use crate::console::Console;
 use crate::signals::Stop;
-use market::Market;
-use nodes::Nodes;
+use market::{Market, patiently};
+pub use nodes::{Extras, Nodes};
 use reader::Reading;
+pub use strike::Kills;
+use strike::{Strike, seconds};
 use verdict::Verdicts;
 
-/// How long a killed node stays away.
-const AWAY: Duration = Duration::from_millis(1_500);
 /// How long nothing may go on, on a machine that is busy with something else.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 /// Shares of the lines are counted in these.
 const WHOLE: u64 = 1_000;
 
-/// What is played, on how many nodes.
+/// What is played, and when nodes are killed meanwhile.
 pub struct Show<'a> {
     pub recordings: &'a [Recording],
     pub speed: Speed,
-    pub nodes: usize,
-    pub kills: usize,
+    pub kills: Kills,
 }
 
 /// What everybody of a show knows.
@@ -56,8 +58,11 @@ pub struct Stage {
     gate: AtomicU64,
     /// Lines that were acknowledged.
     lines: AtomicU64,
-    /// The longest that a publisher waited for an acknowledgement, ns.
+    /// The longest that a publisher waited for an acknowledgement since the last kill, ns.
     waited_ns: AtomicU64,
+    /// Readers that were cut off since the last kill and hear again, and the longest that one was, ns.
+    readers: AtomicU64,
+    silent_ns: AtomicU64,
     /// How each book's topic keeps its state.
     folds: Mutex<HashMap<String, FoldConfig>>,
     /// Where every topic ended, once all is played.
@@ -71,9 +76,17 @@ impl Stage {
         self.over.load(Ordering::Acquire)
     }
 
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
     /// How far each market may go.
     fn gate(&self) -> u64 {
         self.gate.load(Ordering::Acquire)
+    }
+
+    fn set_gate(&self, share: u64) {
+        self.gate.store(share, Ordering::Release);
     }
 
     fn fold(&self, topic: &str) -> FoldConfig {
@@ -82,6 +95,26 @@ impl Stage {
 
     fn set_fold(&self, topic: &str, fold: FoldConfig) {
         self.folds.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), fold);
+    }
+
+    fn forget_waits(&self) {
+        [&self.waited_ns, &self.readers, &self.silent_ns]
+            .iter()
+            .for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
+    fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
+    }
+
+    fn hears_again(&self, silent: Duration) {
+        self.silent_ns.fetch_max(silent.as_nanos() as u64, Ordering::Relaxed);
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn cut_off(&self) -> (u64, Duration) {
+        let longest = Duration::from_nanos(self.silent_ns.load(Ordering::Relaxed));
+        (self.readers.load(Ordering::Relaxed), longest)
     }
 }
 
@@ -92,87 +125,105 @@ struct Played {
     books: Vec<(String, Levels)>,
 }
 
+/// What a show came to.
+pub struct Ended {
+    strikes: Vec<Strike>,
+    lines: Verdicts,
+    books: BookVerdicts,
+    /// Its topics.
+    topics: Vec<String>,
+}
+
 impl Show<'_> {
-    /// Everything from the first node to the table; an error if a copy is not true.
-    pub fn run(&self, console: &Console, stop: &Stop) -> Result<()> {
-        let mut nodes = Nodes::start(self.nodes)?;
-        let say = |text: &str| -> Result<()> {
-            match console.json {
-                true => Ok(writeln!(std::io::stderr(), "{text}")?),
-                false => Ok(writeln!(std::io::stdout(), "{text}")?),
-            }
-        };
-        say(&format!("a cluster of {}: {}", self.nodes, nodes.urls().join(", ")))?;
+    /// Everything from the first line to the last copy; none when it was told to stop before.
+    pub fn run(
+        &self,
+        nodes: &mut Nodes,
+        stop: &Stop,
+        say: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<Option<Ended>> {
         let stage = Arc::new(Stage::default());
-        let readings: Vec<Reading> = nodes.urls().iter().map(|url| Reading::start(url, &stage)).collect();
         let urls = nodes.urls();
+        let readings: Vec<Reading> = urls.iter().map(|url| Reading::start(url, &stage)).collect();
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
                 scope.spawn(move || Market::new(recording, url, stage)?.play(speed, stop))
             });
             let players: Vec<_> = players.collect();
-            let struck = self.strike(&mut nodes, &stage, stop, &say);
-            if struck.is_err() {
-                stage.over.store(true, Ordering::Release);
+            let struck = self.strike(nodes, &stage, stop, say);
+            if struck.is_err() || stop.is_set() {
+                stage.end();
             }
-            stage.gate.store(WHOLE, Ordering::Release);
+            stage.set_gate(WHOLE);
             let join = |player: std::thread::ScopedJoinHandle<'_, Result<Played>>| {
                 player.join().map_err(|_| anyhow!("a publisher panicked"))?
             };
-            let played: Result<Vec<Played>> = players.into_iter().map(join).collect();
-            struck.and(played)
+            let played: Vec<Result<Played>> = players.into_iter().map(join).collect();
+            struck.and_then(|strikes| Ok((strikes, played.into_iter().collect::<Result<Vec<_>>>()?)))
         });
-        let ended = played.and_then(|played| self.judge(&stage, readings, played, console));
-        stage.over.store(true, Ordering::Release);
-        drop(nodes);
-        ended
+        if stop.is_set() {
+            stage.end();
+            return Ok(None);
+        }
+        let ended = played.and_then(|(strikes, played)| self.judge(&stage, readings, strikes, played));
+        stage.end();
+        ended.map(Some)
     }
 
-    /// Kills nodes, each when its share of the lines is played, and starts them again.
+    /// Kills nodes, each when it is due, and starts them again.
     fn strike(
         &self,
         nodes: &mut Nodes,
         stage: &Stage,
         stop: &Stop,
-        say: &impl Fn(&str) -> Result<()>,
-    ) -> Result<()> {
+        say: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<Vec<Strike>> {
         let all: u64 = self.recordings.iter().map(|recording| recording.len() as u64).sum();
-        for kill in 0..self.kills {
-            let share = WHOLE * (kill as u64 + 1) / (self.kills as u64 + 2);
-            stage.gate.store(share + WHOLE / (self.kills as u64 + 2), Ordering::Release);
-            wait_for(
-                "lines",
-                stop,
-                || stage.lines.load(Ordering::Relaxed) * WHOLE >= all * share,
-                || stage.lines.load(Ordering::Relaxed),
-            )?;
-            if stop.is_set() {
-                return Ok(());
+        let played = || stage.lines.load(Ordering::Relaxed);
+        let mut strikes = Vec::new();
+        if let Kills::Every(span) = self.kills {
+            stage.set_gate(WHOLE);
+            let begun = Instant::now();
+            loop {
+                let due = span * (strikes.len() as u32 + 1);
+                while begun.elapsed() < due && played() < all && !stop.is_set() && !stage.is_over() {
+                    std::thread::sleep(LOOK);
+                }
+                if begun.elapsed() < due || stop.is_set() {
+                    return Ok(strikes);
+                }
+                let victim = self.victim(strikes.len(), nodes);
+                strikes.push(Strike::at(nodes, victim, stage, stop, say)?);
             }
-            // Every other one is whoever leads.
-            let leader = if kill % 2 == 0 { nodes.leader() } else { None };
-            let victim = leader.unwrap_or((kill / 2) % self.nodes);
-            let lines = grouped(stage.lines.load(Ordering::Relaxed));
-            let what = if leader.is_some() { ", which leads" } else { "" };
-            let pid = nodes.kill(victim);
-            say(&format!("{lines:>9} lines  SIGKILL to node {}{what} (process {pid})", victim + 1))?;
-            stop.sleep(AWAY);
-            nodes.restart(victim)?;
-            nodes.wait_whole(PATIENCE)?;
-            let lines = grouped(stage.lines.load(Ordering::Relaxed));
-            say(&format!("{lines:>9} lines  node {} is back", victim + 1))?;
         }
-        Ok(())
+        let Kills::Among(kills) = self.kills else { return Ok(strikes) };
+        for kill in 0..kills {
+            let share = WHOLE * (kill as u64 + 1) / (kills as u64 + 2);
+            stage.set_gate(share + WHOLE / (kills as u64 + 2));
+            wait_for("lines", stop, || played() * WHOLE >= all * share, played)?;
+            if stop.is_set() {
+                break;
+            }
+            let victim = self.victim(kill, nodes);
+            strikes.push(Strike::at(nodes, victim, stage, stop, say)?);
+        }
+        Ok(strikes)
+    }
+
+    /// Every other one is whoever leads.
+    fn victim(&self, kill: usize, nodes: &Nodes) -> usize {
+        let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
+        leader.unwrap_or((kill / 2) % nodes.count())
     }
 
     fn judge(
         &self,
         stage: &Stage,
         readings: Vec<Reading>,
+        strikes: Vec<Strike>,
         played: Vec<Played>,
-        console: &Console,
-    ) -> Result<()> {
+    ) -> Result<Ended> {
         let truth: HashMap<String, Levels> = played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
         // Nobody else sets it.
@@ -181,7 +232,7 @@ impl Show<'_> {
         while !readings.iter().all(Reading::is_finished) && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }
-        stage.over.store(true, Ordering::Release);
+        stage.end();
         let (mut lines, mut books) = (Verdicts::default(), BookVerdicts::default());
         for (at, reading) in readings.into_iter().enumerate() {
             let name = format!("node {}", at + 1);
@@ -189,15 +240,21 @@ impl Show<'_> {
             lines.judge(&name, self.recordings, &ends, &copies);
             books.judge(&name, &told, &truth);
         }
-        let mut out = console.out();
-        lines.write(&mut out, console)?;
-        books.write(&mut out, console)?;
-        if !console.json {
-            let waited = lasting(Duration::from_nanos(stage.waited_ns.load(Ordering::Relaxed)));
-            writeln!(out, "{} kills; the longest that a publisher waited: {waited}", self.kills)?;
-        }
-        out.flush()?;
-        match (lines.different(), books.different()) {
+        Ok(Ended { strikes, lines, books, topics: ends.into_keys().collect() })
+    }
+}
+
+impl Ended {
+    /// The tables.
+    pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+        self.lines.write(out, console)?;
+        self.books.write(out, console)?;
+        strike::write(&self.strikes, out, console)
+    }
+
+    /// An error if a copy is not true.
+    pub fn check(&self) -> Result<()> {
+        match (self.lines.different(), self.books.different()) {
             (0, 0) => Ok(()),
             (lines, books) => {
                 bail!(
@@ -205,6 +262,40 @@ impl Show<'_> {
                 )
             }
         }
+    }
+
+    /// In a sentence each, and whether it holds: the lines, the books, the nodes.
+    pub fn sentences(&self) -> [(bool, String); 3] {
+        let (lines, books) = (self.lines.different(), self.books.different());
+        let healed = self.strikes.iter().map(Strike::healed).max().unwrap_or_default();
+        [
+            (lines == 0, self.lines.sentence()),
+            (books == 0, self.books.sentence()),
+            (
+                // What was not healed in time has ended the show.
+                !self.strikes.is_empty(),
+                format!(
+                    "{} nodes killed, all whole again {} later at the most",
+                    self.strikes.len(),
+                    seconds(healed)
+                ),
+            ),
+        ]
+    }
+
+    /// Deletes its topics, so that another show can begin with them.
+    pub fn forget(&self, url: &str) -> Result<()> {
+        let options = Options { name: "demo: between two rounds".to_owned(), ..Options::default() };
+        let client = patiently(|| Ok(Client::connect(url, options.clone())?))?;
+        self.topics.iter().try_for_each(|topic| patiently(|| delete(&client, topic)))
+    }
+}
+
+/// Also where somebody, or an earlier try whose answer was lost, has done so.
+fn delete(client: &Client, topic: &str) -> Result<()> {
+    match client.delete_topic(topic) {
+        Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
+        outcome => Ok(outcome?),
     }
 }
 

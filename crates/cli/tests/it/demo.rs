@@ -30,3 +30,31 @@ fn without_recordings_it_is_refused() {
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");
 }
+
+#[test]
+fn all_faces_together_hold_while_nodes_are_killed() {
+    let outcome = run(&[
+        "demo",
+        "--together",
+        "--data",
+        "/nonexistent",
+        "--allow-generated",
+        "--once",
+        "--lines",
+        "2000",
+        "--speed",
+        "15s",
+        "--kill-every",
+        "4s",
+        "--flock",
+        "600",
+    ]);
+    let out = outcome.done();
+    assert!(out.contains("SIGKILL to node") && out.contains("all is whole after"), "{out}");
+    assert!(out.contains("the dashboard, in a browser"), "{out}");
+    for face in ["topics", "feeds", "nodes", "space"] {
+        let holds = |line: &str| line.split_whitespace().take(2).eq([face, "yes"]);
+        assert!(out.lines().any(holds), "{face} in {out}");
+    }
+    assert!(out.contains("4 of 4 faces hold"), "{out}");
+}

@@ -69,6 +69,11 @@ impl Verdicts {
         self.rows.iter().filter(|row| !row.different.is_empty()).count()
     }
 
+    pub fn sentence(&self) -> String {
+        let equal = self.rows.len() - self.different();
+        format!("{equal} of {} replicas equal the oracle's books", self.rows.len())
+    }
+
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         if console.json {
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.object()));
@@ -111,8 +116,7 @@ impl Verdicts {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             writeln!(out, "{} {}: {first}{more}", console.paint.bad("not the oracle's book:"), row.name)?;
         }
-        let equal = self.rows.len() - self.different();
-        let told = format!("{equal} of {} replicas equal the oracle's books", self.rows.len());
+        let told = self.sentence();
         let paint = console.paint;
         writeln!(out, "\n{}", if self.different() == 0 { paint.good(&told) } else { paint.bad(&told) })
     }

@@ -184,7 +184,7 @@ impl Topic {
 }
 
 /// Tries until it is done, while nodes come and go.
-fn patiently<T>(ask: impl Fn() -> Result<T>) -> Result<T> {
+pub fn patiently<T>(ask: impl Fn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match ask() {

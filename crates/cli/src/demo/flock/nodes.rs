@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,40 +15,77 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::Server;
 use dunlin_server::cluster::{ClusterClient, NodeStatus};
 
+use crate::signals::Stop;
+
 const PORTS: std::ops::Range<u16> = 12_000..30_000;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the first votes may take.
 const VOTES_WITHIN: Duration = Duration::from_secs(60);
 
+/// Where whoever knows Dunlin looks for it.
+const USUAL_TCP: u16 = 4220;
+const USUAL_HTTP: u16 = 8222;
+
+/// After so long their work comes back.
+const SEASON: &str = "1m";
+
+/// What the nodes have beside their own doors.
+#[derive(Debug, Clone, Default)]
+pub struct Extras {
+    /// The dashboard; the first node is at the usual ports then, where they are free.
+    pub dashboard: bool,
+    /// The command of the workers that each node keeps, and how many, like 1..2.
+    pub workers: Option<(String, String)>,
+}
+
 /// All of them.
 pub struct Nodes {
     base: PathBuf,
+    extras: Extras,
     nodes: Vec<Node>,
 }
 
 struct Node {
     dir: PathBuf,
     tcp: SocketAddr,
+    http: Option<SocketAddr>,
     cluster: SocketAddr,
     child: Option<Child>,
 }
 
 impl Nodes {
     /// A cluster of so many, in a directory that goes with it.
-    pub fn start(count: usize) -> Result<Nodes> {
+    pub fn start(count: usize, extras: Extras, stop: &Stop) -> Result<Nodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
-        let mut nodes = Nodes { base, nodes: Vec::new() };
+        let mut nodes = Nodes { base, extras, nodes: Vec::new() };
         let mut port = PORTS.start + (std::process::id() % u32::from(PORTS.end - PORTS.start - 1_000)) as u16;
         for number in 1..=count {
             let dir = nodes.base.join(format!("node-{number}"));
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-            let node = Node { dir, tcp: free(&mut port)?, cluster: free(&mut port)?, child: None };
+            let is_usual = nodes.extras.dashboard && number == 1;
+            let mut door = |usual: u16| match SocketAddr::from((Ipv4Addr::LOCALHOST, usual)) {
+                address if is_usual && Server::is_free(address) => Ok(address),
+                _ => free(&mut port),
+            };
+            let tcp = door(USUAL_TCP)?;
+            let http = nodes.extras.dashboard.then(|| door(USUAL_HTTP)).transpose()?;
+            let node = Node { dir, tcp, http, cluster: free(&mut port)?, child: None };
             nodes.nodes.push(node);
             nodes.restart(number - 1).with_context(|| format!("node {number} did not start"))?;
         }
-        nodes.wait_whole(VOTES_WITHIN)?;
+        nodes.wait_whole(VOTES_WITHIN, stop)?;
         Ok(nodes)
+    }
+
+    /// How many there are, the dead included.
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Where a browser finds the first.
+    pub fn dashboard(&self) -> Option<String> {
+        Some(format!("http://{}/", self.nodes.first()?.http?))
     }
 
     /// Where clients reach each.
@@ -70,8 +108,8 @@ impl Nodes {
             true => Some((self.nodes[0].cluster, self.token()?)),
             false => None,
         };
-        let child =
-            self.nodes[at].start(join.as_ref().map(|(through, token)| (*through, token.as_path())))?;
+        let join = join.as_ref().map(|(through, token)| (*through, token.as_path()));
+        let child = self.nodes[at].start(join, self.extras.workers.as_ref())?;
         self.nodes[at].child = Some(child);
         Ok(())
     }
@@ -97,10 +135,13 @@ impl Nodes {
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until all are there, have a vote, and lack nothing.
-    pub fn wait_whole(&self, patience: Duration) -> Result<()> {
+    /// Waits until all are there, have a vote, and lack nothing, or it is to stop.
+    pub fn wait_whole(&self, patience: Duration, stop: &Stop) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
+            if stop.is_set() {
+                return Ok(());
+            }
             let heard = self.heard();
             let is_whole =
                 |status: &NodeStatus| status.voters.len() == self.nodes.len() && status.missing.is_none();
@@ -116,14 +157,22 @@ impl Nodes {
 }
 
 impl Node {
-    fn start(&self, join: Option<(SocketAddr, &Path)>) -> Result<Child> {
+    fn start(&self, join: Option<(SocketAddr, &Path)>, workers: Option<&(String, String)>) -> Result<Child> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.args(["serve", "--end-with-stdin", "--data-dir"]).arg(&self.dir);
         command.args(["--listen", &self.tcp.to_string(), "--cluster-listen", &self.cluster.to_string()]);
+        if let Some(http) = self.http {
+            command.args(["--http-listen", &http.to_string()]);
+        }
+        if let Some((words, scale)) = workers {
+            command.args(["--workers", words, "--scale", scale, "--scale-season", SEASON]);
+        }
         if let Some((through, token)) = join {
             command.args(["--join", &through.to_string(), "--cluster-token-file"]).arg(token);
         }
+        // Ctrl-C is for this process, which ends them in its own time.
+        command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("cannot start its process")?;
         let mut ready = String::new();

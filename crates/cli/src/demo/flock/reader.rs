@@ -65,23 +65,42 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     }
 }
 
-/// A lost connection is waited out.
-fn or_away<T: Default>(outcome: Result<T, SubscribeError>) -> Result<T> {
-    match outcome {
-        Err(SubscribeError::Connection(_)) => {
-            std::thread::sleep(LOOK);
-            Ok(T::default())
+/// A reader's line to its node: it waits where that is away, and tells for how long nothing was heard.
+struct Wire<'s> {
+    stage: &'s Stage,
+    cut_off: Option<Instant>,
+}
+
+impl<'s> Wire<'s> {
+    fn of(stage: &'s Stage) -> Wire<'s> {
+        Wire { stage, cut_off: None }
+    }
+
+    fn or_away<T: Default>(&mut self, outcome: Result<T, SubscribeError>) -> Result<T> {
+        match outcome {
+            Err(SubscribeError::Connection(_)) => {
+                self.cut_off.get_or_insert_with(Instant::now);
+                std::thread::sleep(LOOK);
+                Ok(T::default())
+            }
+            other => Ok(other?),
         }
-        other => Ok(other?),
+    }
+
+    /// Something was heard.
+    fn hears(&mut self) {
+        if let Some(since) = self.cut_off.take() {
+            self.stage.hears_again(since.elapsed());
+        }
     }
 }
 
 fn copy(url: &str, stage: &Stage) -> Result<Copies> {
     let mut subscriber = subscribe(url, MARKETS, Start::Earliest, OnGap::Oldest)?;
-    let mut copies = Copies::default();
+    let (mut copies, mut wire) = (Copies::default(), Wire::of(stage));
     while !stage.is_over() {
-        let count = or_away(subscriber.drain(EVENTS_MAX, |event| take(&mut copies, &event)))?;
-        if count > 0 {
+        if wire.or_away(subscriber.drain(EVENTS_MAX, |event| take(&mut copies, &event)))? > 0 {
+            wire.hears();
             continue;
         }
         let through = |topic: &str, last: u64| copies.get(topic).map_or(0, |copy| copy.through.seq) >= last;
@@ -93,7 +112,7 @@ fn copy(url: &str, stage: &Stage) -> Result<Copies> {
         {
             break;
         }
-        or_away(subscriber.wait(Some(IDLE)))?;
+        wire.or_away(subscriber.wait(Some(IDLE)))?;
     }
     Ok(copies)
 }
@@ -104,9 +123,11 @@ fn follow(url: &str, stage: &Arc<Stage>) -> Result<Told> {
     let mut replica = Replica::new(subscriber, move |log| {
         State::of(&folds.fold(&log.topic)).unwrap_or_else(|_| State::Last(LastValue::default()))
     });
+    let mut wire = Wire::of(stage);
     while !stage.is_over() && !is_through(&replica, stage) {
-        if or_away(replica.drain(now_ns(), EVENTS_MAX, |_| {}))? == 0 {
-            or_away(replica.wait(Some(IDLE)))?;
+        match wire.or_away(replica.drain(now_ns(), EVENTS_MAX, |_| {}))? {
+            0 => drop(wire.or_away(replica.wait(Some(IDLE)))?),
+            _ => wire.hears(),
         }
     }
     let mut told = Told::default();

@@ -61,6 +61,11 @@ impl Verdicts {
         self.rows.iter().filter(|row| !row.is_equal).count()
     }
 
+    pub fn sentence(&self) -> String {
+        let equal = self.rows.len() - self.different();
+        format!("{equal} of {} copies equal the recordings", self.rows.len())
+    }
+
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         if console.json {
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.object()));
@@ -82,8 +87,7 @@ impl Verdicts {
             let why = row.fault.as_deref().unwrap_or("other lines, or not all of them");
             writeln!(out, "{} {}, {}: {why}", console.paint.bad("not the recording:"), row.node, row.topic)?;
         }
-        let equal = self.rows.len() - self.different();
-        let told = format!("{equal} of {} copies equal the recordings", self.rows.len());
+        let told = self.sentence();
         let paint = console.paint;
         writeln!(out, "\n{}", if self.different() == 0 { paint.good(&told) } else { paint.bad(&told) })
     }
