@@ -18,6 +18,11 @@ export class Nodes {
     this.#dunlin = dunlin;
   }
 
+  /** The binary. */
+  get program() {
+    return this.#dunlin;
+  }
+
   /** A node by itself; `options` go to `dunlin serve`. */
   async serve(options = [], ports = {}) {
     const at = (door) => `127.0.0.1:${ports[door] ?? 0}`;

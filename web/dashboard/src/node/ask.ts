@@ -44,9 +44,13 @@ export async function send(path: string, request: Request = {}): Promise<Respons
   });
   if (!response) {
     // Questions may be asked of another node of the cluster; what acts is not sent twice.
-    const other = init.method === "GET" && connection().through === from ? await elsewhere(from, path, init) : null;
-    if (!other) silent();
-    else goThrough(other.place);
+    const isQuestion = init.method === "GET";
+    // Another question has found that node meanwhile: nobody is away.
+    const moved = () => connection().through !== from;
+    if (moved() && isQuestion) return send(path, request);
+    const other = isQuestion ? await elsewhere(from, path, init) : null;
+    if (other) goThrough(other.place);
+    else if (!moved()) silent();
     if (!other) throw new Away("the node does not answer");
     return other.response;
   }

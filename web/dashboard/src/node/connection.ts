@@ -45,6 +45,11 @@ export function goThrough(place: string): void {
   to({ through: place, reach: "up" });
 }
 
+/** It tells something by itself, without being asked. */
+export function speaks(): void {
+  if (current.reach === "away") to({ reach: "up" });
+}
+
 export function silent(): void {
   if (current.reach !== "login") to({ reach: "away" });
 }

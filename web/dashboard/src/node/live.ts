@@ -5,6 +5,7 @@ import { followLast, type LastReplica } from "dunlin";
 import { useEffect, useState } from "preact/hooks";
 import { live } from "../client.ts";
 import { ask } from "./ask.ts";
+import { speaks } from "./connection.ts";
 import { useAsked, useSession, type Asked } from "./hooks.ts";
 
 /** After so long without news over the socket, HTTP is asked. */
@@ -60,6 +61,7 @@ function open(session: string): void {
   replica = followLast(client, "$node.>", {
     conflate: true,
     onChange: (keys) => {
+      speaks();
       for (const key of keys) {
         const value = replica?.json<unknown>(key);
         if (value !== undefined) latest.set(key, { value, at: Date.now() });

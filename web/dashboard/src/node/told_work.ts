@@ -61,7 +61,21 @@ export interface Scaling {
   processes: number;
   ready: number;
   events: ScalingEvent[];
-  forecast: { wanted: number; upper_per_s: number; error: number; used: boolean } | null;
+  /** Null where nobody said how often the work comes back. */
+  forecast: Forecast | null;
+}
+
+export interface Forecast {
+  /** Null as long as there is too little history. */
+  wanted: number | null;
+  point_per_s: number | null;
+  upper_per_s: number | null;
+  /** A share; null before a forecast has come due. */
+  error: number | null;
+  used: boolean;
+  lead_ms: number;
+  known_ms: number;
+  needed_ms: number;
 }
 
 export interface Work {

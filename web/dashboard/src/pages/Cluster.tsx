@@ -3,7 +3,7 @@
 import { useConnection } from "../node/hooks.ts";
 import { useNode } from "../node/live.ts";
 import type { Cluster as Told } from "../node/told.ts";
-import { Cli, Copy } from "../parts/Copy.tsx";
+import { Cli, CopyAsCli } from "../parts/Copy.tsx";
 import { Failed, Waiting } from "../parts/Empty.tsx";
 import { Stat, Stats } from "../parts/Stat.tsx";
 import { exact } from "../quantity.ts";
@@ -13,7 +13,7 @@ import { Owners } from "./cluster/Owners.tsx";
 
 export function Cluster() {
   const { data, error } = useNode<Told>("cluster");
-  const head = <div class="title"><h1>Cluster</h1>{data?.cluster && <span class="soft small mono">{data.cluster}</span>}<span class="right"><Copy text="dunlin cluster status" label="Copy as CLI" /></span></div>;
+  const head = <div class="title"><h1>Cluster</h1>{data?.cluster && <span class="soft small mono">{data.cluster}</span>}<span class="right"><CopyAsCli line="dunlin cluster status" /></span></div>;
   if (!data) return <>{head}{error ? <Failed error={error} /> : <Waiting what="the cluster" />}</>;
   return (
     <>

@@ -4,7 +4,7 @@ import { ask } from "../node/ask.ts";
 import { useAsked } from "../node/hooks.ts";
 import { list, path, type TopicInfo, type TopicLine } from "../node/topics.ts";
 import { Card } from "../parts/Card.tsx";
-import { Copy } from "../parts/Copy.tsx";
+import { CopyAsCli } from "../parts/Copy.tsx";
 import { Empty, Failed, Waiting } from "../parts/Empty.tsx";
 import { count } from "../quantity.ts";
 import { keep, link, type Route } from "../route.ts";
@@ -38,7 +38,7 @@ export function Feeds({ route }: { route: Route }) {
     <>
       <div class="title">
         <h1>Feeds</h1>
-        <span class="right"><Copy text={command("dunlin", "feed", "watch", name)} label="Copy as CLI" /></span>
+        <span class="right"><CopyAsCli line={command("dunlin", "feed", "watch", name)} /></span>
       </div>
       <Failed error={feeds.error} />
       <div class="sides">

@@ -4,9 +4,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { live } from "../client.ts";
 import { useSession } from "../node/hooks.ts";
 import { useNode } from "../node/live.ts";
-import type { Spaces, Stats as Told, World } from "../node/told.ts";
+import type { Spaces, World } from "../node/told.ts";
 import { Card } from "../parts/Card.tsx";
-import { Copy } from "../parts/Copy.tsx";
+import { CopyAsCli } from "../parts/Copy.tsx";
 import { Empty, Failed, Waiting } from "../parts/Empty.tsx";
 import { Stat, Stats } from "../parts/Stat.tsx";
 import { exact, rate, span } from "../quantity.ts";
@@ -40,7 +40,7 @@ export function Space({ route }: { route: Route }) {
       <div class="title">
         <h1>Space</h1>
         {worlds.map((one) => <a key={one.world} class={`pill ${one === world ? "accent" : ""}`} href={link("space", one.world)} aria-current={one === world ? "true" : undefined}>{one.world}</a>)}
-        <span class="right"><Copy text={command("dunlin", "space", "watch", world.world)} label="Copy as CLI" /></span>
+        <span class="right"><CopyAsCli line={command("dunlin", "space", "watch", world.world)} /></span>
       </div>
       <Failed error={error} />
       <Shown key={`${world.world} ${along}`} world={world} along={along} />
@@ -110,10 +110,8 @@ function useScene(world: string, along: Along): [Scene, { pictures: number; tick
 }
 
 function Nothing() {
-  const { data } = useNode<Told>("stats");
-  const to = placeOf(data?.doors.find((door) => door.door === "tcp")?.address);
   return (
-    <Empty title="No world runs on this node" run={[`dunlin space run --processes 2 --flock 20000${to}`, `dunlin space join${to}`]}>
+    <Empty title="No world runs on this node" run={["dunlin space run --processes 2 --flock 20000", "dunlin space join"]}>
       Two processes with a flock of 20,000 between them, which agree through this node: the first, and in another terminal the second, for which it waits:
     </Empty>
   );
@@ -123,9 +121,4 @@ function Nothing() {
 function asBest({ dimensions, low, high }: World): Along {
   const side = (axis: number) => (high?.[axis] ?? 0) - (low?.[axis] ?? 0);
   return dimensions > 2 && side(2) * 2 > side(0) ? "y" : "z";
-}
-
-/** How the command line finds this node: a door that listens on all addresses is where this page came from. */
-function placeOf(address: string | undefined): string {
-  return address ? ` --url dunlin://${address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`)}` : "";
 }

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { useNode } from "../node/live.ts";
 import type { Stats } from "../node/told.ts";
-import { Copy } from "../parts/Copy.tsx";
+import { CopyAsCli } from "../parts/Copy.tsx";
 import { Empty, Failed } from "../parts/Empty.tsx";
 import { Long } from "../parts/Long.tsx";
 import { bytes, count, exact, rate } from "../quantity.ts";
@@ -32,7 +32,7 @@ function All({ route }: { route: Route }) {
         <h1>Topics</h1>
         {stats && <span class="soft">{exact(stats.topics)} on this node</span>}
         <span class="right">
-          <Copy text={cli} label="Copy as CLI" />
+          <CopyAsCli line={cli} />
           <button type="button" class="button first" onClick={() => create(true)}>Create a topic</button>
         </span>
       </div>

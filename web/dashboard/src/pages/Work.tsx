@@ -62,7 +62,7 @@ function Figures({ told }: { told: Told }) {
 
 function Nothing() {
   return (
-    <Empty title="No task was submitted yet" run={["dunlin task worker --kind count --slots 4 -- wc -c", "dunlin task submit count hello --wait", "cargo xtask demo --tasks"]}>
+    <Empty title="No task was submitted yet" run={["dunlin task worker --kind count --slots 4 -- wc -c", "dunlin task submit count hello --wait", "cargo xtask demo --only tasks"]}>
       A worker, a task, or four tenants' work at once:
     </Empty>
   );

@@ -1,6 +1,22 @@
-// A command, and a button that copies it. Without the right to the clipboard the text is selected instead.
+// A command, and a button that copies it. Without the right to the clipboard the text is selected instead. Commands find the
+// node that the page shows.
 
 import { useRef, useState } from "preact/hooks";
+import { useNode } from "../node/live.ts";
+import type { Stats } from "../node/told.ts";
+import { toNode } from "../shell.ts";
+
+/** Makes a command line one that finds the node of this page. */
+function useToNode(): (line: string) => string {
+  const { data } = useNode<Stats>("stats");
+  const address = data?.doors?.find((door) => door.door === "tcp")?.address;
+  return (line) => toNode(line, address, location.hostname);
+}
+
+/** The command that does what the page shows. */
+export function CopyAsCli({ line }: { line: string }) {
+  return <Copy text={useToNode()(line)} label="Copy as CLI" />;
+}
 
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
   const [done, set] = useState(false);
@@ -16,7 +32,8 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   );
 }
 
-export function Cli({ line }: { line: string }) {
+export function Cli({ line: plain }: { line: string }) {
+  const line = useToNode()(plain);
   const code = useRef<HTMLElement>(null);
   const [done, set] = useState(false);
   const copy = async () => {

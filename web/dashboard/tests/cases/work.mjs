@@ -27,4 +27,14 @@ export async function run({ browser, nodes, node }) {
   await page.getByText("cancelled", { exact: true }).first().waitFor();
   equal(page.complaints.join("\n"), "", "complaints");
   worker.stdin.destroy();
+  await forecasts(browser, nodes);
+}
+
+async function forecasts(browser, nodes) {
+  const command = `'${nodes.program}' task worker --kind count -- wc -c`;
+  const own = await nodes.serve(["--workers", command, "--scale", "1..2", "--scale-season", "1m"]);
+  const page = await browser.open(`${own.url}/#/work?tab=workers`);
+  await page.locator("[data-figure='work.forecast']", { hasText: "of history" }).waitFor();
+  equal(page.complaints.join("\n"), "", "complaints");
+  await nodes.kill(own);
 }

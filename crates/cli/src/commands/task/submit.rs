@@ -85,6 +85,9 @@ pub struct Arguments {
     /// Wait until it is over, and print what came of it
     #[arg(long)]
     wait: bool,
+    /// Say nothing when all went well
+    #[arg(long, short, conflicts_with = "wait")]
+    quiet: bool,
 }
 
 /// Lines that become one command.
@@ -165,7 +168,7 @@ fn submit(
     });
     let done = tasks.submit_all(&arguments.tenant, new.collect())?;
     submitted.extend(done.tasks.iter().map(|taken| taken.task));
-    if !arguments.wait {
+    if !arguments.wait && !arguments.quiet {
         said(&done.tasks, console)?;
     }
     // As it was asked to.

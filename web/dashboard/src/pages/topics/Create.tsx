@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";
 import { path } from "../../node/topics.ts";
-import { Copy } from "../../parts/Copy.tsx";
+import { CopyAsCli } from "../../parts/Copy.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
 import { Failed } from "../../parts/Empty.tsx";
 import { link } from "../../route.ts";
@@ -50,7 +50,7 @@ export function Create({ close, suggested }: { close: () => void; suggested: str
         <Failed error={error} />
         <div class="row">
           <button type="submit" class="button first">Create</button>
-          <Copy text={cli(wanted)} label="Copy as CLI" />
+          <CopyAsCli line={cli(wanted)} />
           <button type="button" class="button bare" onClick={close}>Cancel</button>
         </div>
       </form>

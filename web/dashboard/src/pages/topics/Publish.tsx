@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";
 import { path, type TopicInfo } from "../../node/topics.ts";
 import { Card } from "../../parts/Card.tsx";
-import { Copy } from "../../parts/Copy.tsx";
+import { CopyAsCli } from "../../parts/Copy.tsx";
 import { Failed } from "../../parts/Empty.tsx";
 import { command } from "../../shell.ts";
 
@@ -42,7 +42,7 @@ export function Publish({ topic }: { topic: TopicInfo }) {
   };
   const cli = command("dunlin", "pub", subject, payload, ...(key ? ["--key", key] : []));
   return (
-    <Card title="Publish a record" right={<Copy text={cli} label="Copy as CLI" />}>
+    <Card title="Publish a record" right={<CopyAsCli line={cli} />}>
       <form onSubmit={send} style={{ display: "grid", gap: "var(--s3)" }}>
         <div class="row">
           <label class="field" style={{ flex: "2 1 220px" }}>Subject, within <code>{pattern}</code><input class="input mono" required pattern=".*[^.]" title={`A subject within ${pattern}, to its end`} value={subject} onInput={(event) => setSubject(event.currentTarget.value)} /></label>

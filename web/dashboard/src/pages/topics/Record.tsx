@@ -1,6 +1,6 @@
 // All of one record.
 
-import { Copy } from "../../parts/Copy.tsx";
+import { Copy, CopyAsCli } from "../../parts/Copy.tsx";
 import { bytes, exact } from "../../quantity.ts";
 import { command } from "../../shell.ts";
 import { preview, shown, utf8 } from "../../text.ts";
@@ -17,7 +17,7 @@ export function Record({ record, close }: { record: Rec; close: () => void }) {
         <span class="soft small">{bytes(record.bytes)}</span>
         <span class="right">
           <Copy text={text} label="Copy payload" />
-          <Copy text={command("dunlin", "sub", record.subject, "--from", from, "--count", "1")} label="Copy as CLI" />
+          <CopyAsCli line={command("dunlin", "sub", record.subject, "--from", from, "--count", "1")} />
           <button type="button" class="button bare" onClick={close}>Close</button>
         </span>
       </header>

@@ -6,7 +6,7 @@ import { useNode } from "../../node/live.ts";
 import type { Cluster } from "../../node/told.ts";
 import { path, type TopicInfo } from "../../node/topics.ts";
 import { Card } from "../../parts/Card.tsx";
-import { Copy } from "../../parts/Copy.tsx";
+import { CopyAsCli } from "../../parts/Copy.tsx";
 import { Failed } from "../../parts/Empty.tsx";
 import { Table } from "../../parts/Table.tsx";
 import { bytes, count, exact, moment } from "../../quantity.ts";
@@ -55,7 +55,7 @@ function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
   };
   const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; readers notice a new epoch.` : "This node is by itself, in no cluster: all its topics are its own.";
   return (
-    <Card title="Owner" right={to && <Copy text={command("dunlin", "topics", "move", topic.name, to)} label="Copy as CLI" />}>
+    <Card title="Owner" right={to && <CopyAsCli line={command("dunlin", "topics", "move", topic.name, to)} />}>
       <p class="soft">{note}</p>
       {others.length > 0 && (
         <form class="row" onSubmit={move} style={{ marginTop: "var(--s3)" }}>
@@ -84,7 +84,7 @@ function Delete({ topic }: { topic: TopicInfo }) {
     }
   };
   return (
-    <Card title="Delete" right={<Copy text={command("dunlin", "topics", "delete", topic.name)} label="Copy as CLI" />}>
+    <Card title="Delete" right={<CopyAsCli line={command("dunlin", "topics", "delete", topic.name)} />}>
       <p class="soft">Readers read the rest and are told that it was deleted. There is no way back.</p>
       <form class="row" onSubmit={remove} style={{ marginTop: "var(--s3)" }}>
         <label class="field">Its name, to be sure<input class="input mono" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { SubscribeOptions } from "dunlin";
 import { useSession } from "../../node/hooks.ts";
 import { Card } from "../../parts/Card.tsx";
-import { Copy } from "../../parts/Copy.tsx";
+import { CopyAsCli } from "../../parts/Copy.tsx";
 import { Empty, Waiting } from "../../parts/Empty.tsx";
 import { count } from "../../quantity.ts";
 import { keep, type Route } from "../../route.ts";
@@ -41,7 +41,7 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
       <span class="soft small" role="status" data-figure="tail">{now ? `${count(now.kept)} shown of ${count(now.received)}` : ""}</span>
       <button type="button" class="button" aria-pressed={held} onClick={turn}>{held ? "Go on" : "Hold"}</button>
       <button type="button" class="button bare" onClick={() => now?.clear()}>Clear</button>
-      <Copy text={cli(pattern, from)} label="Copy as CLI" />
+      <CopyAsCli line={cli(pattern, from)} />
     </>
   );
   return (

@@ -1,6 +1,6 @@
 // How many workers there are, how many the forecast wants, and each decision with the time it took.
 
-import type { ScalingEvent, Work } from "../../node/told_work.ts";
+import type { Forecast, ScalingEvent, Work } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";
 import { Chart } from "../../parts/Chart.tsx";
 import { Empty } from "../../parts/Empty.tsx";
@@ -17,11 +17,8 @@ export function Scaling({ told }: { told: Work }) {
       <Card title="Workers and what waits" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
         <Chart label="Workers" x={past.at} show={count} ticks="whole" stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
         <Chart label="Tasks" x={past.at} show={count} ticks="whole" height={110} lines={[{ label: "could start", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
-        {scaling?.forecast && (
-          <p class="soft small">
-            The forecast's upper bound is {rate(scaling.forecast.upper_per_s)}, its mean error {percent(scaling.forecast.error)}; it is {scaling.forecast.used ? "gone by" : "not gone by: too wrong, or too little history"}.
-          </p>
-        )}
+        {scaling?.forecast && <Chart label="Arrivals" x={past.at} show={rate} height={110} lines={[{ label: "arrived", colour: "c1", values: past.arrived }, { label: "at most to come, by the forecast", colour: "c4", values: past.expected, dashed: true }]} />}
+        {scaling && <Outlook forecast={scaling.forecast} />}
       </Card>
       <Card title="Decisions" flush>
         {scaling
@@ -29,6 +26,18 @@ export function Scaling({ told }: { told: Work }) {
           : <Empty title="This node starts no workers" run={["dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8"]}>Told what a worker is, it runs as many as the waiting tasks need.</Empty>}
       </Card>
     </div>
+  );
+}
+
+/** What the forecast is worth, or why there is none. */
+function Outlook({ forecast }: { forecast: Forecast | null }) {
+  if (!forecast) return <p class="soft small">Nothing is forecast: nobody said how often the work comes back (<code>--scale-season 1h</code>).</p>;
+  if (forecast.wanted == null) return <p class="soft small" data-figure="work.forecast">The forecast needs {span(forecast.needed_ms / 1000)} of history and has {span(forecast.known_ms / 1000)}.</p>;
+  const error = forecast.error == null ? "none has come due yet" : `they were wrong by ${percent(forecast.error)} on average`;
+  return (
+    <p class="soft small" data-figure="work.forecast" data-raw={forecast.wanted}>
+      At most {rate(forecast.upper_per_s)} within {span(forecast.lead_ms / 1000)}, by the forecast: {exact(forecast.wanted)} {forecast.wanted === 1 ? "worker" : "workers"}. Of forecasts {error}; this one is {forecast.used ? "gone by" : "not gone by"}.
+    </p>
   );
 }
 

@@ -5,7 +5,7 @@ import { ask } from "../../node/ask.ts";
 import { useAsked } from "../../node/hooks.ts";
 import type { Task, Work } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";
-import { Copy } from "../../parts/Copy.tsx";
+import { CopyAsCli } from "../../parts/Copy.tsx";
 import { Empty, Failed, Waiting } from "../../parts/Empty.tsx";
 import { Table } from "../../parts/Table.tsx";
 import { ago, exact } from "../../quantity.ts";
@@ -71,7 +71,7 @@ function Find() {
     <form class="row" onSubmit={go}>
       <label class="field">Number of a task<input class="input mono" value={id} onInput={(event) => type(event.currentTarget.value)} /></label>
       <button type="submit" class="button">Why?</button>
-      {id.trim() && <Copy text={command("dunlin", "task", "why", id.trim())} label="Copy as CLI" />}
+      {id.trim() && <CopyAsCli line={command("dunlin", "task", "why", id.trim())} />}
     </form>
   );
 }

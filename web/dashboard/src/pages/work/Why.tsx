@@ -5,7 +5,7 @@ import { ask, Problem } from "../../node/ask.ts";
 import { useAsked } from "../../node/hooks.ts";
 import type { Task } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";
-import { Copy } from "../../parts/Copy.tsx";
+import { CopyAsCli } from "../../parts/Copy.tsx";
 import { Empty, Failed, Waiting } from "../../parts/Empty.tsx";
 import { ago, bytes, exact, moment, percent, span } from "../../quantity.ts";
 import { link } from "../../route.ts";
@@ -27,7 +27,7 @@ export function Why({ id }: { id: string }) {
     return <section class="card">{none ? <Empty title={`No task ${id} is known`}>It never was, or it was over long ago.</Empty> : asked.error ? <Failed error={asked.error} /> : <Waiting what="the task" />}</section>;
   }
   return (
-    <Card title={`Task ${task.task}`} right={<><Stage stage={task.stage} /><Copy text={command("dunlin", "task", "why", task.task)} label="Copy as CLI" />{!OVER.includes(task.stage) && <button type="button" class="button" onClick={cancel}>Cancel it</button>}<a href={link("work")}>Close</a></>}>
+    <Card title={`Task ${task.task}`} right={<><Stage stage={task.stage} /><CopyAsCli line={command("dunlin", "task", "why", task.task)} />{!OVER.includes(task.stage) && <button type="button" class="button" onClick={cancel}>Cancel it</button>}<a href={link("work")}>Close</a></>}>
       {task.why && <p class={`notice ${TONE[task.stage] ?? ""}`} role="status" data-figure="why">{task.why}</p>}
       <Failed error={error} />
       <dl class="facts" style={{ marginTop: "var(--s3)" }}>

@@ -12,10 +12,12 @@ export interface WorkPast {
   workers: (number | null)[];
   ready: (number | null)[];
   wanted: (number | null)[];
+  arrived: (number | null)[];
+  expected: (number | null)[];
   jain: (number | null)[];
 }
 
-let past: WorkPast = { at: [], waiting: [], held: [], done: [], workers: [], ready: [], wanted: [], jain: [] };
+let past: WorkPast = { at: [], waiting: [], held: [], done: [], workers: [], ready: [], wanted: [], arrived: [], expected: [], jain: [] };
 let last = 0;
 
 export function rememberWork(told: Work): WorkPast {
@@ -29,6 +31,8 @@ export function rememberWork(told: Work): WorkPast {
     workers: kept(past.workers, told.workers_up ?? null),
     ready: kept(past.ready, told.scaling?.ready ?? null),
     wanted: kept(past.wanted, told.scaling?.forecast?.wanted ?? null),
+    arrived: kept(past.arrived, told.rates?.submitted_per_s ?? null),
+    expected: kept(past.expected, told.scaling?.forecast?.upper_per_s ?? null),
     jain: kept(past.jain, told.jain),
   };
   return past;

@@ -1,0 +1,73 @@
+// Takes the README's pictures from the demo: all faces on three nodes, one of which is killed meanwhile.
+//
+//   node tests/readme.mjs --dunlin PATH --out DIR [--chromium PATH] -- ARGUMENTS OF `dunlin demo`
+//
+// `cargo xtask page --readme DIR` runs it. Pictures are WebP: five of them are smaller than one PNG.
+
+import { spawn } from "node:child_process";
+import { statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { Browser, shown } from "./browser.mjs";
+import { holds, until } from "./checks.mjs";
+
+const BYTES_MAX = 400 * 1024;
+const LOOK = { width: 1180, height: 760 };
+const QUALITY = 62;
+/** Nodes are up, books have filled, tasks are done, a node was killed and is back. */
+const WARM_MS = 180_000;
+
+const { values: given, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { dunlin: { type: "string" }, chromium: { type: "string", default: "/usr/bin/chromium" }, out: { type: "string" } },
+});
+if (!given.dunlin || !given.out) throw new Error("--dunlin PATH --out DIR");
+
+const demo = spawn(given.dunlin, ["demo", "--together", "--kill-every", "45s", ...positionals], { stdio: ["ignore", "pipe", "inherit"] });
+let said = "";
+demo.stdout.on("data", (data) => (said += data));
+const browser = await Browser.start(given.chromium);
+try {
+  const url = await until("the dashboard's address", () => /http:\/\/[0-9.:]+\//.exec(said)?.[0], WARM_MS);
+  const page = await browser.open(`${url}#/overview`, LOOK);
+  const session = await page.context().newCDPSession(page);
+  const go = (hash) => page.evaluate((to) => (location.hash = to), hash);
+  let bytes = 0;
+  const take = async (name) => {
+    const { data } = await session.send("Page.captureScreenshot", { format: "webp", quality: QUALITY });
+    const file = join(given.out, `dashboard-${name}.webp`);
+    writeFileSync(file, Buffer.from(data, "base64"));
+    bytes += statSync(file).size;
+  };
+  await go("#/work");
+  await until("a tenant submits much at once", () => / submits .* at once/.test(said), WARM_MS);
+  await page.getByRole("cell", { name: "dan", exact: true }).first().waitFor();
+  await page.waitForTimeout(5_000);
+  await take("work");
+  await until("a node was killed and is back", () => / is back: /.test(said), WARM_MS);
+  // That it was away is not said any more, should it have been this page's own.
+  await page.waitForTimeout(20_000);
+  await go("#/feeds/md.bitstamp.btcusd");
+  await shown(page, ".ladder td");
+  await page.waitForTimeout(3_000);
+  await take("feeds");
+  await go("#/space");
+  await shown(page, ".map canvas");
+  await page.waitForTimeout(3_000);
+  await take("space");
+  await go("#/cluster");
+  await until("all nodes are there", async () => (await page.locator('[data-state="there"]').count()) === 3);
+  await take("cluster");
+  await go("#/overview");
+  await shown(page, '[data-figure="records"]');
+  await page.waitForTimeout(10_000);
+  await take("overview");
+  holds(page.complaints.length === 0, page.complaints.join("\n"));
+  holds(bytes <= BYTES_MAX, `the pictures have ${bytes} bytes, and are to have ${BYTES_MAX} at most`);
+  console.log(`5 pictures of ${Math.round(bytes / 1024)} KB in ${given.out}`);
+} finally {
+  await browser.close();
+  const gone = new Promise((done) => demo.once("close", done));
+  demo.kill("SIGINT");
+  if (demo.exitCode === null && demo.signalCode === null) await gone;
+}
