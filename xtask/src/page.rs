@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{dashboard, process, workspace};
+use crate::{dashboard, data, process, python, workspace};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
@@ -27,6 +27,9 @@ pub struct Options {
     /// Measure instead: records a second into the page, the map's frames and memory, what readers cost the node
     #[arg(long, conflicts_with_all = ["only", "pictures"])]
     measure: bool,
+    /// Take the README's pictures from the demo into this directory instead
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["only", "pictures", "measure"])]
+    readme: Option<PathBuf>,
     /// Try this binary instead of a freshly built one
     #[arg(long, value_name = "FILE")]
     dunlin: Option<PathBuf>,
@@ -40,20 +43,29 @@ pub fn run(options: &Options) -> Result<()> {
         None if options.measure => PathBuf::from(workspace::released()?.get_program()),
         None => PathBuf::from(workspace::dunlin()?.get_program()),
     };
+    let program = match options {
+        Options { measure: true, .. } => "tests/measure.mjs",
+        Options { readme: Some(_), .. } => "tests/readme.mjs",
+        _ => "tests/run.mjs",
+    };
     let mut tests = Command::new("node");
-    tests
-        .arg(if options.measure { "tests/measure.mjs" } else { "tests/run.mjs" })
-        .arg("--dunlin")
-        .arg(dunlin)
-        .arg("--chromium")
-        .arg(browser)
-        .current_dir(folder());
+    tests.arg(program).arg("--dunlin").arg(dunlin).arg("--chromium").arg(browser).current_dir(folder());
     if let Some(case) = &options.only {
         tests.args(["--only", case]);
     }
     if let Some(directory) = &options.pictures {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         tests.arg("--pictures").arg(std::path::absolute(directory)?);
+    }
+    if let Some(directory) = &options.readme {
+        data::run()?;
+        tests
+            .arg("--out")
+            .arg(std::path::absolute(directory)?)
+            .arg("--")
+            .arg("--data")
+            .arg(data::directory());
+        tests.arg("--python").arg(python::ready()?).arg("--work").arg(python::examples());
     }
     process::run(&mut tests)
 }
