@@ -9,11 +9,13 @@ const NAMES = [
   '"onmouseover="alert(1)',
   "javascript:alert(1)",
   "a/../../b?c#d&e%41%zz",
-  "\u202egnp.exe\u202d",
+  "{{7+7}}${7+7}",
   "𝔡𝔲𝔫𝔩𝔦𝔫🐦",
   `${"long".repeat(60)}`,
   "$(rm)`x`'quoted'",
 ];
+/** Read backwards, and like another: no node has it. */
+const TURNED = "\u202egnp.exe\u202d";
 const PAYLOAD = "<img src=x onerror=alert(2)><script>alert(3)</script>\u0000\u001b[31m";
 
 export async function run({ browser, node }) {
@@ -22,6 +24,7 @@ export async function run({ browser, node }) {
     const answer = await fetch(`${node.url}/v1/topics/${encodeURIComponent(name)}`, { method: "POST", body: PAYLOAD, headers: { "dunlin-header-x-evil": "<b>bold</b>" } });
     if (answer.ok) taken.push(name);
   }
+  equal((await fetch(`${node.url}/v1/topics/${encodeURIComponent(TURNED)}`, { method: "POST", body: PAYLOAD })).status, 400, "what is said to a name that turns the direction of text");
   holds(taken.length >= 6, `the node takes ${taken.length} of these names`);
   const page = await browser.open(`${node.url}/#/topics`);
   for (const name of taken) await until(`${name} is listed`, async () => (await page.locator("a.line").allInnerTexts()).some((text) => text.includes(name)));
