@@ -25,6 +25,7 @@ use crate::owner::Owner;
 use crate::ownership::Ownership;
 use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
+use crate::select::Missing;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
 use crate::survey::Departed;
 use crate::tasks;
@@ -367,21 +368,27 @@ impl Node {
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {
+        let topic = self.remove(name)?;
+        topic.close();
+        match &self.0.storage {
+            Some(storage) => storage.delete(&topic),
+            None => Ok(()),
+        }
+    }
+
+    /// The name is free; whoever reads the topic is not told yet.
+    pub(crate) fn remove(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         // Before the name is free: whoever takes it then must find its epoch used.
         let topic = self.0.registry.get(name).ok_or_else(unknown)?;
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
-        topic.close();
         if !is_reserved(name) {
             self.0.departed.add(&topic);
         }
         self.0.deleted.add(&topic, now_ns());
-        match &self.0.storage {
-            Some(storage) => storage.delete(&topic),
-            None => Ok(()),
-        }
+        Ok(topic)
     }
 
     /// Closes a durable topic that is not to be served, and leaves it on the disk.
@@ -430,6 +437,17 @@ impl Node {
     /// [`owner`](Node::owner), for whoever has been asked whether they may.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
+    }
+
+    /// The topic that owns the subject, or that the cluster has agreed on for it; none is made.
+    pub(crate) fn agreed_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+        match (self.0.registry.owner(subject), self.ownership()) {
+            (Some(topic), _) => Ok(topic),
+            (None, Some(ownership)) if !is_reserved(subject.as_str()) => {
+                ownership.agreed(self, subject.as_str())
+            }
+            (None, _) => Err(TopicError::Unknown(subject.as_str().to_owned())),
+        }
     }
 
     /// The topic that owns the subject of a record with so large a payload. Where the node creates topics and this one would
@@ -503,10 +521,16 @@ impl Node {
         }
     }
 
-    /// The topic that owns the subject, or whose very pattern this is.
-    pub fn owner_or_pattern(&self, pattern: &Pattern) -> Result<Arc<Topic>, TopicError> {
+    /// The topic that owns the subject, or whose very pattern this is. A subject that no topic owns gets one, if the node
+    /// creates them and `missing` says so.
+    pub fn owner_or_pattern(&self, pattern: &Pattern, missing: Missing) -> Result<Arc<Topic>, TopicError> {
         if pattern.is_literal() {
-            return self.owner(Subject::parse(pattern.as_str())?);
+            let subject = Subject::parse(pattern.as_str())?;
+            if missing != Missing::Refuse || is_reserved(pattern.as_str()) {
+                return self.owner(subject);
+            }
+            self.may_publish(subject)?;
+            return self.agreed_owner(subject);
         }
         self.may(Action::Publish, pattern)?;
         let elsewhere =
@@ -540,7 +564,7 @@ impl Node {
         let mut logs = Vec::new();
         for pattern in patterns {
             let shared = || Arc::clone(newcomers.get_or_insert_with(Newcomers::new));
-            let selected = self.select(&Pattern::parse(pattern)?, options.start, false, shared)?;
+            let selected = self.select(&Pattern::parse(pattern)?, options.start, Missing::Create, shared)?;
             is_awaiting |= selected.newcomers.is_some();
             logs.extend(selected.logs);
         }

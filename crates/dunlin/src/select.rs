@@ -12,6 +12,18 @@ use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
 
+/// What becomes of a subscription to a subject that no topic owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The subject gets a topic, if the node creates them.
+    Create,
+    /// It waits for one, where the node creates none.
+    Await,
+    /// It is refused, unless the cluster has agreed on one of which this node is about to hear: whoever asks knew of
+    /// one, which may be deleted by now.
+    Refuse,
+}
+
 /// The logs a subscription reads.
 #[derive(Debug)]
 pub struct Selected {
@@ -22,18 +34,17 @@ pub struct Selected {
 }
 
 impl Node {
-    /// The logs that a subscription to `pattern` reads. A subject that no topic owns gets a topic, if
-    /// the node creates them; a subscription that is `patient` waits for one otherwise.
+    /// The logs that a subscription to `pattern` reads.
     ///
     /// `newcomers` is where topics to come are told, as long as somebody holds it.
     pub fn select(
         &self,
         pattern: &Pattern,
         start: Start,
-        patient: bool,
+        missing: Missing,
         newcomers: impl FnOnce() -> Arc<Newcomers>,
     ) -> Result<Selected, SubscribeError> {
-        let mut selected = self.select_any(pattern, patient, newcomers)?;
+        let mut selected = self.select_any(pattern, missing, newcomers)?;
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
@@ -85,7 +96,7 @@ impl Node {
     fn select_any(
         &self,
         pattern: &Pattern,
-        patient: bool,
+        missing: Missing,
         newcomers: impl FnOnce() -> Arc<Newcomers>,
     ) -> Result<Selected, SubscribeError> {
         if !is_reserved(pattern.as_str()) {
@@ -118,12 +129,17 @@ impl Node {
             };
         }
         if pattern.is_literal() {
-            match self.find_owner(Subject::parse(pattern.as_str())?) {
+            let subject = Subject::parse(pattern.as_str())?;
+            let owner = match missing {
+                Missing::Refuse => self.agreed_owner(subject),
+                Missing::Create | Missing::Await => self.find_owner(subject),
+            };
+            match owner {
                 Ok(_) => {
                     let logs = self.readable(self.registry().select(pattern, None)?);
                     return Ok(Selected { logs, newcomers: None });
                 }
-                Err(_) if patient => {}
+                Err(_) if missing == Missing::Await => {}
                 Err(refused) => return Err(refused.into()),
             }
         }

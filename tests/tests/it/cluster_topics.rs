@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{
-    Durable, Event, Notice, Publish, PublishError, Start, Subscribe, SubscribeOptions, TopicConfig,
+    Durable, Event, Notice, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
@@ -107,6 +107,42 @@ fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
+}
+
+#[test]
+fn a_deleted_topic_is_gone_at_every_node_and_its_name_is_free_whoever_reads_it_where() {
+    let _alone = alone();
+    let flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let wide = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
+    let mut readers: Vec<Subscriber> = clients.iter().map(wide).collect();
+    for round in 0..6 {
+        let (maker, other) = (&clients[round % 3], &clients[(round + 1) % 3]);
+        let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
+        let durable = (round % 2 == 0).then(Durable::default);
+        let config = TopicConfig { durable, retention, ..TopicConfig::default() };
+        maker.create_topic("markets.a", &config, false).expect("the name is free");
+        publish(other, "markets.a", 1..=100);
+        maker.delete_topic("markets.a").expect("it is there");
+        for (node, reader) in readers.iter_mut().enumerate() {
+            let (numbers, notices) = read_until(reader, 100);
+            assert!(
+                numbers.iter().copied().eq(1..=100),
+                "round {round}, node {node}: {numbers:?}, {notices:?}"
+            );
+            assert!(notices.is_empty(), "round {round}, node {node}: {notices:?}");
+            let end = reader.next_timeout(PATIENCE).expect("the subscription goes on");
+            let is_told = matches!(end, Some(Event::Notice(Notice::Deleted { last, .. })) if last.seq == 100);
+            assert!(is_told, "round {round}, node {node}: no word of the end");
+        }
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    for (member, reader) in flock.members.iter().zip(&mut readers) {
+        let said = reader.next_timeout(Duration::from_millis(100)).expect("the subscription goes on");
+        assert!(said.is_none(), "something came after the end");
+        let listed = http(member, "GET", "/v1/topics?pattern=markets.%3E", "");
+        assert!(!listed.contains("markets.a"), "{listed}");
+    }
 }
 
 #[test]

@@ -269,9 +269,22 @@ impl Feed {
                     return Taken::Over;
                 }
             }
+            Notice::Deleted { .. } => {
+                // Whether or not the cluster has told this node yet: of another topic of this name nothing belongs here.
+                if let Some(way) = self.way.upgrade() {
+                    way.end();
+                }
+                self.close();
+                return Taken::Over;
+            }
             _ => {}
         }
         Taken::Whole
+    }
+
+    /// The topic is no more: who reads its mirrors is told behind what is left.
+    pub(super) fn close(&self) {
+        self.logs.iter().filter_map(Weak::upgrade).for_each(|log| log.close_mirror());
     }
 
     /// A log has come to this epoch.

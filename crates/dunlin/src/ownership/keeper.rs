@@ -141,7 +141,7 @@ impl Work {
             Job::Feed(feed) => {
                 let Some(way) = feed.way.upgrade() else { return };
                 let (owner, _) = way.owner();
-                if !feed.is_wanted() {
+                if way.is_over() || !feed.is_wanted() {
                     feed.ended("nobody reads it");
                 } else if ownership.is_alive(owner) {
                     ownership.peers.feed(owner, feed.again(owner));

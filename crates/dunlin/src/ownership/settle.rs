@@ -151,10 +151,10 @@ impl Ownership {
     /// There is no such topic any more.
     fn gone(self: &Arc<Ownership>, name: &str) {
         let _one_at_a_time = lock(&self.settling);
-        lock(&self.ways).remove(name);
-        if let Some(node) = self.embedded() {
-            let _ = node.delete(name);
-        }
+        let is_fed = lock(&self.ways).remove(name).is_some_and(|way| way.end());
+        let Some(node) = self.embedded() else { return };
+        // Who reads a mirror gets what its owner has left, and is told where that ends.
+        let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
     }
 
     /// The ways of all topics but the durable ones of this node's own.
@@ -187,7 +187,11 @@ impl Ownership {
             false => Err(TopicError::Exists(name.to_owned())),
         };
         if let Some(there) = node.registry().get(name) {
-            return same(there);
+            if self.is_agreed_on(name) {
+                return same(there);
+            }
+            // It was deleted just now, of which this node is about to hear.
+            self.await_end(node, &there);
         }
         let words = config_in_words(name, config);
         let wanted = Wanted {
@@ -208,6 +212,33 @@ impl Ownership {
         }
         let there = self.await_topic(node, name)?;
         if made { Ok(there) } else { same(there) }
+    }
+
+    /// The topic of this name that the cluster has agreed on, once this node has heard of it.
+    pub(crate) fn agreed(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
+        self.ask(&self.find(name))?;
+        self.await_topic(node, name)
+    }
+
+    /// Whether the cluster has not said that there is no such topic.
+    fn is_agreed_on(&self, name: &str) -> bool {
+        !matches!(self.peers.ask(&self.find(name)), Err(AskError::Refused(Refusal::NoTopic)))
+    }
+
+    /// Asks for the topic's place, and makes none.
+    fn find<'a>(&self, name: &'a str) -> Command<'a> {
+        let topic = name.as_bytes();
+        let (kind, config) = (Kind::Volatile, &b""[..]);
+        let wanted = Wanted { topic, pattern: topic, kind, config, epoch: 0, node: self.id, holds: false };
+        Command::Place { wanted }
+    }
+
+    fn await_end(&self, node: &Node, topic: &Arc<Topic>) {
+        let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
+        let is_there = || node.registry().get(topic.name()).is_some_and(|there| Arc::ptr_eq(&there, topic));
+        while is_there() && steady_ns() < until_ns {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {

@@ -1,7 +1,7 @@
 //! One topic's way to its owner: where its records go, and what feeds its mirrors.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(crate) struct Way {
     sending: Mutex<()>,
     /// A mirror has come to stand where its owner does.
     placing: Condvar,
+    /// Its topic is no more: there may be another of its name, which is not this one's business.
+    is_over: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl Way {
             }),
             sending: Mutex::default(),
             placing: Condvar::new(),
+            is_over: AtomicBool::new(false),
         })
     }
 
@@ -107,6 +110,17 @@ impl Way {
     pub(super) fn is_fetched(&self) -> bool {
         let of_node = |reader: &ReaderInfo| reader.name.starts_with(super::feed::MIRROR);
         self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
+    }
+
+    /// Its topic is no more. Whether its mirrors are fed still: they close with their feed.
+    pub(super) fn end(&self) -> bool {
+        let state = lock(&self.state);
+        self.is_over.store(true, Ordering::Release);
+        state.feed.is_some()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     fn topic(&self) -> Option<Arc<Topic>> {
@@ -197,7 +211,8 @@ impl Way {
     fn begin_feed(&self, ownership: &Arc<Ownership>, this: &Arc<Way>, topic: &Topic, start: Start) {
         let feed = {
             let mut state = lock(&self.state);
-            if state.feed.is_some() || state.owner == ownership.id || !ownership.is_alive(state.owner) {
+            let needs_none = state.feed.is_some() || state.owner == ownership.id || self.is_over();
+            if needs_none || !ownership.is_alive(state.owner) {
                 return;
             }
             let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
@@ -261,6 +276,10 @@ impl Way {
             if state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_none() {
                 return;
             }
+            if self.is_over() {
+                drop(state);
+                return feed.close();
+            }
             // Whoever comes to read has it fed anew, which waits for this: so nothing is given up that a feed goes on from. Nor what
             // the next owner has not taken from here yet: it feeds nobody before it has.
             if let Some(topic) = topic
@@ -275,6 +294,9 @@ impl Way {
     }
 
     fn feed_private_again(&self, ownership: &Arc<Ownership>, feed: &Arc<Feed>) {
+        if self.is_over() {
+            return feed.close();
+        }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
             let next = feed.again(self.owner().0);
             ownership.keeper.feed_after(next, super::keeper::PAUSE);
@@ -298,7 +320,7 @@ impl Way {
             let wants = !state.waiting.is_empty();
             (state.owner, state.epoch, state.draining, wants)
         };
-        let Some(topic) = self.topic() else { return false };
+        let Some(topic) = self.topic().filter(|_| !self.is_over()) else { return false };
         if owner == ownership.id {
             match draining {
                 Some(until_ns) if steady_ns() < until_ns => return true,

@@ -19,7 +19,8 @@ use dunlin::topic::{
     Waiter,
 };
 use dunlin::{
-    AskError, Beginning, Config, Feed, Handed, Node, Ownership, OwnershipLimits, Peers, Taken, now_ns,
+    AskError, Beginning, Config, Feed, Handed, Missing, Node, Ownership, OwnershipLimits, Peers, Taken,
+    now_ns,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -434,7 +435,8 @@ fn who_waits_for_a_topic_reads_it_as_soon_as_it_is_known() {
         Arc::new(AtOnce { newcomers: Newcomers::waking(waiter.clone()), reading: Mutex::default() });
     assert!(waiter.set_waker(&Waker::from(Arc::clone(&at_once))));
     let newcomers = || Arc::clone(&at_once.newcomers);
-    let waiting = stage.node(2).select(&Pattern::parse("t.*").unwrap(), Start::Latest, true, newcomers);
+    let waiting =
+        stage.node(2).select(&Pattern::parse("t.*").unwrap(), Start::Latest, Missing::Await, newcomers);
     assert!(waiting.unwrap().logs.is_empty());
     stage.topic_at(1, "t.t");
     until("it is read", || at_once.reading.lock().unwrap().is_some());

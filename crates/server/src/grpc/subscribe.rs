@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dunlin::Refused;
 use dunlin::topic::{Newcomers, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
 use dunlin::wire::ErrorCode;
+use dunlin::{Missing, Refused};
 use v1::start::At;
 
 use super::connection::Connection;
@@ -69,7 +69,8 @@ pub(super) fn begin(
         let shared_newcomers =
             || Arc::clone(newcomers.get_or_insert_with(|| Newcomers::waking(Arc::clone(&waiter))));
         // What is resumed may be made again by somebody else.
-        let selected = connection.node.select(&pattern, options.start, resumed.is_some(), shared_newcomers);
+        let missing = if resumed.is_some() { Missing::Await } else { Missing::Create };
+        let selected = connection.node.select(&pattern, options.start, missing, shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
         owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
     }

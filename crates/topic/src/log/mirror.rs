@@ -236,6 +236,11 @@ impl State {
         self.mirror().is_some_and(|mirror| !mirror.is_own)
     }
 
+    /// Whether it takes what another process has of it: what was deleted there and made anew is another log.
+    fn is_fed(&self) -> bool {
+        self.is_mirror() && !self.closed
+    }
+
     /// Whether publishers wait for whoever reads it, without having asked.
     pub(super) fn is_private(&self) -> bool {
         self.mirror().is_some_and(|mirror| mirror.private)

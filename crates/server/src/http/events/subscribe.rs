@@ -5,7 +5,7 @@ use dunlin::topic::{
 };
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
-use dunlin::{CLOCK, Refused};
+use dunlin::{CLOCK, Missing, Refused};
 use std::sync::Arc;
 
 use super::request::EventsRequest;
@@ -47,7 +47,7 @@ pub(in crate::http) fn subscribe(
     }
     let options = &request.options;
     // Starts are given log by log; which logs there are does not depend on them.
-    let mut selected = node.select(&pattern, Start::Earliest, false, Newcomers::new)?;
+    let mut selected = node.select(&pattern, Start::Earliest, Missing::Create, Newcomers::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }

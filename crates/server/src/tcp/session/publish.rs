@@ -15,7 +15,7 @@ use dunlin::wire::{
     self, ErrorCode, FLAG_EXPECT, FLAG_QUIET, FromNode, List, NO_PRODUCER, OpenPublisher, PublishHeader,
     PublishRefused, Published, PublisherOpened, PublisherRefused,
 };
-use dunlin::{Node, Refused, now_ns};
+use dunlin::{Missing, Node, Refused, now_ns};
 use hashbrown::HashMap;
 
 use super::Session;
@@ -136,7 +136,8 @@ impl Session {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         }
         let pattern = Pattern::parse(subject).map_err(unsound)?;
-        let topic = self.node.owner_or_pattern(&pattern).map_err(|error| Refused::from(&error))?;
+        let missing = if self.from_node { Missing::Refuse } else { Missing::Create };
+        let topic = self.node.owner_or_pattern(&pattern, missing).map_err(|error| Refused::from(&error))?;
         let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
         let asks_of_each = self.asks_of_each(&owned);
         let owned = (!owned.is_literal()).then_some(owned);

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use dunlin::Refused;
 use dunlin::topic::{
     self, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, SubscribeError,
     SubscribeOptions, Wait,
@@ -12,6 +11,7 @@ use dunlin::topic::{
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
 };
+use dunlin::{Missing, Refused};
 use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
@@ -72,7 +72,12 @@ impl Session {
         options.here = self.from_node;
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
-        let selected = self.node.select(&pattern, options.start, resumes, newcomers);
+        let missing = match (self.from_node, resumes) {
+            (true, _) => Missing::Refuse,
+            (false, true) => Missing::Await,
+            (false, false) => Missing::Create,
+        };
+        let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
         Ok(Subscription {
             pattern,

@@ -13,7 +13,7 @@ use crate::publish::PublishError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
-    /// The log is this process's own by now.
+    /// The log is this process's own by now, or closed.
     #[error("the log is not fed from elsewhere")]
     Own,
     /// Its reader has to make room first.
@@ -56,7 +56,7 @@ impl Log {
     pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedRun<'_>) -> Result<(), FeedError> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        if !state.is_mirror() {
+        if !state.is_fed() {
             return Err(FeedError::Own);
         }
         let end = first.seq + u64::from(run.count());
@@ -186,6 +186,13 @@ impl Log {
         self.change(State::lose_state);
     }
 
+    /// Its topic is no more: its readers get what is left, and are told.
+    pub fn close_mirror(&self) {
+        if self.is_mirror() {
+            self.close();
+        }
+    }
+
     /// Nobody reads it any more: what it holds is given up.
     pub fn starve(&self) {
         self.change(|state| {
@@ -198,11 +205,11 @@ impl Log {
         });
     }
 
-    /// Changes where a mirror stands, and has its readers look. `None` where it is none by now.
+    /// Changes where a mirror stands, and has its readers look. `None` where it is none by now, or its topic is no more.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
         let (changed, remains, armed) = {
             let mut guard = self.lock();
-            if !guard.is_mirror() {
+            if !guard.is_fed() {
                 return None;
             }
             let changed = change(&mut guard);
