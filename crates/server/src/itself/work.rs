@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::scheduler::{Account, Found, Labelled, Query, QueueView, Quota, Signals, TenantView, WorkerView};
+use dunlin::scheduler::{
+    self, Account, Found, Labelled, Query, QueueView, Quota, Signals, TenantView, WorkerView,
+};
 use dunlin::{Tasks, TasksError};
 use serde_json::{Value, json};
 
@@ -40,7 +42,7 @@ pub(super) fn say(shared: &Shared) -> Value {
         let (seconds, before) = lately.as_ref()?;
         Some((*seconds, before.get(&tenant.name[..]).copied().unwrap_or_default()))
     };
-    said["jain"] = jain(&tenants, |tenant| Some(before(tenant)?.1)).into();
+    said["jain"] = jain(&tenants, &queues, |tenant| Some(before(tenant)?.1)).into();
     tenants.sort_by_key(|tenant| (Reverse(tenant.queued + tenant.used[0]), Arc::clone(&tenant.name)));
     let weights: u64 = tenants.iter().map(|tenant| u64::from(tenant.weight)).sum();
     let of_tenant = |tenant: &TenantView| tenant_json(tenant, weights, before(tenant));
@@ -97,20 +99,31 @@ fn rates(now: &HashMap<Vec<u8>, Done>, before: &HashMap<Vec<u8>, Done>, seconds:
     })
 }
 
-/// Jain's index of what tenants got lately, each by its weight, over those that had something to do: 1 is fair. `None` with fewer
-/// than two of them.
-fn jain(tenants: &[TenantView], before: impl Fn(&TenantView) -> Option<Done>) -> Option<f64> {
-    let got = |tenant: &TenantView| {
+/// Jain's index of what tenants got lately ÷ what was due to each: the least of what it asked for and its share by weight. 1 is fair. Asked for
+/// is what it got, and what could start now. `None` with fewer than two that had something to do.
+fn jain(
+    tenants: &[TenantView],
+    queues: &[QueueView],
+    before: impl Fn(&TenantView) -> Option<Done>,
+) -> Option<f64> {
+    let mut waiting_us: HashMap<&[u8], u64> = HashMap::new();
+    for queue in queues {
+        // Who waits and never had anything asks for something all the same.
+        *waiting_us.entry(&queue.tenant).or_default() += queue.ready * queue.cost_us.max(1);
+    }
+    let asked_of = |tenant: &TenantView| {
         let got = tenant.account.cost_us.saturating_sub(before(tenant)?.cost_us);
-        let is_busy = got > 0 || tenant.queued > 0 || tenant.used[0] > 0;
-        is_busy.then(|| got as f64 / f64::from(tenant.weight.max(1)))
+        let asked = got + waiting_us.get(&tenant.name[..]).copied().unwrap_or(0);
+        (asked > 0).then(|| (got as f64, asked as f64, f64::from(tenant.weight.max(1))))
     };
-    index(&tenants.iter().filter_map(got).collect::<Vec<_>>())
+    fairness(&tenants.iter().filter_map(asked_of).collect::<Vec<_>>())
 }
 
-fn index(shares: &[f64]) -> Option<f64> {
-    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
-    (shares.len() > 1 && squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+/// Of what each got, what it asked for, and its weight.
+fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
+    let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
+    let (got, asked, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));
+    (busy.len() > 1 && got.iter().any(|got| *got > 0.0)).then(|| scheduler::jain(&got, &asked, &weights))
 }
 
 fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, Done)>) -> Value {
@@ -170,14 +183,18 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::index;
+    use super::fairness;
 
     #[test]
-    fn the_index_is_one_where_all_have_the_same_and_falls_to_one_of_many() {
-        assert_eq!(index(&[]), None);
-        assert_eq!(index(&[3.0]), None);
-        assert_eq!(index(&[0.0, 0.0]), None);
-        assert_eq!(index(&[3.0, 3.0, 3.0]), Some(1.0));
-        assert_eq!(index(&[3.0, 0.0, 0.0]), Some(1.0 / 3.0));
+    fn the_index_is_one_where_each_has_what_is_due_to_it_and_falls_where_somebody_waits_for_it() {
+        assert_eq!(fairness(&[]), None);
+        assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
+        assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);
+        assert_eq!(fairness(&[(3.0, 9.0, 1.0), (3.0, 9.0, 1.0)]), Some(1.0));
+        // Three times as much, and nobody waits for any of it.
+        assert_eq!(fairness(&[(9.0, 9.0, 1.0), (3.0, 3.0, 1.0)]), Some(1.0));
+        assert_eq!(fairness(&[(9.0, 90.0, 3.0), (3.0, 90.0, 1.0)]), Some(1.0));
+        let starved = fairness(&[(9.0, 90.0, 1.0), (0.0, 90.0, 1.0)]).unwrap();
+        assert!((starved - 0.5).abs() < 1e-9, "{starved}");
     }
 }
