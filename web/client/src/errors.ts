@@ -16,6 +16,7 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
   [9, "HANDSHAKE_TIMEOUT", "reconnect", "Send the preamble and HELLO at once after connecting."],
   [10, "TLS_REQUIRED", "no", "Connect by TLS: tls:// instead of dunlin://, https:// instead of http://."],
   [11, "RATE_LIMIT", "later", "Wait as long as it says, then go on more slowly."],
+  [12, "OPENING", "reconnect", "Connect again with back-off: the node has started, and is not open yet."],
   [20, "SUBJECT", "no", "Correct the subject or pattern."],
   [21, "NO_TOPIC", "later", "Create a topic that owns the subject."],
   [22, "TOPIC_EXISTS", "no", "Use the topic, or another name."],
