@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dunlin::space::behaviour::{Flock, Tracks};
-use dunlin::space::{Around, Behaviour, Moment, Motion, Other, Own};
+use dunlin::space::{
+    Around, AroundLanes, Behaviour, LANES, Moment, Motion, Other, OtherLanes, Own, OwnLanes,
+};
 
 /// The kind of those that fly as they were recorded.
 pub const AIRCRAFT: u32 = 1;
@@ -29,6 +31,13 @@ impl<A: Around<3>> Around<3> for Birds<'_, A> {
     }
 }
 
+impl<A: AroundLanes<3>> AroundLanes<3> for Birds<'_, A> {
+    #[inline(always)]
+    fn others(&self) -> impl Iterator<Item = OtherLanes<3>> {
+        self.0.others().filter(|other| other.kind != AIRCRAFT)
+    }
+}
+
 impl Behaviour<3> for Life {
     fn sight(&self) -> f32 {
         self.flock.sight
@@ -41,5 +50,108 @@ impl Behaviour<3> for Life {
         } else {
             self.flock.step(own, &Birds(around), moment)
         }
+    }
+    /// Who stands beside an aircraft is asked alone, as it is.
+    #[inline(always)]
+    fn step_lanes(
+        &self,
+        own: &OwnLanes<3>,
+        around: &impl AroundLanes<3>,
+        moment: &Moment<3>,
+    ) -> Option<[Motion<3>; LANES]> {
+        if own.kinds.contains(&AIRCRAFT) {
+            return None;
+        }
+        self.flock.step_lanes(own, &Birds(around), moment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use dunlin::space::behaviour::Track;
+    use dunlin::space::{Entity, EntityId, Lockstep, RegionId, Setup, World};
+
+    use super::*;
+
+    const EDGE: f32 = 100.0;
+    const BIRDS: u64 = 1_200;
+    const FLIGHTS: u64 = 40;
+
+    /// Counts who is asked together, or asks each alone.
+    #[derive(Clone)]
+    struct Asked {
+        life: Life,
+        alone: bool,
+        together: Arc<AtomicU64>,
+        beside_aircraft: Arc<AtomicU64>,
+    }
+
+    impl Behaviour<3> for Asked {
+        fn sight(&self) -> f32 {
+            self.life.sight()
+        }
+
+        fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+            self.life.step(own, around, moment)
+        }
+
+        fn step_lanes(
+            &self,
+            own: &OwnLanes<3>,
+            around: &impl AroundLanes<3>,
+            moment: &Moment<3>,
+        ) -> Option<[Motion<3>; LANES]> {
+            if self.alone {
+                return None;
+            }
+            let motions = self.life.step_lanes(own, around, moment);
+            let counted = if motions.is_some() { &self.together } else { &self.beside_aircraft };
+            counted.fetch_add(1, Relaxed);
+            motions
+        }
+    }
+
+    fn life() -> Life {
+        let way = |nth: u64| {
+            let across = nth as f32 / FLIGHTS as f32 * EDGE;
+            Track::new(vec![(0.0, [0.0, across, 50.0]), (10.0, [EDGE, EDGE - across, 50.0])]).unwrap()
+        };
+        let tracks: BTreeMap<_, _> = (0..FLIGHTS).map(|nth| (EntityId(BIRDS + nth), way(nth))).collect();
+        let flock = Flock { sight: 12.0, ..Flock::default() };
+        Life { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
+    }
+
+    /// The world after each of some ticks, and how many groups were asked together and were not.
+    fn fly(alone: bool) -> (Vec<Vec<(EntityId, u32, u64)>>, u64, u64) {
+        let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+        let asked = Asked {
+            life: life(),
+            alone,
+            together: together.clone(),
+            beside_aircraft: beside_aircraft.clone(),
+        };
+        let world = World::cube(EDGE).unwrap();
+        let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, 12.0), &asked, 3);
+        let moment = Moment { tick: 0, seconds: 0.0, world, seed: 11 };
+        for nth in 0..BIRDS + FLIGHTS {
+            let unit = |which| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
+            let kind = if nth < BIRDS { 0 } else { AIRCRAFT };
+            let velocity = [3, 4, 5].map(|which| (unit(which) - 0.5) * 20.0);
+            let place = [0, 1, 2].map(|which| unit(which) * EDGE);
+            stage.spawn(&Entity { kind, velocity, ..Entity::at(nth, place) }).unwrap();
+        }
+        let states = (0..25).map(|_| stage.tick().map(|_| stage.ledger()).unwrap()).collect();
+        (states, together.load(Relaxed), beside_aircraft.load(Relaxed))
+    }
+
+    #[test]
+    fn birds_that_are_asked_together_fly_as_each_does_alone_and_see_no_aircraft() {
+        let (states, together, beside_aircraft) = fly(false);
+        assert!(together > 1_000 && beside_aircraft > 100, "{together}, {beside_aircraft}");
+        assert!(states[0] != states[24]);
+        assert!(states == fly(true).0, "alone they go elsewhere");
     }
 }
