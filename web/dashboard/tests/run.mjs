@@ -2,13 +2,14 @@
 //
 //   node tests/run.mjs --dunlin PATH [--chromium PATH] [--only CASE] [--pictures DIR]
 //
-// `cargo xtask page` runs it. A case is a file in cases/ with a name that is a promise and `run(world)`.
+// `cargo xtask page` runs it. A case is a file in cases/ with a name that is a promise and `run(world)`; what takes its time by itself is begun by
+// `begin(world)` before any case, and given to `run`.
 
 import { parseArgs } from "node:util";
 import { Browser } from "./browser.mjs";
 import { Nodes } from "./nodes.mjs";
 
-const CASES = ["overview", "topics", "names", "many", "access", "away", "feeds", "cluster", "work", "space", "every_page"];
+const CASES = ["overview", "topics", "names", "many", "access", "away", "feeds", "cluster", "work", "space", "every_page", "forecast"];
 
 const { values: given } = parseArgs({
   options: {
@@ -27,11 +28,15 @@ try {
   // Most cases look at one node; those that kill one start their own.
   const node = await nodes.serve();
   const world = { nodes, browser, node, pictures: given.pictures };
+  const cases = [];
   for (const name of CASES.filter((one) => !given.only || one === given.only)) {
-    const { promise, run } = await import(`./cases/${name}.mjs`);
+    const { promise, run, begin } = await import(`./cases/${name}.mjs`);
+    cases.push({ name, promise, run, begun: await begin?.(world) });
+  }
+  for (const { name, promise, run, begun } of cases) {
     const began = Date.now();
     try {
-      await run(world);
+      await run(world, begun);
       console.log(`ok      ${name}: ${promise} (${((Date.now() - began) / 1000).toFixed(1)} s)`);
     } catch (error) {
       failed += 1;
