@@ -1,7 +1,7 @@
 //! The Python package `dunlin`: the part of it that is Rust, over the Rust client.
 //!
 //! What people import stands in `python/dunlin`; this module, `dunlin._dunlin`, has what is done per record or waits:
-//! records, notices, subscriptions, publishers, groups, replicas, keys with their watches, leases and locks, tasks and their workers.
+//! records, notices, subscriptions, publishers, groups, replicas, keys with their watches, leases and locks, tasks and their workers, worlds.
 //!
 //! Invariants:
 //! - Whoever waits, or waits for a lock, has let go of the interpreter's lock, and looks at its signals each 100 ms.
@@ -48,6 +48,8 @@ mod watch;
 mod attachment;
 mod tasks;
 
+mod world;
+
 use pyo3::prelude::*;
 
 /// `dunlin._dunlin`.
@@ -74,6 +76,8 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::RawLock>()?;
     module.add_class::<tasks::TaskCalls>()?;
     module.add_class::<attachment::RawAttachment>()?;
+    module.add_class::<world::RawWorld>()?;
+    module.add_class::<world::RawSight>()?;
     module.add_function(wrap_pyfunction!(failure::end, module)?)?;
     module.add("CODES", failure::codes(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -51,3 +51,45 @@ def test_a_region_is_columns_that_stay_as_they_were(world_url: str) -> None:
             assert (numpy.abs(numpy.stack(now.velocities)).max(axis=0) > 0).all()
         with pytest.raises(ValueError, match="use region()"):
             client.table("space.birds.region.1")
+
+
+def test_who_is_near_an_entity_is_told_and_it_obeys(world_url: str) -> None:
+    one = 1_000_007
+    with dunlin.connect(world_url) as client:
+        until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
+        world = client.world("birds")
+        with world.near(one, within=2 * EDGE) as sight:
+            seen = next(iter(sight))
+            assert seen.what == "enter" and seen.entity is not None and seen.entity.id == seen.id
+            until(lambda: (sight.next(0.1) and None) or len(sight.visible) == ENTITIES)
+            assert set(sight.visible) == set(range(1_000_000, 1_000_000 + ENTITIES))
+            done = world.command(one, kind=77)
+            assert done.process > 0 and done.region == 1
+            assert world.command(one, position=(1.0, 2.0, 3.0)).tick >= done.tick
+        # Somebody who looks anew is told of the kind, and of this kind alone.
+        with world.near(one, within=2 * EDGE, kind=77) as sight:
+            until(lambda: (sight.next(0.1) and None) or set(sight.visible) == {one})
+            entity = sight.visible[one]
+            assert entity.kind == 77 and len(entity.position) == len(entity.velocity) == 3
+        with pytest.raises(dunlin.Error):
+            sight.next(0.1)
+
+
+def test_what_cannot_be_near_or_commanded_is_said(world_url: str) -> None:
+    with dunlin.connect(world_url) as client:
+        until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
+        world = client.world("birds")
+        with pytest.raises(LookupError, match="no region of the world has entity 5"):
+            world.command(5, kind=1)
+        with pytest.raises(LookupError, match='no world "fish" has begun'):
+            client.world("fish").near(1, within=1.0)
+        with pytest.raises(ValueError, match="nothing is commanded"):
+            world.command(1_000_000)
+        with pytest.raises(ValueError, match="3 numbers"):
+            world.command(1_000_000, velocity=(1.0, 2.0))
+        with pytest.raises(ValueError, match="3 numbers"):
+            world.command(1_000_000, velocity=(1.0, 2.0, float("nan")))
+        with pytest.raises(ValueError, match="above 0"):
+            world.near(1_000_000, within=-1.0)
+        with pytest.raises(ValueError, match="2 or 3 dimensions"):
+            client.world("birds", dimensions=4)

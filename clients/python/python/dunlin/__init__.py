@@ -14,7 +14,7 @@
 
 import atexit as _atexit
 
-from . import aio, errors, kv, tasks
+from . import aio, errors, kv, space, tasks
 from ._dunlin import (
     Batch,
     Deleted,
@@ -44,6 +44,7 @@ from .errors import (
     UnknownOutcomeError,
 )
 from .live import Book, Change, Forgotten, Level, Region, Table, Trouble
+from .space import Entity, Seen, Sight, World
 from .tasks import NewTask, TaskInfo
 from .topics import Topic, TopicSummary
 from .worker import Task, TaskFailed, Worker
@@ -58,6 +59,7 @@ __all__ = [
     "Deleted",
     "DisconnectedError",
     "Entities",
+    "Entity",
     "EpochChanged",
     "Error",
     "Forgotten",
@@ -77,6 +79,8 @@ __all__ = [
     "Region",
     "Reply",
     "RequestTimeoutError",
+    "Seen",
+    "Sight",
     "Snapshot",
     "Subscription",
     "Table",
@@ -88,10 +92,12 @@ __all__ = [
     "Trouble",
     "UnknownOutcomeError",
     "Worker",
+    "World",
     "__version__",
     "aio",
     "connect",
     "errors",
     "kv",
+    "space",
     "tasks",
 ]

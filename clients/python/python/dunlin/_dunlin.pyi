@@ -542,3 +542,38 @@ class Connection:
     def topics(self, pattern: str) -> list[tuple[str, str, int, bool, int, int, int, int]]: ...
     def describe(self, name: str) -> dict[str, Any]: ...
     def close(self) -> None: ...
+
+_EntityRow: TypeAlias = tuple[int, int, int, int, tuple[float, ...], tuple[float, ...]]
+
+@final
+class RawWorld:
+    def __init__(self, connection: Connection, name: str, dimensions: int) -> None: ...
+    def near(
+        self,
+        connection: Connection,
+        entity: int,
+        within: float,
+        *,
+        kind: int | None,
+        not_kind: int | None,
+        bytes_per_tick: int,
+    ) -> RawSight: ...
+    def command(
+        self,
+        entity: int,
+        *,
+        position: list[float] | None,
+        velocity: list[float] | None,
+        kind: int | None,
+        timeout: float,
+    ) -> tuple[int, int, int]: ...
+
+@final
+class RawSight:
+    def next(
+        self, timeout: float | None = None
+    ) -> tuple[Literal["enter", "update", "leave"], int, _EntityRow | None] | None: ...
+    def visible(self) -> list[_EntityRow]: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...

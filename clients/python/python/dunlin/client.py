@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
 from .kv import Kv
 from .live import Book, Region, Table, live
+from .space import World
 from .tasks import Tasks
 from .topics import Topic, TopicSummary, described
 
@@ -320,6 +321,10 @@ class Client:
         followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)
         made: Region = live(topic, followed, Region)
         return made
+
+    def world(self, name: str = "world", *, dimensions: int = 3) -> World:
+        """A world of moving entities, of 2 or 3 dimensions: who is near one of them, and what it is to do."""
+        return World(self._connection, name, dimensions)
 
     # Requests.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 if TYPE_CHECKING:
     from ._dunlin import Changes, Entities, Levels, Position, Replica
@@ -116,18 +116,18 @@ class Live:
         """Ends it; whoever waits in it is done."""
         self._replica.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic!r})"
 
 
 class Book(Live):
     """An order book. Prices and sizes are integers in the instrument's units."""
-
-    def __enter__(self) -> Book:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def bid(self) -> Level | None:
@@ -170,12 +170,6 @@ class Book(Live):
 class Table(Live, Mapping[bytes | str, bytes]):
     """The last value of each key."""
 
-    def __enter__(self) -> Table:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __getitem__(self, key: bytes | str) -> bytes:
         value = self._replica.value(key.encode() if isinstance(key, str) else key)
         if value is None:
@@ -199,12 +193,6 @@ class Table(Live, Mapping[bytes | str, bytes]):
 
 class Region(Live):
     """All entities of one region of a world of moving things."""
-
-    def __enter__(self) -> Region:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def entities(self) -> Entities | None:

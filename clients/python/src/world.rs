@@ -1,0 +1,259 @@
+//! Who is near an entity of a world, and commands to entities, as `python/dunlin/space.py` asks for them.
+
+use std::time::{Duration, Instant};
+
+use dunlin_client::space::{
+    Change, Command, CommandError, EntityId, PlacesError, Rule, Schema, ViewError, Viewer, Visible, Watch,
+    World,
+};
+use pyo3::exceptions::{PyLookupError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::connection::Connection;
+use crate::events::timeout;
+use crate::failure::Failure;
+use crate::handle::Handle;
+use dunlin_wire::ErrorCode;
+
+/// Between two looks at signals.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// An entity as `space.Entity` has it: number, kind, region, tick, and two points.
+type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
+
+/// A world by its name.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct RawWorld {
+    world: Handle<World>,
+    is_plane: bool,
+}
+
+/// Who is in sight, in a plane or in space.
+enum Sight {
+    Plane(Viewer<2>),
+    Space(Viewer<3>),
+}
+
+/// See [`RawWorld::near`].
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct RawSight {
+    sight: Handle<Sight>,
+}
+
+/// A change with its entity, unless that is out of sight by now.
+struct Seen(Change, Option<Shown>);
+
+/// What is shown of an entity, copied out of the scene: a plane's points have two numbers.
+struct Shown {
+    id: EntityId,
+    kind: u32,
+    region: u64,
+    tick: u64,
+    position: Vec<f32>,
+    velocity: Vec<f32>,
+}
+
+impl Shown {
+    fn of<const D: usize>(id: EntityId, one: &Visible<D>) -> Shown {
+        let Visible { region, tick, kind, position, velocity, .. } = one;
+        let (position, velocity) = (position.to_vec(), velocity.to_vec());
+        Shown { id, kind: *kind, region: region.0.into(), tick: *tick, position, velocity }
+    }
+
+    fn row(self, py: Python<'_>) -> PyResult<Row<'_>> {
+        let (position, velocity) = (PyTuple::new(py, self.position)?, PyTuple::new(py, self.velocity)?);
+        Ok((self.id.0, self.kind, self.region, self.tick, position, velocity))
+    }
+}
+
+fn next<const D: usize>(viewer: &mut Viewer<D>, within: Duration) -> Result<Option<Seen>, Failure> {
+    let Some(change) = viewer.next_timeout(within)? else { return Ok(None) };
+    let (Change::Entered(id) | Change::Moved(id) | Change::Left(id)) = change;
+    Ok(Some(Seen(change, viewer.visible().get(&id).map(|one| Shown::of(id, one)))))
+}
+
+fn all<const D: usize>(viewer: &Viewer<D>) -> Vec<Shown> {
+    viewer.visible().iter().map(|(id, one)| Shown::of(*id, one)).collect()
+}
+
+impl Sight {
+    fn next(&mut self, within: Duration) -> Result<Option<Seen>, Failure> {
+        match self {
+            Sight::Plane(viewer) => next(viewer, within),
+            Sight::Space(viewer) => next(viewer, within),
+        }
+    }
+
+    fn all(&self) -> Vec<Shown> {
+        match self {
+            Sight::Plane(viewer) => all(viewer),
+            Sight::Space(viewer) => all(viewer),
+        }
+    }
+}
+
+#[pymethods]
+impl RawWorld {
+    #[new]
+    fn new(py: Python<'_>, connection: &Connection, name: &str, dimensions: u32) -> PyResult<RawWorld> {
+        if !(2..=3).contains(&dimensions) {
+            return Err(PyValueError::new_err(format!("a world has 2 or 3 dimensions, not {dimensions}")));
+        }
+        let world = Handle::new(connection.client(py)?.world(name));
+        connection.adopt(&world.closer());
+        Ok(RawWorld { world, is_plane: dimensions == 2 })
+    }
+
+    /// Watches around an entity.
+    #[pyo3(signature = (connection, entity, within, *, kind, not_kind, bytes_per_tick))]
+    fn near(
+        &self,
+        py: Python<'_>,
+        connection: &Connection,
+        entity: u64,
+        within: f32,
+        kind: Option<u32>,
+        not_kind: Option<u32>,
+        bytes_per_tick: u32,
+    ) -> PyResult<RawSight> {
+        let rule = match (kind, not_kind) {
+            (None, None) => Rule::All,
+            (Some(kind), None) => Rule::OfKind(kind),
+            (None, Some(kind)) => Rule::NotOfKind(kind),
+            _ => return Err(PyValueError::new_err("kind= and not_kind= leave nobody to choose from")),
+        };
+        if !(within.is_finite() && within > 0.0) {
+            return Err(PyValueError::new_err(format!("within={within}: a distance above 0")));
+        }
+        let watch = Watch { rule, bytes_per_tick, ..Watch::around(EntityId(entity), within) };
+        let is_plane = self.is_plane;
+        let sight = self.world.with_in_turn(py, move |world| {
+            Ok(match is_plane {
+                true => Sight::Plane(world.watch(watch, Schema::default())?),
+                false => Sight::Space(world.watch(watch, Schema::default())?),
+            })
+        })?;
+        let sight = Handle::new(sight);
+        connection.adopt(&sight.closer());
+        Ok(RawSight { sight })
+    }
+
+    /// Changes an entity; the process that did so, the region, and the last tick before it.
+    #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
+    fn command(
+        &self,
+        py: Python<'_>,
+        entity: u64,
+        position: Option<Vec<f32>>,
+        velocity: Option<Vec<f32>>,
+        kind: Option<u32>,
+        timeout: f64,
+    ) -> PyResult<(u64, u64, u64)> {
+        let within = self::timeout(Some(timeout))?.unwrap_or_default();
+        let id = EntityId(entity);
+        let done = match self.is_plane {
+            true => {
+                let (position, velocity) = (point(position)?, point(velocity)?);
+                let command = Command::<2> { position, velocity, kind, ..Command::of(id) };
+                self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
+            }
+            false => {
+                let (position, velocity) = (point(position)?, point(velocity)?);
+                let command = Command::<3> { position, velocity, kind, ..Command::of(id) };
+                self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
+            }
+        }?;
+        Ok((done.process, done.region.0.into(), done.tick))
+    }
+}
+
+/// As many finite numbers as the world has dimensions.
+fn point<const D: usize>(given: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
+    let Some(given) = given else { return Ok(None) };
+    let point = <[f32; D]>::try_from(given).ok().filter(|point| point.iter().all(|along| along.is_finite()));
+    point.map(Some).ok_or_else(|| PyValueError::new_err(format!("a point of this world is {D} numbers")))
+}
+
+#[pymethods]
+impl RawSight {
+    /// What happened, to whom, and how it is now; `None` after `timeout` seconds without anything.
+    #[pyo3(signature = (timeout = None))]
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<(&'static str, u64, Option<Row<'py>>)>> {
+        let until = self::timeout(timeout)?.map(|timeout| Instant::now() + timeout);
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let within = left.map_or(LOOK, |left| left.min(LOOK));
+            let seen = self.sight.with(py, |sight| sight.next(within))?;
+            py.check_signals()?;
+            match seen {
+                Some(Seen(change, one)) => {
+                    let (what, id) = match change {
+                        Change::Entered(id) => ("enter", id),
+                        Change::Moved(id) => ("update", id),
+                        Change::Left(id) => ("leave", id),
+                    };
+                    let one = one.map(|one| one.row(py)).transpose()?;
+                    return Ok(Some((what, id.0, one)));
+                }
+                None if left.is_some_and(|left| left <= LOOK) => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// All who are in sight.
+    fn visible<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let all = self.sight.look(py, |sight| Ok(sight.all()))?;
+        let rows = all.into_iter().map(|one| one.row(py)).collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, rows)
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.sight.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.sight.close(py);
+    }
+}
+
+impl From<PlacesError> for Failure {
+    fn from(error: PlacesError) -> Failure {
+        match error {
+            PlacesError::Kv(error) => error.into(),
+            other => Failure::Python(PyLookupError::new_err(other.to_string())),
+        }
+    }
+}
+
+impl From<ViewError> for Failure {
+    fn from(error: ViewError) -> Failure {
+        let text = error.to_string();
+        match error {
+            ViewError::Places(error) => error.into(),
+            ViewError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
+            _ => Failure::Refused(ErrorCode::Internal, text),
+        }
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Failure {
+        let text = error.to_string();
+        match error {
+            CommandError::Places(error) => error.into(),
+            CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
+            CommandError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
+            CommandError::Busy(..) => Failure::TimedOut(text),
+            CommandError::NoOwner { .. } | CommandError::Away(_) => Failure::Away(text),
+            CommandError::Lost(_) => Failure::Unknown(text),
+            _ => Failure::Refused(ErrorCode::Internal, text),
+        }
+    }
+}
