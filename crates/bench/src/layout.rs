@@ -141,47 +141,80 @@ pub const FEED: &[Layout] = &[
 
 /// The tables of these rows: the known cases in the document's columns, any other metric by metric.
 pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
-    let mut tables: Vec<Table> = layouts.iter().map(|layout| known(layout, rows)).collect();
-    let mut others: Vec<&str> = Vec::new();
-    for row in rows.iter().filter(|row| layouts.iter().all(|layout| layout.case != row.case)) {
-        if !others.contains(&row.case.as_str()) {
-            others.push(&row.case);
+    let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
+    for row in rows.iter() {
+        if !cases.contains(&row.case.as_str()) {
+            cases.push(&row.case);
         }
     }
-    tables.extend(others.into_iter().map(|case| unknown(case, rows)));
+    let mut tables: Vec<Table> = cases.into_iter().map(|case| table(layouts, case, rows)).collect();
     tables.retain(|table| !table.is_empty());
     tables
 }
 
-fn known(layout: &Layout, rows: &RowSet) -> Table {
-    let headings: Vec<&str> =
-        std::iter::once("Scenario").chain(layout.columns.iter().map(|(heading, _)| *heading)).collect();
-    let mut table = Table::new(layout.title, &headings);
-    let mut done: Vec<&Row> = Vec::new();
-    for row in rows.iter().filter(|row| row.case == layout.case) {
-        if done.iter().any(|other| same_point(other, row)) {
-            continue;
+fn table(layouts: &[Layout], case: &str, rows: &RowSet) -> Table {
+    let mut table = empty(layouts, case, None);
+    for Told { tone, lines, .. } in points(layouts, case, rows) {
+        lines.into_iter().for_each(|cells| table.line(tone, cells));
+    }
+    table
+}
+
+/// A case's table without its lines, with one more column if one is named.
+pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
+    let layout = layouts.iter().find(|layout| layout.case == case);
+    let (title, mut headings) = match layout {
+        Some(layout) => {
+            let columns = layout.columns.iter().map(|(heading, _)| *heading);
+            (layout.title, std::iter::once("Scenario").chain(columns).collect())
         }
-        done.push(row);
-        let cells = layout.columns.iter().map(|(_, cell)| text_of(*cell, row, rows));
-        table.line(tone(row), std::iter::once(scenario(layout, row)).chain(cells).collect());
-    }
-    table
+        None => (case, vec!["Scenario", "Metric", "Median", "Least … most"]),
+    };
+    headings.extend(more);
+    Table::new(title, &headings)
 }
 
-fn unknown(case: &str, rows: &RowSet) -> Table {
-    let mut table = Table::new(case, &["Scenario", "Metric", "Median", "Least … most"]);
+/// What a table says of one point.
+#[derive(Debug)]
+pub struct Told<'a> {
+    /// A row of the point.
+    pub row: &'a Row,
+    /// How its lines stand out.
+    pub tone: Tone,
+    /// The cells of each line.
+    pub lines: Vec<Vec<String>>,
+}
+
+/// The points of a case in the order of their rows, with what its table says of each.
+pub fn points<'a>(layouts: &[Layout], case: &str, rows: &'a RowSet) -> Vec<Told<'a>> {
+    let layout = layouts.iter().find(|layout| layout.case == case);
+    let mut told: Vec<Told<'a>> = Vec::new();
     for row in rows.iter().filter(|row| row.case == case) {
-        let scenario = format!("{} {}", row.target, row.params);
-        table.line(
-            tone(row),
-            vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)],
-        );
+        let known = told.iter_mut().find(|told| same_point(told.row, row));
+        match (layout, known) {
+            (Some(_), Some(_)) => {}
+            (Some(layout), None) => {
+                told.push(Told { row, tone: tone(row), lines: vec![known_line(layout, row, rows)] });
+            }
+            (None, Some(known)) => known.lines.push(unknown_line(row)),
+            (None, None) => told.push(Told { row, tone: tone(row), lines: vec![unknown_line(row)] }),
+        }
     }
-    table
+    told
 }
 
-fn same_point(one: &Row, other: &Row) -> bool {
+fn known_line(layout: &Layout, row: &Row, rows: &RowSet) -> Vec<String> {
+    let cells = layout.columns.iter().map(|(_, cell)| text_of(*cell, row, rows));
+    std::iter::once(scenario(layout, row)).chain(cells).collect()
+}
+
+fn unknown_line(row: &Row) -> Vec<String> {
+    let scenario = format!("{} {}", row.target, row.params);
+    vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)]
+}
+
+/// Whether two rows are of one point.
+pub fn same_point(one: &Row, other: &Row) -> bool {
     one.target == other.target && one.case == other.case && one.params == other.params
 }
 

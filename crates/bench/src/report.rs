@@ -1,8 +1,9 @@
 //! The report: `docs/benchmarks.md`, or one HTML file with plots, made from kept runs and nothing else.
 //!
 //! Invariants: a ratio is taken within one run; the newest run that can tell a figure tells it, and is
-//! named beside it; quick runs and debug builds are refused; a shortfall is marked, never left out.
+//! named beside it, also row by row where runs measured some of a case; quick runs and debug builds are refused; a shortfall is marked, never left out.
 
+mod cases;
 mod cited;
 mod curves;
 mod distributions;
@@ -14,14 +15,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use cases::Case;
 use cited::Cited;
 use plot::Plot;
 
 use crate::goal::{Claim, Goal, Verdict};
-use crate::layout;
 use crate::metric;
 use crate::point::Suite;
-use crate::row::RowSet;
 use crate::store::KeptRun;
 use crate::suites;
 use crate::table::{Table, Tone};
@@ -127,7 +127,7 @@ fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
     let mut cited = Cited::new(runs);
     let (bars, goals_table) = goals_table(suite.goals, &mut cited);
     let (claims, claims_table) = claims_table(suite.claims, &mut cited);
-    let cases = cases(suite, &mut cited);
+    let cases = cases::of(suite, runs, &mut cited);
     let _ = write!(page, "\n## Suite `{}`\n", suite.name);
     for (title, table) in [("Where it must be", goals_table), ("The document's figures", claims_table)] {
         if !table.is_empty() {
@@ -135,10 +135,10 @@ fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
         }
     }
     let mut plots = Vec::new();
-    for (run, Case { table, rows }) in cases {
-        let _ = write!(page, "\n### {} (run {run})\n\n{}", table.title, table.markdown());
-        plots.extend(curves::of(&table.title, &rows));
-        plots.extend(distributions::of(&table.title, &rows));
+    for Case { title, table, rows } in cases {
+        let _ = write!(page, "\n### {title}\n\n{}", table.markdown());
+        plots.extend(curves::of(&title, &rows));
+        plots.extend(distributions::of(&title, &rows));
     }
     cited.write(&mut page);
     Chapter { suite: suite.name, bars, claims, markdown: page, plots }
@@ -202,22 +202,4 @@ fn claims_table(claims: &[Claim], cited: &mut Cited) -> (Tally, Table) {
         table.line(Tone::Plain, cells);
     }
     (tally, table)
-}
-
-/// One case of one run.
-struct Case {
-    table: Table,
-    rows: RowSet,
-}
-
-/// Each case, from the newest run that measured it.
-fn cases(suite: &Suite, cited: &mut Cited) -> Vec<(String, Case)> {
-    let of_case = |run: &KeptRun, case: &str| {
-        let mut rows = RowSet::default();
-        let of_case = run.rows.iter().filter(|row| row.suite == suite.name && row.case == case);
-        of_case.for_each(|row| drop(rows.push(row.clone())));
-        let table = layout::tables(suite.layouts, &rows).pop()?;
-        Some(Case { table, rows })
-    };
-    suite.cases.iter().filter_map(|case| cited.newest(|run| of_case(run, case), |_| true)).collect()
 }

@@ -33,7 +33,8 @@ impl<'a> Cited<'a> {
         second_best.map(|(nth, said)| (self.cite(nth), said))
     }
 
-    fn cite(&mut self, nth: usize) -> String {
+    /// Cites the run at this place: its number on the page.
+    pub fn cite(&mut self, nth: usize) -> String {
         let place = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
             self.cited.push(nth);
             self.cited.len() - 1

@@ -1,0 +1,168 @@
+//! The table of each case, put together row by row: the newest run that measured a point tells all that is said of it.
+//!
+//! Invariants: what a line says is of one run; a point that no run but older ones have is told only if the suite still
+//! measures it, so that what was renamed or dropped does not come back.
+
+use std::collections::HashMap;
+
+use crate::layout::{self, Told};
+use crate::options::RawOptions;
+use crate::params::Params;
+use crate::point::Suite;
+use crate::report::cited::Cited;
+use crate::row::{Row, RowSet};
+use crate::store::KeptRun;
+use crate::table::Table;
+
+/// One case.
+pub struct Case {
+    /// What it is, and of which runs.
+    pub title: String,
+    /// A line or more for each point.
+    pub table: Table,
+    /// The rows that the lines were made of.
+    pub rows: RowSet,
+}
+
+/// Each case of a suite that one of these runs measured; they are the runs that `cited` speaks of, oldest first.
+pub fn of(suite: &Suite, runs: &[&KeptRun], cited: &mut Cited) -> Vec<Case> {
+    let places = places(suite);
+    suite.cases.iter().filter_map(|case| put_together(suite, case, &places, runs, cited)).collect()
+}
+
+/// Where a point stands among those that the suite measures.
+type Places = HashMap<(String, String, Params), usize>;
+
+fn places(suite: &Suite) -> Places {
+    let Ok(options) = RawOptions::default().validate(|_| None) else { return Places::new() };
+    let points = (suite.groups)(&options, true).into_iter().flatten();
+    points
+        .enumerate()
+        .map(|(nth, point)| ((point.case.to_owned(), point.target.to_owned(), point.params), nth))
+        .collect()
+}
+
+/// A point, and the run that tells it.
+struct Chosen<'a> {
+    place: Option<usize>,
+    run: usize,
+    told: Told<'a>,
+}
+
+fn put_together(
+    suite: &Suite,
+    case: &str,
+    places: &Places,
+    runs: &[&KeptRun],
+    cited: &mut Cited,
+) -> Option<Case> {
+    let sets: Vec<RowSet> = runs.iter().map(|run| of_case(run, suite, case)).collect();
+    let newest = sets.iter().rposition(|rows| rows.iter().next().is_some())?;
+    let mut chosen: Vec<Chosen> = Vec::new();
+    for (run, rows) in sets.iter().enumerate().rev() {
+        for told in layout::points(suite.layouts, case, rows) {
+            let Row { case, target, params, .. } = told.row;
+            let place = places.get(&(case.clone(), target.clone(), params.clone())).copied();
+            let is_new = !chosen.iter().any(|other| layout::same_point(other.told.row, told.row));
+            if is_new && (place.is_some() || run == newest) {
+                chosen.push(Chosen { place, run, told });
+            }
+        }
+    }
+    let several = chosen.iter().any(|other| other.run != newest);
+    if several {
+        // What the suite no longer measures comes last.
+        chosen.sort_by_key(|chosen| chosen.place.unwrap_or(usize::MAX));
+    }
+    let mut table = layout::empty(suite.layouts, case, several.then_some("Run"));
+    let (mut rows, mut numbers) = (RowSet::default(), Vec::new());
+    for Chosen { run, told, .. } in chosen {
+        let number = cited.cite(run);
+        for mut cells in told.lines {
+            cells.extend(several.then(|| number.clone()));
+            table.line(told.tone, cells);
+        }
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+        // Points are told apart by all that tells rows apart but the metric: no two of these are alike.
+        let of_point = sets[run].iter().filter(|row| layout::same_point(row, told.row));
+        of_point.for_each(|row| drop(rows.push(row.clone())));
+    }
+    numbers.sort_by_key(|number| number.parse::<usize>().unwrap_or(usize::MAX));
+    let named = if several { "runs" } else { "run" };
+    Some(Case { title: format!("{} ({named} {})", table.title, numbers.join(", ")), table, rows })
+}
+
+fn of_case(run: &KeptRun, suite: &Suite, case: &str) -> RowSet {
+    let mut rows = RowSet::default();
+    let of_case = run.rows.iter().filter(|row| row.suite == suite.name && row.case == case);
+    of_case.for_each(|row| drop(rows.push(row.clone())));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::stats::Summary;
+    use crate::tasks;
+
+    fn run(date: &str, points: &[(&str, u64, f64)]) -> KeptRun {
+        let mut rows = RowSet::default();
+        for (via, workers, per_s) in points {
+            let params = Params::new().with("via", *via).with("workers", *workers);
+            let params = if *via == "node" { params.with("nodes", 1u64) } else { params };
+            let summary = Summary::of(&[*per_s]).unwrap();
+            rows.push(Row::new("tasks", "scaling", "dunlin", &params, "ops_per_s", summary, true)).unwrap();
+        }
+        KeptRun {
+            name: "tasks".into(),
+            date: date.into(),
+            machine: Machine::default(),
+            commit: "abc".into(),
+            command: "dunlin bench tasks".into(),
+            quick: false,
+            debug_build: false,
+            warnings: Vec::new(),
+            skipped: Vec::new(),
+            failed: Vec::new(),
+            rows,
+        }
+    }
+
+    fn told(runs: &[KeptRun]) -> (String, Vec<String>) {
+        let runs: Vec<&KeptRun> = runs.iter().collect();
+        let mut cases = of(&tasks::SUITE, &runs, &mut Cited::new(&runs));
+        assert_eq!(cases.len(), 1);
+        let case = cases.remove(0);
+        (case.title, case.table.markdown().lines().skip(2).map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn each_row_is_the_newest_runs_that_has_it_and_says_which() {
+        let older = run("1", &[("simulator", 10, 851.0), ("simulator", 25, 2_100.0)]);
+        let newer = run("2", &[("node", 200, 16_000.0), ("simulator", 10, 850.0)]);
+        let (title, lines) = told(&[older, newer]);
+        assert!(title.ends_with("(runs 1, 2)"), "{title}");
+        let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        let told: Vec<[String; 3]> = lines
+            .iter()
+            .map(|line| cells(line))
+            .map(|cells| [cells[2].clone(), cells[5].clone(), cells[cells.len() - 2].clone()])
+            .collect();
+        // In the order in which the suite measures; the run that is cited first is number 1.
+        let wanted = [["node", "16.0 k/s", "1"], ["simulator", "850/s", "1"], ["simulator", "2100/s", "2"]];
+        assert_eq!(told, wanted.map(|line| line.map(str::to_owned)));
+    }
+
+    #[test]
+    fn what_only_older_runs_have_and_the_suite_has_not_stays_away() {
+        let (title, lines) =
+            told(&[run("1", &[("simulator", 77, 9.0)]), run("2", &[("simulator", 10, 850.0)])]);
+        assert!(title.ends_with("(run 1)"), "{title}");
+        assert_eq!(lines.len(), 1);
+        let (_, lines) = told(&[run("1", &[("simulator", 77, 9.0)])]);
+        assert_eq!(lines.len(), 1, "the newest run is told as it is");
+    }
+}
