@@ -43,6 +43,14 @@ impl Oracle {
         }
     }
 
+    /// Takes out an order that the recording itself shows not to have been there. That it was proven is the reader's word; which price and
+    /// size went with it is not.
+    pub fn phantom(&mut self, id: u64) {
+        if let Oracle::Bitstamp(bitstamp) = self {
+            bitstamp.orders.remove(&id.to_string());
+        }
+    }
+
     /// What is held back at the end were closing rows.
     pub fn end(&mut self) {
         if let Oracle::Bitstamp(bitstamp) = self {
@@ -158,6 +166,17 @@ mod tests {
         assert_eq!(books[0].1, Levels::from([((true, 101), 250), ((false, 200), 100)]));
         oracle.line(br#"{"op":"mcm","pt":3,"mc":[{"id":"1.2","img":true,"rc":[]}]}"#).unwrap();
         assert!(oracle.books()[0].1.is_empty());
+    }
+
+    #[test]
+    fn a_phantom_takes_its_size_with_it_and_is_not_known_any_more() {
+        let mut oracle = Oracle::of(Layout::Bitstamp);
+        let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
+        line(&mut oracle, "9,1,2,100.5,0.5,created,bid");
+        line(&mut oracle, "8,1,2,100.5,0.25,created,bid");
+        oracle.phantom(9);
+        line(&mut oracle, "9,2,3,100.5,0.1,changed,bid");
+        assert_eq!(oracle.books()[0].1, Levels::from([((true, 1005), 25_000_000)]));
     }
 
     #[test]
