@@ -1,4 +1,4 @@
-// Takes the README's pictures from the demo: all faces on three nodes, one of which is killed meanwhile.
+// Goes through every page of the demo, with all faces on three nodes that are killed and healed, and takes the README's pictures.
 //
 //   node tests/readme.mjs --dunlin PATH --out DIR [--chromium PATH] -- ARGUMENTS OF `dunlin demo`
 //
@@ -8,7 +8,8 @@ import { spawn } from "node:child_process";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { Browser, shown } from "./browser.mjs";
+import { Browser, figure, shown } from "./browser.mjs";
+import { are_those_of_metrics } from "./cases/overview.mjs";
 import { holds, until } from "./checks.mjs";
 
 const BYTES_MAX = 400 * 1024;
@@ -44,22 +45,38 @@ try {
   await page.getByRole("cell", { name: "dan", exact: true }).first().waitFor();
   await page.waitForTimeout(5_000);
   await take("work");
-  await until("a node was killed and is back", () => / is back: /.test(said), WARM_MS);
+  // A node is killed by the demo, and the page says so: its own node's going away, too, which it then sees through another.
+  await go("#/cluster");
+  await until("all are there", async () => (await page.locator('[data-state="there"]').count()) === 3, WARM_MS);
+  await until("a node is said to be away", async () => (await page.locator('[data-state="away"]').count()) > 0, WARM_MS);
+  await until("and to be back", async () => (await page.locator('[data-state="there"]').count()) === 3, WARM_MS);
+  const victim = await until("a node was killed and is back", () => / node (\d) is back: /.exec(said)?.[1], WARM_MS);
+  // One that was not killed has seen it all.
+  const witness = `.node[data-state="there"]:not([data-node="${victim}"]) dl a`;
+  await shown(page, witness);
+  await page.goto(await page.locator(witness).first().getAttribute("href"));
+  for (const event of ["gone", "back"]) await shown(page, `[data-event="${event}"]`);
+  await take("cluster");
+  await page.goto(`${url}#/cluster`);
   // That it was away is not said any more, should it have been this page's own.
-  await page.waitForTimeout(20_000);
+  await until("the page is at home", async () => (await page.locator("[data-said=through], [data-said=away]").count()) === 0, WARM_MS);
+  await go("#/topics");
+  await page.locator("a.line", { hasText: "market.bitstamp.btcusd" }).click();
+  await shown(page, ".rec");
   await go("#/feeds/md.bitstamp.btcusd");
   await shown(page, ".ladder td");
   await page.waitForTimeout(3_000);
   await take("feeds");
   await go("#/space");
   await shown(page, ".map canvas");
+  await until("everybody is on the map", async () => (await figure(page, "space.entities")) > 0);
   await page.waitForTimeout(3_000);
   await take("space");
-  await go("#/cluster");
-  await until("all nodes are there", async () => (await page.locator('[data-state="there"]').count()) === 3);
-  await take("cluster");
+  await go("#/benchmarks");
+  await shown(page, "main h1");
   await go("#/overview");
   await shown(page, '[data-figure="records"]');
+  await are_those_of_metrics(page, { url: url.replace(/\/$/, "") });
   await page.waitForTimeout(10_000);
   await take("overview");
   holds(page.complaints.length === 0, page.complaints.join("\n"));

@@ -22,11 +22,19 @@ pub(super) struct Noticed {
 }
 
 impl Noticed {
-    /// Looks at the cluster; the first time there is nothing to notice.
+    /// Looks at the cluster; what it finds the first time is what it goes by, and is noted as that.
     pub(super) fn look(&mut self, shared: &Shared) {
         let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return };
+        let alive = alive(shared, &status);
+        if self.leader.is_none() {
+            let there = alive.values().filter(|is_alive| **is_alive).count();
+            self.note(json!({
+                "event": "began", "node": status.node, "there": there, "of": alive.len(),
+                "leader": status.leader, "term": status.term,
+            }));
+        }
         self.look_at_leader(status.leader, status.term);
-        self.look_at_nodes(alive(shared, &status));
+        self.look_at_nodes(alive);
         self.look_at_owners(owners(shared));
     }
 

@@ -83,6 +83,10 @@ export interface ClusterEvent {
   topic?: string;
   from?: number | null;
   to?: number | null;
+  /** Of `began`: what the node found. */
+  there?: number;
+  of?: number;
+  leader?: number | null;
 }
 
 export interface Cluster {

@@ -7,6 +7,7 @@ export async function run({ browser, nodes }) {
   const three = await nodes.cluster();
   const page = await browser.open(`${three[0].url}/#/cluster`);
   await until("three are there", async () => (await figure(page, "cluster.alive")) === 3);
+  await page.locator('[data-event="began"]').waitFor();
   await until("the page knows who leads", async () => {
     const leader = three[(await figure(page, "cluster.leader")) - 1];
     return leader && (await metric(leader, "dunlin_raft_leader")) === 1;

@@ -19,7 +19,7 @@ export async function run({ browser, node }) {
   await shown(page, '[data-figure="records"]');
   console.log(`        the first picture came after ${Date.now() - began} ms, ${bytes} bytes`);
   holds(bytes > 10_000 && bytes < PAGE_BYTES_MAX, `the page is ${bytes} bytes on the wire`);
-  for (const [name, of, labels] of FIGURES) await lies_between(page, node, name, of, labels);
+  await are_those_of_metrics(page, node);
   equal(page.complaints.join("\n"), "", "complaints");
 }
 
@@ -30,6 +30,11 @@ const FIGURES = [
   ["topics", "dunlin_topics"],
   ["connections", "dunlin_connections"],
 ];
+
+/** The figures of the page Overview, each held against its metric. */
+export async function are_those_of_metrics(page, node) {
+  for (const [name, of, labels] of FIGURES) await lies_between(page, node, name, of, labels);
+}
 
 /** A figure is at most as old as its second: it lies between what the node said before and says after. */
 async function lies_between(page, node, name, of, labels) {

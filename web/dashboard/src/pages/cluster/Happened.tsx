@@ -12,7 +12,7 @@ export function Happened({ told }: { told: Cluster }) {
   return (
     <Card title="What happened" flush right={<span class="soft small">as node {told.id} noticed</span>}>
       {events.length === 0
-        ? <Empty title="Nothing since this node looks">A new leader, a node that goes or comes back, and topics that change hands stand here.</Empty>
+        ? <Empty title="Nothing yet">A new leader, a node that goes or comes back, and topics that change hands stand here. A node that was started again begins anew.</Empty>
         : (
           <ol class="events" aria-label="What happened" aria-live="polite" tabIndex={0}>
             {events.map(({ event, first }) => {
@@ -38,6 +38,8 @@ function isFirst(before: ClusterEvent[], event: ClusterEvent): boolean {
 
 function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", string] {
   switch (event.event) {
+    case "began":
+      return ["", `node ${event.node} began to look: ${event.there} of ${event.of} nodes there, ${event.leader == null ? "nobody leads yet" : `node ${event.leader} leads, term ${event.term}`}`];
     case "leader":
       return ["accent", event.node == null ? "nobody leads" : `node ${event.node} leads, term ${event.term ?? "?"}`];
     case "no_leader":

@@ -44,7 +44,7 @@ function Figures({ seen, scale, bid, ask }: { seen: Seen; scale: Scale; bid: num
     <Stats label="Of this book">
       <Stat label="Bid" value={<span class="good">{bid === undefined ? "–" : (bid * unit).toFixed(scale.price)}</span>} figure="book.bid" raw={bid} />
       <Stat label="Ask" value={<span class="bad">{ask === undefined ? "–" : (ask * unit).toFixed(scale.price)}</span>} figure="book.ask" raw={ask} />
-      <Stat label="Spread" value={spread === undefined ? "–" : spread.toFixed(scale.price)} tone={spread !== undefined && spread < 0 ? "warn" : undefined} note={spread !== undefined && spread <= 0 ? "locked or crossed" : undefined} />
+      <Stat label="Spread" value={spread === undefined ? "–" : spread.toFixed(scale.price)} tone={spread !== undefined && spread < 0 ? "warn" : undefined} note={spread === undefined || spread > 0 ? undefined : spread < 0 ? "crossed, as its records say" : "locked, as its records say"} />
       <Stat label="Records" value={rate(seen.perSecond)} note={`${count(book.updates)} entries taken in`} figure="book.updates" raw={book.updates} />
       <Stat label="Last change" value={book.lastChangeMs ? `${span(Math.max(0, age))} ago` : "–"} tone={age > STALE_S ? "warn" : undefined} note={`at ${book.position.epoch}-${exact(book.position.seq)}`} />
       <Stat label="Gaps healed" value={exact(book.gapsHealed)} note={seen.gaps > 0 ? `${exact(seen.gaps)} told` : "none told"} figure="book.healed" raw={book.gapsHealed} />
