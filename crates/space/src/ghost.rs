@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::entity::EntityId;
 use crate::handover::RegionId;
+use crate::layout::DecodeError;
 use crate::world::Point;
 
 pub use batch::GhostBatch;
@@ -45,13 +46,22 @@ struct Heard<const D: usize> {
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,
     neighbours: BTreeMap<RegionId, Heard<D>>,
+    /// The memory of the batch before the newest, for the next.
+    spare: Option<GhostBatch<D>>,
     stale: u64,
     beyond: u64,
 }
 
 impl<const D: usize> Ghosts<D> {
     pub(crate) fn new(ghosts_max: u32) -> Ghosts<D> {
-        Ghosts { ghosts_max, neighbours: BTreeMap::new(), stale: 0, beyond: 0 }
+        Ghosts { ghosts_max, neighbours: BTreeMap::new(), spare: None, stale: 0, beyond: 0 }
+    }
+
+    /// Reads a batch, to be [taken in](Ghosts::take).
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
+        let mut batch = self.spare.take().unwrap_or_else(|| GhostBatch::new(RegionId(0), 0, 0, 0));
+        batch.read(bytes)?;
+        Ok(batch)
     }
 
     /// Takes a batch in that comes after this tick of one's own, if it is newer than what is known, and its owner is not known to be replaced.
@@ -59,12 +69,14 @@ impl<const D: usize> Ghosts<D> {
         let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.batch.stamp());
         if !newer || batch.epoch < epoch_known {
             self.stale += 1;
+            self.spare = Some(batch);
             return false;
         }
         let max = self.ghosts_max as usize;
         self.beyond += batch.len().saturating_sub(max) as u64;
         batch.truncate(max);
-        self.neighbours.insert(batch.from, Heard { batch, tick });
+        let before = self.neighbours.insert(batch.from, Heard { batch, tick });
+        self.spare = before.map(|heard| heard.batch);
         true
     }
 
@@ -104,6 +116,7 @@ impl<const D: usize> Ghosts<D> {
 
     /// Bytes of memory it holds.
     pub fn bytes(&self) -> usize {
-        self.neighbours.values().map(|heard| heard.batch.len() * (12 + 8 * D)).sum()
+        let batches = self.neighbours.values().map(|heard| &heard.batch).chain(&self.spare);
+        batches.map(|batch| batch.len() * (12 + 8 * D)).sum()
     }
 }

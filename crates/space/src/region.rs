@@ -25,7 +25,7 @@ mod whole;
 
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
-use crate::ghost::{GhostBatch, Ghosts, Strip};
+use crate::ghost::{Ghosts, Strip};
 use crate::handover::{Effect, Handover, Message, RegionId};
 use crate::layout::DecodeError;
 use crate::partition::Partition;
@@ -311,7 +311,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                 self.carry_out(out);
             }
             GHOSTS => {
-                let batch = GhostBatch::decode(rest)?;
+                let batch = self.ghosts.read(rest)?;
                 let known = self.state.handover().epoch_of(batch.from).unwrap_or(0);
                 self.ghosts.take(batch, known, self.state.tick());
             }

@@ -13,6 +13,8 @@ mod order;
 mod snapshot;
 mod state;
 
+use std::ops::Deref;
+
 use hashbrown::HashTable;
 
 use crate::entity::EntityId;
@@ -175,13 +177,13 @@ impl<const D: usize> Store<D> {
     /// A row's position.
     #[inline(always)]
     pub fn position(&self, row: usize) -> Point<D> {
-        std::array::from_fn(|axis| self.position[axis][row])
+        row_of(&self.position, row)
     }
 
     /// A row's velocity.
     #[inline(always)]
     pub fn velocity(&self, row: usize) -> Point<D> {
-        std::array::from_fn(|axis| self.velocity[axis][row])
+        row_of(&self.velocity, row)
     }
 
     /// Which of those that have had its id a row is.
@@ -331,6 +333,16 @@ impl<const D: usize> Store<D> {
         let components: usize = self.components.iter().map(Column::bytes).sum();
         fixed + (words + floats) * 4 + components + self.rows.allocation_size()
     }
+}
+
+/// One row of columns. A loop is compiled into who asks; closures for each axis were not.
+#[inline(always)]
+pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], row: usize) -> Point<D> {
+    let mut at = [0.0; D];
+    for axis in 0..D {
+        at[axis] = columns[axis][row];
+    }
+    at
 }
 
 impl<const D: usize> Holdings for Store<D> {

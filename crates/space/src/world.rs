@@ -95,8 +95,12 @@ impl<const D: usize> World<D> {
     #[inline(always)]
     pub fn place(&self, at: &Point<D>) -> Place<D> {
         let last = (1 << PLACE_BITS) - 1;
-        // A conversion to u32 ends at 0 and at the largest number.
-        std::array::from_fn(|axis| (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last))
+        // A conversion to u32 ends at 0 and at the largest number. A loop is compiled into who asks; closures for each axis were not.
+        let mut place = [0; D];
+        for axis in 0..D {
+            place[axis] = (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last);
+        }
+        place
     }
 
     /// A box around all points that are in a cell, a little larger for what rounding may amount to.

@@ -1,8 +1,10 @@
 //! One connection: a socket that never blocks, what came and is not read yet, what is to be sent and is not gone yet.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use bytes::{Buf, Bytes};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::Frame;
@@ -10,7 +12,117 @@ use super::frame::Frame;
 /// What is read at once, about.
 const READ_BYTES: usize = 256 << 10;
 /// Memory of a buffer that is kept while it is empty.
-const KEPT_BYTES: usize = 4 << 20;
+const KEPT_BYTES: usize = 16 << 20;
+
+/// A body of so many bytes is not copied to be sent.
+const SHARED_BYTES_MIN: usize = 16 << 10;
+/// Parts that are written at once.
+const SLICES_MAX: usize = 16;
+
+/// What came and is not read yet. Its memory is cleared once, and read into again and again.
+#[derive(Debug, Default)]
+pub(super) struct Came {
+    bytes: Vec<u8>,
+    /// From here on, up to there.
+    from: usize,
+    end: usize,
+}
+
+impl Came {
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.from..self.end]
+    }
+
+    /// So many bytes were read.
+    pub(super) fn pass(&mut self, count: usize) {
+        self.from = self.end.min(self.from + count);
+    }
+
+    /// Where to read into.
+    fn room(&mut self) -> &mut [u8] {
+        if self.bytes.len() - self.end < READ_BYTES {
+            self.bytes.resize(self.end + READ_BYTES, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// Makes room of what was read.
+    fn tidy(&mut self) {
+        if self.from == self.end {
+            (self.from, self.end) = (0, 0);
+            if self.bytes.len() > KEPT_BYTES {
+                self.bytes = Vec::new();
+            }
+        } else if self.from > READ_BYTES && self.from > self.end / 2 {
+            self.bytes.copy_within(self.from..self.end, 0);
+            (self.from, self.end) = (0, self.end - self.from);
+        }
+    }
+}
+
+/// What is to be sent and is not gone yet: parts that nothing is added to any more, then the last.
+#[derive(Debug, Default)]
+struct Out {
+    parts: VecDeque<Bytes>,
+    parts_bytes: usize,
+    last: Vec<u8>,
+    /// Of the last, while there are no parts before it.
+    sent: usize,
+}
+
+impl Out {
+    fn len(&self) -> usize {
+        self.parts_bytes + self.last.len() - self.sent
+    }
+
+    /// More bytes; many are not copied.
+    fn put(&mut self, bytes: &Bytes) {
+        if bytes.len() < SHARED_BYTES_MIN {
+            return self.last.extend_from_slice(bytes);
+        }
+        let before = Bytes::from(std::mem::take(&mut self.last)).slice(std::mem::take(&mut self.sent)..);
+        for part in [before, bytes.clone()] {
+            self.parts_bytes += part.len();
+            self.parts.push_back(part);
+        }
+    }
+
+    /// Writes once; how many bytes are gone.
+    fn write(&mut self, to: &mut impl Write) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let last = std::iter::once(&self.last[self.sent..]);
+        let all = self.parts.iter().map(|part| &part[..]).chain(last).filter(|slice| !slice.is_empty());
+        let mut count = 0;
+        for (place, slice) in slices.iter_mut().zip(all) {
+            *place = IoSlice::new(slice);
+            count += 1;
+        }
+        let gone = to.write_vectored(&slices[..count])?;
+        let mut left = gone;
+        while let Some(first) = self.parts.front_mut() {
+            let here = first.len().min(left);
+            first.advance(here);
+            (self.parts_bytes, left) = (self.parts_bytes - here, left - here);
+            if !first.is_empty() {
+                return Ok(gone);
+            }
+            self.parts.pop_front();
+        }
+        self.sent += left;
+        Ok(gone)
+    }
+
+    fn tidy(&mut self) {
+        if self.sent == self.last.len() {
+            self.last.clear();
+            self.sent = 0;
+            self.last.shrink_to(KEPT_BYTES);
+        } else if self.sent > KEPT_BYTES {
+            self.last.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -18,10 +130,8 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     /// It was begun and has no outcome yet.
     pub(super) connecting: bool,
-    came: Vec<u8>,
-    read_from: usize,
-    out: Vec<u8>,
-    sent: usize,
+    came: Came,
+    out: Out,
     pub(super) sent_bytes: u64,
     pub(super) received_bytes: u64,
 }
@@ -31,17 +141,8 @@ impl Connection {
     pub(super) fn of(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let (came, out) = (Vec::new(), Vec::new());
-        Ok(Connection {
-            stream,
-            connecting: false,
-            came,
-            read_from: 0,
-            out,
-            sent: 0,
-            sent_bytes: 0,
-            received_bytes: 0,
-        })
+        let (came, out) = (Came::default(), Out::default());
+        Ok(Connection { stream, connecting: false, came, out, sent_bytes: 0, received_bytes: 0 })
     }
 
     /// Begins one, without waiting for its outcome.
@@ -66,50 +167,45 @@ impl Connection {
 
     /// Puts a frame behind what is to be sent.
     pub(super) fn put(&mut self, frame: &Frame<'_>) {
-        frame.encode(&mut self.out);
+        frame.encode(&mut self.out.last);
+    }
+
+    /// The same of a frame whose body comes apart from it: a large one is sent from where it lies.
+    pub(super) fn put_with(&mut self, frame: &Frame<'_>, body: &Bytes) {
+        frame.encode_before(body.len(), &mut self.out.last);
+        self.out.put(body);
     }
 
     /// Bytes that are not gone yet.
     pub(super) fn queued(&self) -> usize {
-        self.out.len() - self.sent
+        self.out.len()
     }
 
     /// Gives the kernel what it takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while self.sent < self.out.len() && !self.connecting {
-            match self.stream.write(&self.out[self.sent..]) {
+        while self.out.len() > 0 && !self.connecting {
+            match self.out.write(&mut self.stream) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.sent += count;
-                    self.sent_bytes += count as u64;
-                }
+                Ok(count) => self.sent_bytes += count as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-            self.out.shrink_to(KEPT_BYTES);
-        } else if self.sent > KEPT_BYTES {
-            self.out.drain(..self.sent);
-            self.sent = 0;
-        }
+        self.out.tidy();
         Ok(())
     }
 
     /// Takes what the kernel has, once; `false` where it has nothing more for now.
     pub(super) fn fill(&mut self) -> io::Result<bool> {
-        let held = self.came.len();
-        self.came.resize(held + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.came[held..]);
-        self.came.truncate(held + read.as_ref().map_or(0, |count| *count));
-        match read {
+        let room = self.came.room();
+        let asked = room.len();
+        match self.stream.read(room) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
+                self.came.end += count;
                 self.received_bytes += count as u64;
-                Ok(count == READ_BYTES)
+                Ok(count == asked)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
@@ -118,21 +214,93 @@ impl Connection {
     }
 
     /// What came, to be read frame by frame; [`Connection::put_back`] what was not.
-    pub(super) fn take_came(&mut self) -> (Vec<u8>, usize) {
-        (std::mem::take(&mut self.came), std::mem::take(&mut self.read_from))
+    pub(super) fn take_came(&mut self) -> Came {
+        std::mem::take(&mut self.came)
     }
 
     /// Keeps what was not read.
-    pub(super) fn put_back(&mut self, mut came: Vec<u8>, read: usize) {
-        if read == came.len() {
-            came.clear();
-            came.shrink_to(KEPT_BYTES);
-            (self.came, self.read_from) = (came, 0);
-        } else if read > READ_BYTES && read > came.len() / 2 {
-            came.drain(..read);
-            (self.came, self.read_from) = (came, 0);
-        } else {
-            (self.came, self.read_from) = (came, read);
+    pub(super) fn put_back(&mut self, mut came: Came) {
+        came.tidy();
+        self.came = came;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes some of what it is given, as a socket does that is full.
+    struct Narrow(Vec<u8>, u64);
+
+    impl Write for Narrow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.write_vectored(&[IoSlice::new(bytes)])
         }
+
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            self.1 = self.1.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let whole = slices.concat();
+            let taken = whole.len().min((self.1 >> 40) as usize % 60_000 + 1);
+            self.0.extend_from_slice(&whole[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_put_goes_out_in_order_whether_it_is_copied_or_not_and_however_little_is_taken() {
+        let (mut out, mut narrow, mut wanted) = (Out::default(), Narrow(Vec::new(), 5), Vec::new());
+        for nth in 0..400_usize {
+            let bytes: Vec<u8> = (0..nth * 7_919 % 40_000).map(|at| (at * 31 + nth) as u8).collect();
+            wanted.extend_from_slice(&bytes);
+            if nth % 3 == 0 {
+                out.last.extend_from_slice(&bytes)
+            } else {
+                out.put(&bytes.into())
+            }
+            while nth % 5 == 0 && out.len() > 90_000 {
+                let before = out.len();
+                assert_eq!(out.write(&mut narrow).unwrap(), before - out.len());
+                out.tidy();
+            }
+            assert_eq!(narrow.0.len() + out.len(), wanted.len());
+        }
+        while out.len() > 0 {
+            out.write(&mut narrow).unwrap();
+        }
+        assert!(narrow.0 == wanted);
+    }
+
+    #[test]
+    fn what_came_is_read_in_order_however_it_is_cut() {
+        let (mut came, mut written, mut read) = (Came::default(), 0_u64, 0_u64);
+        let mut dice = 7_u64;
+        while read < 40_000_000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let room = came.room();
+            let count = room.len().min((dice >> 33) as usize % 900_000);
+            room[..count].iter_mut().for_each(|byte| {
+                *byte = (written % 251) as u8;
+                written += 1;
+            });
+            came.end += count;
+            // Now and then all of it, else some.
+            let unread = came.unread();
+            let taken =
+                if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };
+            assert_eq!(unread.len() as u64, written - read);
+            for byte in &unread[..taken] {
+                assert_eq!(*byte, (read % 251) as u8);
+                read += 1;
+            }
+            came.pass(taken);
+            came.tidy();
+        }
+        came.pass(usize::MAX);
+        came.tidy();
+        assert!(came.unread().is_empty() && came.bytes.len() <= KEPT_BYTES);
     }
 }

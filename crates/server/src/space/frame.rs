@@ -58,6 +58,15 @@ impl Frame<'_> {
         out.extend_from_slice(body);
     }
 
+    /// Appends all but a body that comes apart from it, of so many bytes.
+    pub(super) fn encode_before(&self, body_bytes: usize, out: &mut Vec<u8>) {
+        let (kind, head, body) = self.parts();
+        debug_assert!(body.is_empty(), "it has a body of its own");
+        out.extend_from_slice(&((1 + head.bytes().len() + body_bytes) as u32).to_le_bytes());
+        out.push(kind);
+        out.extend_from_slice(head.bytes());
+    }
+
     fn parts(&self) -> (u8, Head, &[u8]) {
         let head = Head::default();
         match self {

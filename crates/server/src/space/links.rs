@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
+use bytes::Bytes;
 use dunlin::space::RegionId;
 
 use super::config::{Peer, SpaceLimits};
@@ -281,8 +282,8 @@ impl Links {
     }
 
     /// Sends what nothing may follow without: to who is too far behind for it, nothing more is said over this connection.
-    pub(super) fn send_or_end(&mut self, process: u64, frame: &Frame<'_>) {
-        if !self.send(process, frame)
+    pub(super) fn send_or_end(&mut self, process: u64, frame: &Frame<'_>, body: &Bytes) {
+        if !self.send_with(process, frame, body)
             && let Some(key) = self.by_process.get(&process).copied()
         {
             self.close(key, None);
@@ -291,6 +292,15 @@ impl Links {
 
     /// Sends a frame to a process, unless too much waits for it: whether it is sent.
     pub(super) fn send(&mut self, process: u64, frame: &Frame<'_>) -> bool {
+        self.put(process, |connection| connection.put(frame))
+    }
+
+    /// The same of a frame whose body comes apart from it.
+    fn send_with(&mut self, process: u64, frame: &Frame<'_>, body: &Bytes) -> bool {
+        self.put(process, |connection| connection.put_with(frame, body))
+    }
+
+    fn put(&mut self, process: u64, put: impl FnOnce(&mut Connection)) -> bool {
         let link = self.by_process.get(&process).and_then(|key| self.links.get_mut(key));
         match link.filter(|link| link.connection.queued() <= self.limits.queued_bytes_max) {
             Some(link) => {
@@ -298,7 +308,7 @@ impl Links {
                     let (tick, time_ns) = self.turn;
                     link.connection.put(&Frame::Turn { tick, time_ns });
                 }
-                link.connection.put(frame);
+                put(&mut link.connection);
                 true
             }
             None => {
@@ -317,11 +327,11 @@ impl Links {
     }
 
     /// Sends a message to whoever runs a region.
-    pub(super) fn send_to(&mut self, to: RegionId, bytes: &[u8]) {
+    pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
             // A message that is lost is said again.
             Some((process, _)) => {
-                self.send(process, &Frame::Message { to, bytes });
+                self.send_with(process, &Frame::Message { to, bytes: &[] }, bytes);
             }
             None => self.dropped += 1,
         }
@@ -449,9 +459,8 @@ mod tests {
             links.writable(key);
             links.fill(key);
             let Some(link) = links.get(key) else { continue };
-            let (came, mut at) = link.connection.take_came();
-            while let Ok(Some((frame, taken))) = Frame::decode(&came[at..], 1 << 20) {
-                at += taken;
+            let mut came = link.connection.take_came();
+            while let Ok(Some((frame, taken))) = Frame::decode(came.unread(), 1 << 20) {
                 let process = links.get(key).and_then(|link| link.process);
                 match (frame, process) {
                     (Frame::Hello(hello), None) => links.meet(key, hello).unwrap(),
@@ -459,8 +468,9 @@ mod tests {
                     (Frame::Gone(region), Some(process)) => links.unroute(region, process),
                     (frame, _) => panic!("{frame:?}"),
                 }
+                came.pass(taken);
             }
-            links.get(key).unwrap().connection.put_back(came, at);
+            links.get(key).unwrap().connection.put_back(came);
         }
     }
 

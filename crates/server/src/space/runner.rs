@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use dunlin::space::{Behaviour, Heading, Host, RegionId, RegionState, Report, Scales, Succession, Transfer};
 
 use super::config::{Peer, SpaceConfig};
@@ -192,26 +193,26 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn ship(&mut self) {
         for (region, (entries, tick)) in self.standing.take_fresh() {
             if let Some((process, _)) = self.links.whereabouts(region) {
-                self.links.send_or_end(process, &Frame::Knows { region, entries, tick });
+                self.links.send_or_end(process, &Frame::Knows { region, entries, tick }, &Bytes::new());
             }
         }
-        let turn = self.host.take_turn();
+        let mut turn = self.host.take_turn();
         if !turn.messages.is_empty() || !turn.records.is_empty() {
             let now_ns = monotonic_ns();
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
                 for process in self.standing.listeners(*region) {
                     // A copy that lacks a record is none: it begins again with the next connection.
-                    self.links.send_or_end(process, &Frame::Record { region: *region, bytes });
+                    self.links.send_or_end(process, &Frame::Record { region: *region, bytes: &[] }, bytes);
                 }
             }
-            for (to, bytes) in &turn.messages {
-                if let Heading::Prepare { from, transfer, entities } = Heading::of(bytes)
+            for (to, bytes) in turn.messages.drain(..) {
+                if let Heading::Prepare { from, transfer, entities } = Heading::of(&bytes)
                     && self.timed.len() < TIMED_MAX
                 {
-                    self.timed.entry((from, *to, transfer)).or_insert((now_ns, entities));
+                    self.timed.entry((from, to, transfer)).or_insert((now_ns, entities));
                 }
-                self.links.send_to(*to, bytes);
+                self.links.send_to(to, &Bytes::from(bytes));
             }
         }
         self.host.return_turn(turn);

@@ -49,11 +49,11 @@ impl<const D: usize> OwnLanes<D> {
     /// One of them.
     #[inline(always)]
     pub fn own(&self, lane: usize) -> Own<D> {
-        Own {
-            id: self.ids[lane],
-            kind: self.kinds[lane],
-            position: self.position.map(|along| along[lane]),
-            velocity: self.velocity.map(|along| along[lane]),
+        let (mut position, mut velocity) = ([0.0; D], [0.0; D]);
+        for axis in 0..D {
+            position[axis] = self.position[axis][lane];
+            velocity[axis] = self.velocity[axis][lane];
         }
+        Own { id: self.ids[lane], kind: self.kinds[lane], position, velocity }
     }
 }

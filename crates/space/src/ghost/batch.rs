@@ -94,27 +94,37 @@ impl<const D: usize> GhostBatch<D> {
 
     /// Reads it again. One whose numbers are none is refused whole.
     pub fn decode(bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
+        let mut batch = GhostBatch::new(RegionId(0), 0, 0, 0);
+        batch.read(bytes)?;
+        Ok(batch)
+    }
+
+    /// The same in the memory of one that is not needed any more; after an error it means nothing.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let dimensions = fields.u8()?;
         if usize::from(dimensions) != D {
             return Err(DecodeError::Unknown { what: "number of dimensions", number: dimensions });
         }
-        let (from, epoch, tick) = (RegionId(fields.u32()?), fields.u64()?, fields.u64()?);
-        let mut batch = GhostBatch::new(from, epoch, tick, fields.u64()?);
+        (self.from, self.epoch) = (RegionId(fields.u32()?), fields.u64()?);
+        (self.tick, self.number) = (fields.u64()?, fields.u64()?);
         let count = fields.count(12 + 8 * D)?;
         let (ids, _) = fields.take(count * 8)?.as_chunks::<8>();
-        batch.ids = ids.iter().map(|bytes| EntityId(u64::from_le_bytes(*bytes))).collect();
+        self.ids.clear();
+        self.ids.extend(ids.iter().map(|bytes| EntityId(u64::from_le_bytes(*bytes))));
         let (kinds, _) = fields.take(count * 4)?.as_chunks::<4>();
-        batch.kinds = kinds.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
-        for column in batch.position.iter_mut().chain(&mut batch.velocity) {
+        self.kinds.clear();
+        self.kinds.extend(kinds.iter().map(|bytes| u32::from_le_bytes(*bytes)));
+        for column in self.position.iter_mut().chain(&mut self.velocity) {
             let (numbers, _) = fields.take(count * 4)?.as_chunks::<4>();
+            column.clear();
             column.extend(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         }
         fields.end()?;
-        let mut columns = batch.position.iter().chain(&batch.velocity);
+        let mut columns = self.position.iter().chain(&self.velocity);
         let finite =
             columns.all(|column| column.iter().fold(true, |finite, along| finite & along.is_finite()));
-        if finite { Ok(batch) } else { Err(DecodeError::NotFinite) }
+        if finite { Ok(()) } else { Err(DecodeError::NotFinite) }
     }
 }
 

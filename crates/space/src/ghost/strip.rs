@@ -5,23 +5,21 @@
 //! are told of.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use hashbrown::HashMap;
-
-use crate::curve::{Cell, Morton};
+use crate::curve::Cell;
 use crate::handover::RegionId;
 use crate::partition::Partition;
 use crate::shape::Aabb;
-use crate::world::{CELL_BITS, Point, World};
+use crate::world::{PLACE_BITS, Place, Point, World};
 
 /// For each cell, the regions that own some of the cells around it.
 #[derive(Debug)]
 pub(crate) struct Strip<const D: usize> {
     world: World<D>,
     level: u32,
-    cells: HashMap<u64, Arc<[Beside<D>]>>,
-    last: (u64, Arc<[Beside<D>]>),
+    /// By cell which of `found` it is, and one more; 0 where nobody has looked. Without cells until somebody asks.
+    cells: Vec<u32>,
+    found: Vec<Box<[Beside<D>]>>,
 }
 
 /// A region, and boxes around those cells of which it owns some.
@@ -39,9 +37,7 @@ impl<const D: usize> Beside<D> {
     }
 }
 
-/// Cells that are remembered; then they are looked at anew.
-const CELLS_MAX: usize = 1 << 16;
-/// Cells along an axis, in three dimensions and in two: this many doublings.
+/// Cells along an axis, in three dimensions and in two: this many doublings, so that there are 65,536 at most.
 const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> Strip<D> {
@@ -53,42 +49,41 @@ impl<const D: usize> Strip<D> {
         };
         let finest = if D == 2 { LEVELS.1 } else { LEVELS.0 };
         let level = (0..=finest).rev().find(|level| fits(*level)).unwrap_or(0);
-        Strip { world, level, cells: HashMap::new(), last: (u64::MAX, Arc::new([])) }
+        Strip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
     /// The curve was cut anew.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
-        self.last = (u64::MAX, Arc::new([]));
+        self.found.clear();
     }
 
-    /// The others that may see who has this key, each once.
-    #[inline]
-    pub(crate) fn near(&mut self, key: u64, own: RegionId, partition: &Partition) -> &[Beside<D>] {
-        let prefix = key >> ((CELL_BITS - self.level) as usize * D);
-        if self.last.0 != prefix {
-            self.last = (prefix, self.find(prefix, key, own, partition));
+    /// The others that may see who is at this place, each once.
+    #[inline(always)]
+    pub(crate) fn near(&mut self, at: &Point<D>, own: RegionId, partition: &Partition) -> &[Beside<D>] {
+        let (place, mut number) = (self.world.place(at), 0);
+        for axis in 0..D {
+            number = number << self.level | (place[axis] >> (PLACE_BITS - self.level)) as usize;
         }
-        &self.last.1
+        let known = self.cells.get(number).map_or(0, |known| *known as usize);
+        let known = if known == 0 { self.find(number, place, own, partition) } else { known };
+        &self.found[known - 1]
     }
 
-    fn find(&mut self, prefix: u64, key: u64, own: RegionId, partition: &Partition) -> Arc<[Beside<D>]> {
-        if self.cells.len() >= CELLS_MAX {
-            self.cells.clear();
-        }
-        let (world, level) = (&self.world, self.level);
-        let look = || {
-            let cell = Cell::of(Morton::place::<D>(key), level);
-            let mut near: BTreeMap<RegionId, Vec<Aabb<D>>> = BTreeMap::new();
-            for other in cell.around() {
-                let (first, count) = other.keys();
-                for region in partition.owners(first, count).filter(|region| *region != own) {
-                    near.entry(region).or_default().push(world.box_of(&other));
-                }
+    #[cold]
+    fn find(&mut self, number: usize, place: Place<D>, own: RegionId, partition: &Partition) -> usize {
+        let mut near: BTreeMap<RegionId, Vec<Aabb<D>>> = BTreeMap::new();
+        for other in Cell::of(place, self.level).around() {
+            let (first, count) = other.keys();
+            for region in partition.owners(first, count).filter(|region| *region != own) {
+                near.entry(region).or_default().push(self.world.box_of(&other));
             }
-            near.into_iter().map(|(region, boxes)| Beside { region, boxes: joined(boxes) }).collect()
-        };
-        Arc::clone(self.cells.entry(prefix).or_insert_with(look))
+        }
+        let near = near.into_iter().map(|(region, boxes)| Beside { region, boxes: joined(boxes) });
+        self.found.push(near.collect());
+        self.cells.resize(1 << (self.level as usize * D), 0);
+        self.cells[number] = self.found.len() as u32;
+        self.found.len()
     }
 }
 

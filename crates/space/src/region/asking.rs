@@ -1,10 +1,10 @@
-//! Asks behaviours where entities are next: those that see nobody by rows, those that see some together where they stand together.
+//! Asks behaviours where entities are next: those that see nobody by rows, some at a time, those that see some together where they stand together.
 //!
 //! Where one panics it is known of whom it was asked; it is asked on from there.
 
 use super::mover::Mover;
 use super::view::{Asked, Nobody, SeenLanes, View};
-use crate::behaviour::{Behaviour, Moment};
+use crate::behaviour::{Behaviour, LANES, Moment, Motion, OwnLanes};
 
 /// See the module.
 pub(super) struct Asking<'a, const D: usize, B> {
@@ -23,23 +23,81 @@ pub(super) struct Progress {
 }
 
 impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
-    /// Those who see nobody, row by row.
-    #[inline(always)]
+    /// Those who see nobody, with the widest vectors that the processor has. Results do not depend on them: nothing is
+    /// contracted or reordered.
     pub(super) fn by_rows(&mut self, progress: &mut Progress) {
-        for row in progress.next..self.mover.rows.ids.len() {
-            // Here it stops where the behaviour panics.
-            progress.next = row;
-            if self.mover.rows.flags[row] == 0 {
-                let own = self.mover.own(row);
-                let motion = self.behaviour.step(&own, &Nobody, &self.moment);
-                self.mover.put(row, &own, &motion);
-            }
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("avx512vl") {
+            // SAFETY: the processor has just been found to have it.
+            return unsafe { self.by_rows_avx512(progress) };
         }
-        progress.next = self.mover.rows.ids.len();
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has just been found to have it.
+            return unsafe { self.by_rows_avx2(progress) };
+        }
+        self.by_some_rows(progress);
     }
 
-    /// Those who see others, with the widest vectors that the processor has. Results do not depend on them: nothing is
-    /// contracted or reordered.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512vl")]
+    fn by_rows_avx512(&mut self, progress: &mut Progress) {
+        self.by_some_rows(progress);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn by_rows_avx2(&mut self, progress: &mut Progress) {
+        self.by_some_rows(progress);
+    }
+
+    #[inline(always)]
+    fn by_some_rows(&mut self, progress: &mut Progress) {
+        let len = self.mover.rows.ids.len();
+        while progress.next < len {
+            // Here it stops where the behaviour panics.
+            let row = progress.next;
+            match self.mover.own_lanes(row).filter(|_| !progress.alone) {
+                Some(own) => {
+                    let motions = self.step_each(&own);
+                    self.mover.put_lanes(row, &own, &motions);
+                    progress.next = row + LANES;
+                }
+                None => {
+                    for row in row..len.min(row + LANES) {
+                        progress.next = row;
+                        self.step_alone(row);
+                    }
+                    progress.next = len.min(row + LANES);
+                }
+            }
+        }
+    }
+
+    /// One after another in what is written, at once in what the compiler makes of it where the behaviour has no branches.
+    #[inline(always)]
+    fn step_each(&self, own: &OwnLanes<D>) -> OwnLanes<D> {
+        let mut next = *own;
+        for lane in 0..LANES {
+            let Motion { position, velocity } = self.behaviour.step(&own.own(lane), &Nobody, &self.moment);
+            for axis in 0..D {
+                next.position[axis][lane] = position[axis];
+                next.velocity[axis][lane] = velocity[axis];
+            }
+        }
+        next
+    }
+
+    #[inline(always)]
+    fn step_alone(&mut self, row: usize) {
+        if self.mover.rows.flags[row] == 0 {
+            let own = self.mover.own(row);
+            let motion = self.behaviour.step(&own, &Nobody, &self.moment);
+            self.mover.put(row, &own, &motion);
+        }
+    }
+
+    /// Those who see others; the same goes for these.
     pub(super) fn by_sight(&mut self, view: &View<D>, progress: &mut Progress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{GHOSTS, Outputs, Region, Report, StepError};
-use crate::behaviour::Behaviour;
+use crate::behaviour::{Behaviour, LANES};
 use crate::curve::{Curve, Morton};
 use crate::ghost::GhostBatch;
 use crate::handover::{Parcel, RegionId};
@@ -93,18 +93,25 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let heading = GhostBatch::new(region, self.state.handover().epoch(), tick, number);
         let peers = self.partition.regions().iter().filter(|(_, peer)| *peer != region);
         let mut seen: BTreeMap<RegionId, Vec<u32>> = peers.map(|(_, peer)| (*peer, Vec::new())).collect();
-        let (store, partition, world) = (self.state.store(), &self.partition, &self.setup.world);
+        let (store, partition) = (self.state.store(), &self.partition);
         let strip_sq = self.setup.strip * self.setup.strip;
-        for row in 0..store.len() {
-            let at = store.position(row);
+        let (mut row, mut end, columns) = (0, 0, store.positions());
+        while row < store.len() {
+            if row == end {
+                row = self.home.first_near(&columns, row);
+                end = row + LANES;
+                continue;
+            }
+            let (number, at) = (row as u32, store.position(row));
+            row += 1;
             if self.home.hides(&at) {
                 continue;
             }
-            for beside in self.strip.near(key(world, &at), region, partition) {
+            for beside in self.strip.near(&at, region, partition) {
                 if beside.is_within(strip_sq, &at)
                     && let Some(rows) = seen.get_mut(&beside.region)
                 {
-                    rows.push(row as u32);
+                    rows.push(number);
                 }
             }
         }

@@ -1,9 +1,13 @@
 //! Where a region need not look closely: for each of some thousand cells of the world, whether all of it is the region's own, and whether
 //! no neighbour sees into it.
 //!
-//! Nearly all entities are in such cells. To know it of one takes a third of the time of reckoning its key.
+//! Nearly all entities are in such cells. To know it of one takes a third of the time of reckoning its key; less still where the region is
+//! a box, as are those of a world that is cut in two or four or eight.
 
+use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};
+use crate::index::Columns;
+use crate::shape::Aabb;
 use crate::world::{CELL_BITS, PLACE_BITS, Point, World};
 
 /// See the module.
@@ -11,6 +15,9 @@ use crate::world::{CELL_BITS, PLACE_BITS, Point, World};
 pub(super) struct Home<const D: usize> {
     world: World<D>,
     cells: Vec<u8>,
+    /// Boxes within which all cells are own, and inside, where such cells are a box.
+    core: Aabb<D>,
+    inside: Aabb<D>,
 }
 
 /// Some of the cell is another's.
@@ -38,8 +45,10 @@ impl<const D: usize> Home<D> {
             first >= stretch.0 && first + keys <= stretch.1
         };
         let own = (0..along.pow(D as u32)).map(|cell| if is_own(cell) { OWN } else { BORDER });
-        let mut home = Home { world, cells: own.collect() };
+        let mut home = Home { world, cells: own.collect(), core: nowhere(), inside: nowhere() };
         home.mark_inside(strip);
+        home.core = home.own_box();
+        home.inside = home.inside_box(strip);
         home
     }
 
@@ -59,11 +68,81 @@ impl<const D: usize> Home<D> {
         self.cells.iter_mut().zip(inside).filter(|(_, own)| *own == OWN).for_each(|(cell, _)| *cell = INSIDE);
     }
 
+    /// A box of all own cells, a little smaller than they are; empty where they are none.
+    fn own_box(&self) -> Aabb<D> {
+        let last = (1_usize << Self::LEVEL) - 1;
+        let along = |cell: usize, axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & last;
+        let (mut first, mut end, mut count) = ([usize::MAX; D], [0; D], 0);
+        for (cell, _) in self.cells.iter().enumerate().filter(|(_, known)| **known != BORDER) {
+            count += 1;
+            for axis in 0..D {
+                first[axis] = first[axis].min(along(cell, axis));
+                end[axis] = end[axis].max(along(cell, axis) + 1);
+            }
+        }
+        if count == 0 || count != (0..D).map(|axis| end[axis] - first[axis]).product::<usize>() {
+            return nowhere();
+        }
+        let (min, max) = (self.world.min(), self.world.max());
+        let place = |axis: usize, cells: usize, sign: f32| {
+            let extent = max[axis] - min[axis];
+            min[axis] + extent * (cells as f32 / (1 << Self::LEVEL) as f32) + sign * extent * 4e-6
+        };
+        Aabb {
+            min: std::array::from_fn(|axis| place(axis, first[axis], 1.0)),
+            max: std::array::from_fn(|axis| place(axis, end[axis], -1.0)),
+        }
+    }
+
+    /// What of the core is further than the strip from its ends, but for those that are the world's.
+    fn inside_box(&self, strip: f32) -> Aabb<D> {
+        let mut inside = self.core;
+        for axis in 0..D {
+            let (min, max) = (self.world.min()[axis], self.world.max()[axis]);
+            let (end, reach) = ((max - min) * 1e-5, strip * (1.0 + 1e-5) + (max - min) * 4e-6);
+            if inside.min[axis] > min + end {
+                inside.min[axis] += reach;
+            }
+            if inside.max[axis] < max - end {
+                inside.max[axis] -= reach;
+            }
+        }
+        inside
+    }
+
+    /// Whoever is within this is [held](Home::holds); it may be empty.
+    #[inline(always)]
+    pub(super) fn core(&self) -> Aabb<D> {
+        self.core
+    }
+
+    /// Passes over rows from this one on, some at a time, that are all hidden: where one may be that is not.
+    #[inline(always)]
+    pub(super) fn first_near(&self, columns: &Columns<'_, D>, from: usize) -> usize {
+        let len = columns.first().map_or(0, |column| column.len());
+        let mut row = from;
+        while row + LANES <= len {
+            let mut within = true;
+            for axis in 0..D {
+                let (min, max) = (self.inside.min[axis], self.inside.max[axis]);
+                let lanes = &columns[axis][row..row + LANES];
+                within &= lanes.iter().fold(true, |all, along| all & (*along >= min) & (*along <= max));
+            }
+            if !within {
+                return row;
+            }
+            row += LANES;
+        }
+        row
+    }
+
     #[inline(always)]
     fn cell(&self, at: &Point<D>) -> u8 {
-        let place = self.world.place(at);
-        let along = |axis: usize| (place[axis] >> (PLACE_BITS - Self::LEVEL)) << (axis as u32 * Self::LEVEL);
-        self.cells[(0..D).fold(0, |cell, axis| cell | along(axis)) as usize]
+        let (place, mut cell) = (self.world.place(at), 0);
+        for axis in 0..D {
+            cell |= (place[axis] >> (PLACE_BITS - Self::LEVEL)) << (axis as u32 * Self::LEVEL);
+        }
+        self.cells[cell as usize]
     }
 
     /// Whether a point is surely in the region's stretch; where it is not, its key says.
@@ -75,13 +154,19 @@ impl<const D: usize> Home<D> {
     /// Whether surely no neighbour sees a point.
     #[inline(always)]
     pub(super) fn hides(&self, at: &Point<D>) -> bool {
-        self.cell(at) == INSIDE
+        let within = |axis: usize| at[axis] >= self.inside.min[axis] && at[axis] <= self.inside.max[axis];
+        (0..D).all(within) || self.cell(at) == INSIDE
     }
 
     /// Bytes of memory it holds.
     pub(super) fn bytes(&self) -> usize {
         self.cells.capacity()
     }
+}
+
+/// A box that nothing is in.
+fn nowhere<const D: usize>() -> Aabb<D> {
+    Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] }
 }
 
 /// Those cells whose neighbours along an axis are of them as well. Beyond the world there is nobody who sees.
@@ -124,6 +209,47 @@ mod tests {
             }
         }
         (held, hidden)
+    }
+
+    /// How many of so many points are within the core, and how many are passed over as hidden.
+    fn passed_over<const D: usize>(regions: u32, region: u32) -> (usize, usize) {
+        const COUNT: usize = 30_000;
+        let world = World::<D>::new([-30.0; D], [71.3; D]).unwrap();
+        let ids: Vec<RegionId> = (1..=regions).map(RegionId).collect();
+        let stretch = Partition::even(D, &ids).stretch(RegionId(region)).unwrap();
+        let home = Home::new(world, stretch, 1.0);
+        // Along a way to and fro, so that those side by side are near each other.
+        let at = |nth: usize, axis: usize| {
+            let along = (nth * (axis + 3)) as f32 / 1_000.0 % 2.0;
+            -30.0 + 101.3 * if along > 1.0 { 2.0 - along } else { along }
+        };
+        let columns: [Vec<f32>; D] =
+            std::array::from_fn(|axis| (0..COUNT).map(|nth| at(nth, axis)).collect());
+        let columns: Columns<'_, D> = std::array::from_fn(|axis| &columns[axis][..]);
+        let point = |row: usize| std::array::from_fn(|axis| columns[axis][row]);
+        let core = home.core();
+        let within =
+            |row: &usize| (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&columns[axis][*row]));
+        let in_core: Vec<usize> = (0..COUNT).filter(within).collect();
+        assert!(in_core.iter().all(|row| home.holds(&point(*row))));
+        let (mut row, mut passed) = (0, 0);
+        while row < COUNT {
+            let near = home.first_near(&columns, row);
+            (row..near).for_each(|row| assert!(home.hides(&point(row)), "{row} was passed over"));
+            passed += near - row;
+            row = near + LANES;
+        }
+        (in_core.len(), passed)
+    }
+
+    #[test]
+    fn who_is_passed_over_is_hidden_and_who_is_in_the_core_is_held() {
+        for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
+            let of = [passed_over::<3>(regions, region), passed_over::<2>(regions, region)];
+            let least = 20_000 / regions as usize;
+            assert!(of.iter().all(|(core, passed)| *core > least && *passed > least), "{regions}: {of:?}");
+        }
+        assert_eq!(passed_over::<3>(5, 2), (0, 0), "its cells are no box");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::crossing::is_beyond;
 use super::home::Home;
-use crate::behaviour::{Motion, Own};
-use crate::store::Rows;
+use crate::behaviour::{LANES, Lanes, Motion, Own, OwnLanes};
+use crate::store::{Rows, row_of};
 use crate::world::{Point, World};
 
 /// Rows that turn are listed where they are no more than one in so many; else all velocities are told.
@@ -27,6 +27,14 @@ impl Noted {
     pub(super) fn clear(&mut self) {
         [&mut self.crossed, &mut self.turned, &mut self.misplaced].into_iter().for_each(Vec::clear);
         (self.turned_count, self.moved) = (0, false);
+    }
+
+    #[inline(always)]
+    fn turn(&mut self, row: usize, listed_max: usize) {
+        self.turned_count += 1;
+        if self.turned_count <= listed_max {
+            self.turned.push(row as u32);
+        }
     }
 
     /// Whatever the order in which rows were moved, they are told of in their own.
@@ -73,9 +81,64 @@ impl<'a, const D: usize> Mover<'a, D> {
         Own {
             id: ids[row],
             kind: kinds[row],
-            position: std::array::from_fn(|axis| position[axis][row]),
-            velocity: std::array::from_fn(|axis| velocity[axis][row]),
+            position: row_of(position, row),
+            velocity: row_of(velocity, row),
         }
+    }
+
+    /// Rows side by side, where so many are left and all of them move.
+    #[inline(always)]
+    pub(super) fn own_lanes(&self, row: usize) -> Option<OwnLanes<D>> {
+        let Rows { ids, kinds, flags, position, velocity } = &self.rows;
+        let flags: &[u8; LANES] = flags.get(row..)?.first_chunk()?;
+        if u64::from_le_bytes(*flags) != 0 {
+            return None;
+        }
+        let columns = |columns: &[&mut [f32]; D]| {
+            let mut lanes: [Lanes; D] = [[0.0; LANES]; D];
+            for axis in 0..D {
+                lanes[axis] = *columns[axis].get(row..)?.first_chunk()?;
+            }
+            Some(lanes)
+        };
+        let (ids, kinds) = (*ids.get(row..)?.first_chunk()?, *kinds.get(row..)?.first_chunk()?);
+        Some(OwnLanes { ids, kinds, position: columns(position)?, velocity: columns(velocity)? })
+    }
+
+    /// The same as [`Mover::put`] of each.
+    #[inline(always)]
+    pub(super) fn put_lanes(&mut self, row: usize, own: &OwnLanes<D>, next: &OwnLanes<D>) {
+        let (low, high) = (self.world.min(), self.world.max());
+        let (mut inside, mut finite, mut held) = (next.position, [true; LANES], [true; LANES]);
+        let (mut moved, mut turned) = ([0_u32; LANES], [0_u32; LANES]);
+        let core = self.home.core();
+        for axis in 0..D {
+            for lane in 0..LANES {
+                let (position, velocity) = (next.position[axis][lane], next.velocity[axis][lane]);
+                finite[lane] &= position.is_finite() & velocity.is_finite();
+                let along = position.max(low[axis]).min(high[axis]);
+                inside[axis][lane] = along;
+                held[lane] &= (along >= core.min[axis]) & (along <= core.max[axis]);
+                moved[lane] |= along.to_bits() ^ own.position[axis][lane].to_bits();
+                turned[lane] |= velocity.to_bits() ^ own.velocity[axis][lane].to_bits();
+            }
+        }
+        let any = |bits: &[u32; LANES]| bits.iter().fold(0, |sum, bits| sum | bits) != 0;
+        let all = |lanes: &[bool; LANES]| lanes.iter().fold(true, |all, lane| all & lane);
+        if !all(&finite) || !all(&held) {
+            for lane in 0..LANES {
+                let Own { position, velocity, .. } = next.own(lane);
+                self.put(row + lane, &own.own(lane), &Motion { position, velocity });
+            }
+            return;
+        }
+        self.noted.moved |= any(&moved) || any(&turned);
+        if any(&turned) {
+            let lanes = (0..LANES).filter(|lane| turned[*lane] != 0);
+            lanes.for_each(|lane| self.noted.turn(row + lane, self.listed_max));
+            put_lanes(&mut self.rows.velocity, row, &next.velocity);
+        }
+        put_lanes(&mut self.rows.position, row, &inside);
     }
 
     /// A row goes where its behaviour says.
@@ -86,15 +149,14 @@ impl<'a, const D: usize> Mover<'a, D> {
             return;
         }
         let (low, high) = (self.world.min(), self.world.max());
-        let inside: Point<D> =
-            std::array::from_fn(|axis| motion.position[axis].max(low[axis]).min(high[axis]));
+        let mut inside = motion.position;
+        for axis in 0..D {
+            inside[axis] = inside[axis].max(low[axis]).min(high[axis]);
+        }
         let turned = differ(&motion.velocity, &own.velocity);
         self.noted.moved |= turned || differ(&inside, &own.position);
         if turned {
-            self.noted.turned_count += 1;
-            if self.noted.turned_count <= self.listed_max {
-                self.noted.turned.push(row as u32);
-            }
+            self.noted.turn(row, self.listed_max);
         }
         for axis in 0..D {
             self.rows.position[axis][row] = inside[axis];
@@ -102,6 +164,15 @@ impl<'a, const D: usize> Mover<'a, D> {
         }
         if !self.home.holds(&inside) && is_beyond(&self.world, &inside, self.stretch) {
             self.noted.crossed.push(row as u32);
+        }
+    }
+}
+
+#[inline(always)]
+fn put_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes: &[Lanes; D]) {
+    for axis in 0..D {
+        if let Some(places) = columns[axis].get_mut(row..).and_then(<[f32]>::first_chunk_mut) {
+            *places = lanes[axis];
         }
     }
 }

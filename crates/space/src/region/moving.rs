@@ -21,7 +21,10 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.state.handover_mut().elapse(now_ns, &mut self.effects);
         self.carry_out(out);
-        if let Some(window) = Window::of_tick(tick, self.setup.sort_every, self.state.store().len()) {
+        // The order is of use to those only who look at what is near.
+        let looked_at = self.behaviour.sight() > 0.0 || self.watching.is_some();
+        let rows = if looked_at { self.state.store().len() } else { 0 };
+        if let Some(window) = Window::of_tick(tick, self.setup.sort_every, rows) {
             self.state.sort(window);
             Section::Sort(window).encode(&mut out.record);
         }
@@ -76,7 +79,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             return Ok(());
         }
         let at = progress.next;
-        if sees && !progress.alone {
+        if !progress.alone {
             progress.alone = true;
             return Err(None);
         }

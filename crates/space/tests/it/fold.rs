@@ -74,7 +74,7 @@ fn a_twin_follows_where_only_some_turn_and_rows_are_sorted_some_at_a_time() {
     let world = World::<3>::cube(100.0).unwrap();
     let setup = Setup { sort_every: 4, ..Setup::new(RegionId(0), world, 1.0) };
     let (mut folds, mut dice) = ([fold(1), fold(2)], Dice(3));
-    let mut stage = Lockstep::new(&setup, &Oscillate { low: 0.0, high: 100.0 }, 2);
+    let mut stage = Lockstep::new(&setup, &Sees(Oscillate { low: 0.0, high: 100.0 }), 2);
     for id in 0..4_000 {
         let velocity = std::array::from_fn(|_| (dice.unit() - 0.5) * 40.0);
         let position = std::array::from_fn(|_| dice.unit() * 100.0);

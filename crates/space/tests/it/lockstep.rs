@@ -92,6 +92,17 @@ fn who_is_asked_together_goes_where_it_goes_alone_whatever_the_processor() {
     );
 }
 
+/// Those who see nobody are asked some at a time.
+#[test]
+fn who_sees_nobody_goes_where_it_goes_asked_one_by_one() {
+    let (walk, straight) = (Walk { speed_max: 30.0, turn: 4.0 }, Oscillate { low: 20.0, high: 80.0 });
+    for regions in [1, 2, 3] {
+        assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));
+        assert!(run::<3, _>(&straight, 0.5, regions) == run::<3, _>(&Sees(straight), 0.5, regions));
+        assert!(run::<2, _>(&straight, 0.5, regions) == run::<2, _>(&Sees(straight), 0.5, regions));
+    }
+}
+
 #[test]
 fn predators_and_prey_are_the_same_bytes_on_any_number_of_regions() {
     same_on_any_number::<3, _>(
@@ -116,7 +127,7 @@ fn a_strip_that_is_too_narrow_is_noticed() {
 #[test]
 fn a_standby_that_reads_the_records_is_its_owners_twin() {
     let world = World::<3>::cube(100.0).unwrap();
-    let walk = Walk { speed_max: 40.0, turn: 6.0 };
+    let walk = Sees(Walk { speed_max: 40.0, turn: 6.0 });
     let mut setup = Setup::new(RegionId(0), world, 1.0);
     setup.sort_every = 7;
     let mut stage = Lockstep::new(&setup, &walk, 3);

@@ -33,3 +33,17 @@ impl Dice {
         self.roll() % limit
     }
 }
+
+/// The same with eyes: who sees nobody is asked in another way, and its rows are left as they stand.
+#[derive(Clone, Copy)]
+struct Sees<B>(B);
+
+impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Sees<B> {
+    fn sight(&self) -> f32 {
+        1.0
+    }
+
+    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+        self.0.step(own, around, moment)
+    }
+}

@@ -89,6 +89,41 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
     }
 }
 
+/// Moves one of them to no place, one out of the world, and lets all others fly.
+#[derive(Clone)]
+struct Strays;
+
+impl Behaviour<3> for Strays {
+    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        let mut motion = moment.fly(&own.position, &own.velocity);
+        match own.id.0 {
+            13 => motion.velocity[2] = f32::INFINITY,
+            14 => motion.position = [-1e9; 3],
+            _ => {}
+        }
+        motion
+    }
+}
+
+#[test]
+fn who_is_moved_to_no_place_is_frozen_and_those_asked_with_it_are_not() {
+    let (mut region, mut out) = lone(Strays, |_| {});
+    (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
+    out.clear();
+    region.tick(1, &mut out).unwrap();
+    assert_eq!(out.reports, [Report::Frozen { id: EntityId(13), panicked: false }]);
+    for row in 0..21 {
+        let (id, at) = (region.store().ids()[row].0, region.store().position(row));
+        let expected = match id {
+            13 => [50.0, 50.0, 50.0],
+            14 => [0.0; 3],
+            _ => [50.2, 50.0, 50.0],
+        };
+        assert!(at.iter().zip(&expected).all(|(at, wanted)| (at - wanted).abs() < 1e-3), "{id} is at {at:?}");
+        assert!(region.store().velocity(row).iter().all(|along| along.is_finite()));
+    }
+}
+
 #[test]
 fn entities_that_cannot_be_are_refused_by_what_is_wrong_and_leave_no_trace() {
     let (mut region, mut out) = lone(Fails, |setup| setup.limits.entities_max = 2);
@@ -141,7 +176,7 @@ fn an_owner_is_no_more_than_a_tick_ahead_of_its_standby() {
 /// It goes on from the last tick that it was told, with what it was told; the tick after that is made again.
 #[test]
 fn a_standby_takes_over_at_the_last_tick_it_knows() {
-    let walk = dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 };
+    let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
     let (mut owner, mut out) = lone(walk, |setup| (setup.standby, setup.sort_every) = (Standby::Required, 3));
     let (mut twin, _) = owner.standby_starts();
     for id in 0..50 {

@@ -12,14 +12,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Reads what has come over a connection, up to what has to wait.
     pub(super) fn read(&mut self, key: Key) {
         let Some(link) = self.links.get(key) else { return };
-        let (came, mut at) = link.connection.take_came();
+        let mut came = link.connection.take_came();
         let now_ns = monotonic_ns();
         let max = self.config.limits.frame_bytes_max;
         let outcome = loop {
-            match Frame::decode(&came[at..], max) {
+            match Frame::decode(came.unread(), max) {
                 Ok(Some((Frame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
                 Ok(Some((frame, taken))) => match self.hear(key, &frame, now_ns) {
-                    Ok(()) => at += taken,
+                    Ok(()) => came.pass(taken),
                     Err(refused) => break Err(refused),
                 },
                 Ok(None) => break Ok(false),
@@ -30,7 +30,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Ok(waits) => {
                 if let Some(link) = self.links.get(key) {
                     link.waits = waits;
-                    link.connection.put_back(came, at);
+                    link.connection.put_back(came);
                 }
             }
             Err(refused) => self.links.refuse(key, refused),
@@ -121,7 +121,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             return;
         }
         if let Some((whole, _)) = self.host.standby_starts(region) {
-            self.links.send_or_end(process, &Frame::Whole { region, bytes: &whole });
+            let frame = Frame::Whole { region, bytes: &[] };
+            self.links.send_or_end(process, &frame, &whole.into());
         }
     }
 
