@@ -239,7 +239,7 @@ mod tests {
 
         fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
             self.1 = self.1.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let whole = slices.concat();
+            let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
             let taken = whole.len().min((self.1 >> 40) as usize % 60_000 + 1);
             self.0.extend_from_slice(&whole[..taken]);
             Ok(taken)
