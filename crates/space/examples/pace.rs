@@ -23,11 +23,9 @@ impl Behaviour<3> for Halves {
     fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
         let (mut low, mut high) = (moment.world.min(), moment.world.max());
         let middle = EDGE / 2.0;
-        if own.position[2] < middle {
-            high[2] = middle * (1.0 - 1e-5)
-        } else {
-            low[2] = middle
-        }
+        let lower = own.position[2] < middle;
+        low[2] = if lower { low[2] } else { middle };
+        high[2] = if lower { middle * (1.0 - 1e-5) } else { high[2] };
         moment.fly_between(&own.position, &own.velocity, &low, &high)
     }
 }

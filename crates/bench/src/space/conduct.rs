@@ -54,11 +54,10 @@ impl Behaviour<3> for Conduct {
             }
             Self::Halves { middle } => {
                 let (mut low, mut high) = (moment.world.min(), moment.world.max());
-                if own.position[ACROSS] < middle {
-                    high[ACROSS] = below(middle)
-                } else {
-                    low[ACROSS] = middle
-                }
+                // Chosen, not branched: so eight are moved at once.
+                let lower = own.position[ACROSS] < middle;
+                low[ACROSS] = if lower { low[ACROSS] } else { middle };
+                high[ACROSS] = if lower { below(middle) } else { high[ACROSS] };
                 moment.fly_between(&own.position, &own.velocity, &low, &high)
             }
             Self::Flock { sight } => Flock { sight, ..Flock::default() }.step(own, around, moment),
