@@ -13,12 +13,12 @@ use dunlin_system_tests::process::PATIENCE;
 use super::cluster_stage::{Flock, Member};
 use super::stage::alone;
 
-fn from(start: Start) -> SubscribeOptions {
+pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
 /// The numbers that records held up to this one, and what else was told.
-fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
+pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + PATIENCE;
     while numbers.last() != Some(&last) {
@@ -40,7 +40,7 @@ fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>)
     (numbers, notices)
 }
 
-fn publish(client: &Client, topic: &str, numbers: impl IntoIterator<Item = u64>) {
+pub fn publish(client: &Client, topic: &str, numbers: impl IntoIterator<Item = u64>) {
     let mut publisher = client.publisher(topic).expect("a publisher");
     for number in numbers {
         publisher.send(number.to_string().as_bytes()).expect("it is sent");
@@ -95,7 +95,7 @@ impl Nats {
 }
 
 /// What door `http` answers.
-fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
+pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
     let host = member.door("http");
     let mut stream = TcpStream::connect(&host).expect("its door is open");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -190,7 +190,7 @@ fn whoever_comes_to_any_node_publishes_to_and_reads_any_topic_through_every_door
 }
 
 /// Who owns a topic, and in which epoch, as the node of this client has heard.
-fn owner(client: &Client, topic: &str) -> (u64, u32) {
+pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     let settings = client.topic_settings(topic).expect("it is known");
     let number = |name: &str| {
         settings.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok())
@@ -198,7 +198,7 @@ fn owner(client: &Client, topic: &str) -> (u64, u32) {
     (number("owner").expect("an owner") as u64, number("owner.epoch").unwrap_or(0))
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "it never came to be that {what}");

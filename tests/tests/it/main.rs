@@ -5,6 +5,7 @@
 mod alone;
 mod bad_input;
 mod cluster;
+mod cluster_deleted;
 mod cluster_stage;
 mod cluster_topics;
 mod crowd;

@@ -148,7 +148,9 @@ impl Show<'_> {
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
-                scope.spawn(move || Market::new(recording, url, stage)?.play(speed, stop))
+                // Without one of them nothing can be right any more, and nobody is killed for it.
+                let play = move || Market::new(recording, url, stage)?.play(speed, stop);
+                scope.spawn(move || play().inspect_err(|_| stage.end()))
             });
             let players: Vec<_> = players.collect();
             let struck = self.strike(nodes, &stage, stop, say);

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dunlin_control::{
-    Command, Event, Events, Item, Kind, Placement, Refusal, Reply, State, TOPICS, Wanted, node_of, prefix_end,
+    Command, Event, Events, Item, Kind, Placement, Refusal, Reply, State, TOPICS, Wanted, node_of,
+    prefix_end, topic_key,
 };
 use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
 
@@ -69,6 +70,30 @@ impl Ownership {
                     }
                     (None, None) => {}
                 },
+            }
+        }
+    }
+
+    /// The topics that one revision deleted.
+    pub fn deleted_by(events: Events<'_>) -> impl Iterator<Item = String> {
+        let name = |event: Result<Event<'_>, _>| match event {
+            Ok(Event::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
+            _ => None,
+        };
+        events.filter_map(name)
+    }
+
+    /// Of topics that were deleted before the node came to `state`, those that nobody has made again are gone from its disk, too. One that was
+    /// made again is what lies there, or is found to be another's: who brings word of its deletion is late.
+    pub fn deleted_before(self: &Arc<Ownership>, state: &State, names: impl IntoIterator<Item = String>) {
+        let is_gone = |name: &String| state.get(&topic_key(name.as_bytes())).is_none();
+        for name in names.into_iter().filter(is_gone) {
+            let _one_at_a_time = lock(&self.settling);
+            if self.way(&name).is_none()
+                && let Some(node) = self.embedded()
+            {
+                // It may never have been here.
+                let _ = node.delete(&name);
             }
         }
     }

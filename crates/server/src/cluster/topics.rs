@@ -6,10 +6,13 @@
 //! Invariants:
 //! - The node knows of every change of an owner in the order in which it was agreed on: it watches the topic of all changes, and
 //!   where that has a hole it looks at the whole.
+//! - What was agreed on before it began is taken in as a whole. A node that begins is given all of the past again that no snapshot has, and
+//!   what lies on its disk is not of the past: a topic that is deleted there may be made again since, and have taken records.
 //! - It takes its share only when it knows all that was agreed on before it began.
 //!
 //! Limits: [`OwnershipLimits`]; what is asked of the cluster takes `answer_ms_max` at most.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -119,7 +122,7 @@ impl Known {
 
     /// Takes in what is agreed on, as it comes.
     fn follow(&self, mut news: Subscriber, ownership: &Weak<Ownership>) {
-        let mut is_whole = false;
+        let mut is_whole = self.begin(&mut news, ownership);
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
             if !is_whole {
                 let Ok(state) = self.control.with(State::clone) else { return };
@@ -133,12 +136,13 @@ impl Known {
             match news.try_next() {
                 Ok(Some(Event::Record(record))) => {
                     let revision = record.position.seq;
-                    // What the whole had is not to be taken for news.
-                    if revision > self.revision.load(Ordering::Acquire)
-                        && let Ok(events) = Events::new(record.payload())
-                    {
+                    let Ok(events) = Events::new(record.payload()) else { continue };
+                    if revision > self.revision.load(Ordering::Acquire) {
                         ownership.changed(events);
                         self.revision.store(revision, Ordering::Release);
+                    } else {
+                        // What the whole had is not to be taken for news.
+                        self.deleted_before(&ownership, Ownership::deleted_by(events));
                     }
                 }
                 Ok(Some(Event::Notice(Notice::Gap(_) | Notice::EpochChanged(_)))) => is_whole = false,
@@ -151,6 +155,40 @@ impl Known {
                 },
                 Err(_) => return,
             }
+        }
+    }
+
+    /// Waits until the node has all that was agreed on before this, and takes it in as a whole. False where it ended before.
+    fn begin(&self, news: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
+        let mut deleted = BTreeSet::new();
+        while !self.has_ended() {
+            let state = block_on(self.control.read(Consistency::Linearizable, State::clone));
+            while let Ok(Some(event)) = news.try_next() {
+                if let Event::Record(record) = event
+                    && let Ok(events) = Events::new(record.payload())
+                {
+                    deleted.extend(Ownership::deleted_by(events));
+                }
+            }
+            let Some(ownership) = ownership.upgrade() else { return false };
+            if let Ok(state) = state {
+                ownership.settle_all(&state);
+                ownership.deleted_before(&state, deleted);
+                self.revision.store(state.revision(), Ordering::Release);
+                return true;
+            }
+            drop(ownership);
+            thread::sleep(PAUSE);
+        }
+        false
+    }
+
+    fn deleted_before(&self, ownership: &Arc<Ownership>, names: impl Iterator<Item = String>) {
+        let mut names = names.peekable();
+        if names.peek().is_some()
+            && let Ok(state) = self.control.with(State::clone)
+        {
+            ownership.deleted_before(&state, names);
         }
     }
 
@@ -196,7 +234,8 @@ fn unanswered() -> TopicError {
 fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     let options = SubscribeOptions {
         name: "the node's own".to_owned(),
-        start: Start::Latest,
+        // Raft may have come far before somebody listens.
+        start: Start::Earliest,
         on_gap: OnGap::Newest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()

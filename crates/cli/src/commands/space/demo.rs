@@ -166,7 +166,7 @@ impl World<'_> {
         let url = if self.nodes.is_empty() { first.url.clone() } else { any_of(self.nodes, 0) };
         let mut members = vec![first];
         for nth in 1..PROCESSES {
-            members.push(self.join(nth, &members[0], &said)?);
+            members.push(patiently(|| self.join(nth, &members[0], &said))?);
         }
         let client = Client::connect(&url, Options { name: "dunlin demo".to_owned(), ..Options::default() })?;
         let kv = client.kv();
@@ -353,7 +353,8 @@ impl Show<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count("with two processes")?;
-        let back = self.world.join(nth, &self.members[0], &self.said)?;
+        // A node that is killed just then takes the answer to its first question with it.
+        let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
         let process = back.process;
         self.members.push(back);
         (self.say)("it comes back")?;

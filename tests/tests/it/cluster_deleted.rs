@@ -1,0 +1,62 @@
+//! Topics whose names were deleted before, while nodes are killed and started again: what is read again of the past is not done again.
+
+use dunlin_client::Client;
+use dunlin_client::topic::{Durable, Publish, Start, TopicConfig};
+
+use super::cluster_stage::{Flock, Member};
+use super::cluster_topics::{from, http, owner, publish, read_until, until};
+use super::stage::alone;
+
+fn durable() -> TopicConfig {
+    TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() }
+}
+
+/// The place of a topic's owner among the members.
+fn place(flock: &Flock, client: &Client, topic: &str) -> usize {
+    let number = owner(client, topic).0;
+    flock.members.iter().position(|member| member.number == number).expect("a member owns it")
+}
+
+#[test]
+fn a_topic_made_again_keeps_its_records_when_its_owner_is_started_again() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    let client = flock.members[0].connect();
+    for round in 1..=3 {
+        client.create_topic("again", &durable(), false).expect("the name is free");
+        publish(&client, "again", 1..=100 * round);
+        if round < 3 {
+            client.delete_topic("again").expect("it is there");
+        }
+    }
+    let dead = flock.kill(place(&flock, &client, "again"));
+    flock.restart(&dead);
+    let back = flock.members.last().expect("it is back").connect();
+    let mut publisher = back.publisher("again").expect("a publisher");
+    until("it takes records again", || publisher.publish(b"301").is_ok());
+    let mut reader = back.subscribe("again", from(Start::Earliest)).expect("it is there");
+    let (numbers, notices) = read_until(&mut reader, 301);
+    assert!(numbers.iter().copied().eq(1..=301), "{} records, {notices:?}", numbers.len());
+}
+
+#[test]
+fn a_topic_that_was_deleted_while_its_owner_was_away_is_gone_when_that_is_back() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    let client = flock.members[0].connect();
+    client.create_topic("gone", &durable(), false).expect("the name is free");
+    client.create_topic("stays", &durable(), false).expect("the name is free");
+    publish(&client, "gone", 1..=100);
+    publish(&client, "stays", 1..=100);
+    let dead = flock.kill(place(&flock, &client, "gone"));
+    let other = flock.members[0].connect();
+    other.delete_topic("gone").expect("the cluster deletes it");
+    flock.restart(&dead);
+    let back = flock.members.last().expect("it is back");
+    let listed = |member: &Member| http(member, "GET", "/v1/topics?limit=100", "");
+    let is_told = |member: &Member| listed(member).contains("stays") && !listed(member).contains("gone");
+    until(&format!("it is gone at the node that is back: {}", listed(back)), || is_told(back));
+    let mut publisher = back.connect().publisher("stays").expect("a publisher");
+    until("the node that is back takes part", || publisher.publish(b"101").is_ok());
+    flock.members.iter().for_each(|member| assert!(is_told(member), "{}", listed(member)));
+}
