@@ -131,6 +131,18 @@ impl RowSet {
         }
     }
 
+    /// Adds to each row's parameters those of `unsaid` that it does not have.
+    pub fn complete(&mut self, unsaid: impl Fn(&Row) -> &'static [(&'static str, u64)]) {
+        for row in &mut self.rows {
+            for (name, value) in unsaid(row) {
+                if row.params.get(name).is_none() {
+                    row.params = row.params.clone().with(name, *value);
+                }
+            }
+        }
+        self.seen = self.rows.iter().map(Row::identity).collect();
+    }
+
     /// The first row a pattern fits.
     pub fn find(&self, pattern: &RowPattern) -> Option<&Row> {
         self.rows.iter().find(|row| pattern.fits(row))

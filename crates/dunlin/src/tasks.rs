@@ -215,8 +215,10 @@ fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     if !(1..=SHARDS_MAX).contains(&shards) {
         return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
-    let is_there =
-        |shard| disk.list(&shard::dir_of(dir, shard).join("log")).is_ok_and(|files| !files.is_empty());
+    // One that was made of a backup has a snapshot, and no log yet.
+    let has =
+        |shard, part| disk.list(&shard::dir_of(dir, shard).join(part)).is_ok_and(|files| !files.is_empty());
+    let is_there = |shard| has(shard, "log") || has(shard, "snapshots");
     let made = (0..SHARDS_MAX).take_while(|shard| is_there(*shard)).count() as u8;
     match made {
         0 => Ok(()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, TasksLimits};
+use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, Shard, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -49,8 +49,8 @@ pub struct Seen {
     pub asked: u64,
     /// Connections that were opened for them.
     pub opened: u64,
-    /// Who leads the tasks, and how many have a vote there; nothing before it takes part in them.
-    pub tasks: Option<(u64, usize)>,
+    /// Who leads the tasks of each shard, and how many have a vote there; nothing before it takes part in them, or nobody leads one.
+    pub tasks: Option<Vec<(u64, usize)>>,
 }
 
 /// What the connections of this suite are served by.
@@ -75,6 +75,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         "" => None,
         address => Some((address.to_owned(), args.text("token")?.parse()?)),
     };
+    let tasks = TasksLimits { shards: args.get("shards")?, ..TasksLimits::default() };
     let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
     let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("opening the node")?;
@@ -86,7 +87,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),
-        tasks: TasksLimits::default(),
+        tasks,
         ownership: OwnershipLimits::default(),
     };
     let cluster = Cluster::start(&node, cluster).context("taking part in the cluster")?;
@@ -112,6 +113,14 @@ async fn accept(listener: TcpListener, node: Arc<Serving>) {
 }
 
 impl Serving {
+    fn leads_of_tasks(&self) -> Option<Vec<(u64, usize)>> {
+        let shards = self.node.tasks_if_any()?.shards();
+        let lead = |shard: &Arc<Shard>| {
+            shard.status().ok().and_then(|status| Some((status.leader?, status.voters.len())))
+        };
+        shards.iter().map(lead).collect()
+    }
+
     /// How it sees its cluster; and whether its commits are counted anew from here on.
     pub fn seen(&self, anew: bool) -> Result<Seen> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
@@ -123,7 +132,6 @@ impl Serving {
         if anew {
             *before = (commands, took);
         }
-        let tasks = self.node.tasks_if_any().and_then(|tasks| tasks.status().ok());
         Ok(Seen {
             leader: status.leader,
             voters: status.voters.len(),
@@ -135,7 +143,7 @@ impl Serving {
             door: self.door,
             asked: links.asked,
             opened: links.opened,
-            tasks: tasks.and_then(|tasks| Some((tasks.leader?, tasks.voters.len()))),
+            tasks: self.leads_of_tasks(),
         })
     }
 }

@@ -27,8 +27,13 @@ struct Node {
 }
 
 impl Ours {
-    /// Starts so many nodes: the first begins a cluster, the others join it and are given a vote.
+    /// Starts so many nodes, whose tasks are in one shard.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
+        Self::sharded(bench, count, 1)
+    }
+
+    /// Starts so many nodes, whose tasks are in so many shards: the first begins a cluster, the others join it and are given a vote.
+    pub fn sharded(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let ports = free_ports(3 * count)?;
         let data_dirs = disk.path().to_owned();
@@ -42,6 +47,7 @@ impl Ours {
                 ("ports", serde_json::to_string(&[between, doors, suite])?),
                 ("join", join.clone()),
                 ("token", token.clone()),
+                ("shards", shards.to_string()),
             ];
             let child = bench.child.start("control-node", &args)?;
             ours.nodes.push(Node { args, endpoint: format!("127.0.0.1:{suite}"), child });

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::crew::Crew;
 use super::ledger::{Ledger, Submitting};
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Size};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, Sample};
@@ -66,7 +66,7 @@ struct Stage<'b> {
 
 impl<'b> Stage<'b> {
     fn start(bench: &'b Bench) -> Result<Self> {
-        let nodes = Nodes::start(bench, NODES)?;
+        let nodes = Nodes::start(bench, Size::of(NODES))?;
         let url = nodes.doors()?;
         let crew = Crew::start(bench, &url)?;
         let submitting = Submitting::start(&url)?;

@@ -29,9 +29,9 @@ const OPS: &str = "ops_per_s";
 const MS: f64 = 1e6;
 const S: f64 = 1e9;
 
-const NOOP_ONE: Pairs = &[("via", "node"), ("nodes", "1")];
-const NOOP_THREE: Pairs = &[("via", "node"), ("nodes", "3")];
-const WORKERS: Pairs = &[("via", "node"), ("workers", "200")];
+const NOOP_ONE: Pairs = &[("via", "node"), ("nodes", "1"), ("shards", "1"), ("tenants", "1")];
+const NOOP_THREE: Pairs = &[("via", "node"), ("nodes", "3"), ("shards", "1"), ("tenants", "1")];
+const WORKERS: Pairs = &[("via", "node"), ("workers", "200"), ("shards", "1"), ("tenants", "1")];
 
 const LIGHT: Pairs = &[("via", "simulator"), ("load", "light")];
 const SATURATED: Pairs = &[("via", "simulator"), ("load", "saturated")];
@@ -175,7 +175,11 @@ macro_rules! measured {
         claim(
             concat!("Throughput, ", $workers, " workers"),
             $per_s,
-            ours("scaling", &[("via", "node"), ("workers", $workers)], "ops_per_s"),
+            ours(
+                "scaling",
+                &[("via", "node"), ("workers", $workers), ("shards", "1"), ("tenants", "1")],
+                "ops_per_s",
+            ),
         )
     };
 }

@@ -11,6 +11,8 @@ pub const LAYOUTS: &[Layout] = &[
         title: "Tasks that do nothing: submitted, given to a worker, completed",
         columns: &[
             ("Nodes", Param("nodes")),
+            ("Shards", Param("shards")),
+            ("Tenants", Param("tenants")),
             ("Workers", Param("workers")),
             ("Tasks", Metric("ops_per_s")),
             ("Least … most", Range("ops_per_s")),
@@ -26,6 +28,8 @@ pub const LAYOUTS: &[Layout] = &[
         title: "Throughput by workers, 11.76 ms a task",
         columns: &[
             ("By", Param("via")),
+            ("Shards", Param("shards")),
+            ("Tenants", Param("tenants")),
             ("Workers", Param("workers")),
             ("In a process", Metric("workers_in_a_process")),
             ("Tasks", Metric("ops_per_s")),

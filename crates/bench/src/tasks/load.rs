@@ -3,7 +3,7 @@
 use anyhow::Result;
 use dunlin_tasks::jain;
 
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Size};
 use super::rival;
 use super::work::{Report, TenantLoad, Work};
 use crate::point::{Bench, Sample, target};
@@ -12,18 +12,18 @@ use crate::point::{Bench, Sample, target};
 pub const PACED_SHARE: f64 = 0.9;
 
 /// Tasks that are submitted, given to workers and done, as many as there can be.
-pub fn cycles(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
+pub fn cycles(bench: &Bench, whose: &'static str, size: Size, work: &Work) -> Result<Sample> {
     if whose != target::DUNLIN {
         return Ok(rival::measure(bench, whose, work)?.sample());
     }
-    let nodes = Nodes::start(bench, nodes)?;
+    let nodes = Nodes::start(bench, size)?;
     let (report, used) = observed(bench, &nodes, work)?;
     Ok(report.sample().and(used))
 }
 
 /// Workers that sleep: without anybody, with always some tasks waiting, and at nine tenths of that.
-pub fn scaled(bench: &Bench, work: &Work) -> Result<Sample> {
-    let nodes = Nodes::start(bench, 1)?;
+pub fn scaled(bench: &Bench, shards: u8, work: &Work) -> Result<Sample> {
+    let nodes = Nodes::start(bench, Size { nodes: 1, shards })?;
     let mut bare = work.clone();
     bare.ours.bare = true;
     let bare = Report::of(&bare, &mut nodes.clients(bench, &bare)?)?;
@@ -44,7 +44,7 @@ pub fn scaled(bench: &Bench, work: &Work) -> Result<Sample> {
 
 /// What tenants get of workers that are always busy, against their shares by weight.
 pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
-    let nodes = Nodes::start(bench, 1)?;
+    let nodes = Nodes::start(bench, Size::of(1))?;
     let (report, used) = observed(bench, &nodes, work)?;
     let got: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
@@ -62,7 +62,7 @@ pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
 
 /// What the others keep of their throughput while the first submits so many times as much.
 pub fn disturbed(bench: &Bench, work: &Work, times: f64) -> Result<Sample> {
-    let nodes = Nodes::start(bench, 1)?;
+    let nodes = Nodes::start(bench, Size::of(1))?;
     let before = Report::of(work, &mut nodes.clients(bench, work)?)?;
     let mut noisy = work.clone();
     noisy.ours.tenants[0].per_s *= times;

@@ -14,6 +14,22 @@ use crate::point::Bench;
 /// Between two looks whether they agree.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How many nodes, and in how many shards (`tasks.shards`) their tasks are.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Nodes.
+    pub nodes: usize,
+    /// Shards.
+    pub shards: u8,
+}
+
+impl Size {
+    /// So many nodes, and all tasks in one shard.
+    pub const fn of(nodes: usize) -> Self {
+        Self { nodes, shards: 1 }
+    }
+}
+
 /// See the module. Gone when dropped.
 #[derive(Debug)]
 pub struct Nodes {
@@ -23,13 +39,13 @@ pub struct Nodes {
 
 impl Nodes {
     /// So many.
-    pub fn start(bench: &Bench, count: usize) -> Result<Self> {
-        let nodes = Ours::start(bench, count)?;
+    pub fn start(bench: &Bench, size: Size) -> Result<Self> {
+        let nodes = Ours::sharded(bench, size.nodes, size.shards)?;
         let (_, url) = agreed_on(&nodes)?;
         Ok(Self { nodes, url })
     }
 
-    /// Which node leads, once all agree again and each has a vote.
+    /// Which node leads (of several shards, the first), once all agree again and each has a vote.
     pub fn leader(&self) -> Result<usize> {
         agreed_on(&self.nodes).map(|(leader, _)| leader)
     }
@@ -83,7 +99,7 @@ fn agreed_on(nodes: &Ours) -> Result<(usize, String)> {
     on_a_runtime(leader(&nodes.endpoints()))?
 }
 
-/// Who leads the tasks, and its door, once all agree and each has a vote.
+/// Who leads the tasks of the first shard, and its door, once all agree about all shards and each has a vote in all.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     let nodes: Vec<_> = endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
     let deadline = Instant::now() + PATIENCE;
@@ -98,14 +114,19 @@ async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
 }
 
 async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
-    let mut leader = None;
+    let mut leaders: Option<Vec<u64>> = None;
     for node in nodes {
         let seen = node.seen().await?;
-        let Some((leads, voters)) = seen.tasks else { bail!("not every node has its part in the tasks") };
+        let Some(shards) = seen.tasks else { bail!("not every node has its part in the tasks") };
+        let voters = shards.iter().map(|(_, voters)| *voters).min().unwrap_or(0);
         ensure!(voters == nodes.len(), "{voters} nodes have a vote");
-        ensure!(leader.replace(leads).is_none_or(|before| before == leads), "they differ in who leads");
+        let leads: Vec<u64> = shards.into_iter().map(|(leads, _)| leads).collect();
+        let is_same = leaders.as_ref().is_none_or(|before| *before == leads);
+        ensure!(is_same, "they differ in who leads");
+        leaders = Some(leads);
     }
-    let leader = leader.context("there is no node")? as usize - 1;
+    let leaders = leaders.context("there is no node")?;
+    let leader = *leaders.first().context("there is no shard")? as usize - 1;
     let node = nodes.get(leader).context("a leader that was not started")?;
     Ok((leader, format!("dunlin://{}", node.seen().await?.door)))
 }

@@ -60,7 +60,11 @@ pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Re
 pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
-        [] => vec![Arrivals::poisson(work.rate)],
+        [] => vec![Arrivals::poisson(work.rate, Draws::default())],
+        tenants if work.rate > 0.0 => {
+            let per_s = work.rate / tenants.len() as f64;
+            (0..tenants.len() as u64).map(|nth| Arrivals::poisson(per_s, Draws::of(nth))).collect()
+        }
         tenants => tenants.iter().map(|tenant| Arrivals::steady(tenant.per_s)).collect(),
     };
     let (sender, on_the_way) = sync_channel(IN_FLIGHT_PACED_MAX);
@@ -115,8 +119,8 @@ struct Arrivals {
 
 impl Arrivals {
     /// Whenever chance has it.
-    fn poisson(per_s: f64) -> Self {
-        Self { mean_ns: 1e9 / per_s, draws: Some(Draws::default()), next_ns: monotonic_ns() }
+    fn poisson(per_s: f64, draws: Draws) -> Self {
+        Self { mean_ns: 1e9 / per_s, draws: Some(draws), next_ns: monotonic_ns() }
     }
 
     /// One after another in equal times.
@@ -161,7 +165,7 @@ mod tests {
         let mean = |gaps: &[u64]| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
         let steady = gaps(Arrivals::steady(10_000.0));
         assert!(steady.iter().all(|gap| *gap == 100_000));
-        let poisson = gaps(Arrivals::poisson(10_000.0));
+        let poisson = gaps(Arrivals::poisson(10_000.0, Draws::default()));
         assert!((98_000.0..102_000.0).contains(&mean(&poisson)), "{}", mean(&poisson));
         // Of an exponential distribution, e⁻¹ lie above the mean.
         let above = poisson.iter().filter(|gap| **gap > 100_000).count();

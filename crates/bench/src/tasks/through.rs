@@ -2,6 +2,7 @@
 
 use super::failover::{self, Victim};
 use super::load;
+use super::nodes::Size;
 use super::work::{Ours, TenantLoad, Work};
 use crate::options::Options;
 use crate::params::Params;
@@ -23,14 +24,16 @@ const CORES: usize = 2;
 const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
 /// What the first submits while it is noisy, against that.
 const NOISY_TIMES: f64 = 10.0;
+/// Over how many shards (`tasks.shards`) tasks are spread, and of how many tenants they then are: all of one tenant's are in one shard.
+const SHARDS: [u8; 3] = [1, 2, 4];
+const TENANTS_SHARDED: usize = 16;
 /// Tenants that share what there is.
 const TENANTS: [usize; 2] = [4, 1_000];
 
 /// The groups.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups = vec![noops(options, with_peers)];
-    let scaling = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10);
-    groups.push(scaling.map(|workers| scaling_of(workers, options)).collect());
+    groups.push(scalings(options));
     groups.push(TENANTS.into_iter().map(|tenants| tenants_of(tenants, options)).collect());
     groups
         .push([("light", 48), ("saturated", 5)].map(|(load, workers)| noisy(load, workers, options)).into());
@@ -50,6 +53,37 @@ fn params(nodes: usize, workers: usize) -> Params {
     Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
 }
 
+/// How a point's tasks are spread.
+#[derive(Clone, Copy)]
+struct Spread {
+    shards: u8,
+    tenants: usize,
+}
+
+const ONE: Spread = Spread { shards: 1, tenants: 1 };
+
+impl Spread {
+    fn all() -> impl Iterator<Item = Spread> {
+        let sharded = SHARDS.into_iter().map(|shards| Spread { shards, tenants: TENANTS_SHARDED });
+        std::iter::once(ONE).chain(sharded)
+    }
+
+    fn params(self, params: Params) -> Params {
+        params.with("shards", u64::from(self.shards)).with("tenants", self.tenants)
+    }
+
+    /// So many tasks wait of all tenants together, and none waits for a batch that is never small enough.
+    fn work(self, work: Work, backlog: usize) -> Work {
+        let backlog = backlog / self.tenants;
+        let tenants = match self.tenants {
+            1 => Vec::new(),
+            count => vec![TenantLoad { weight: 1, per_s: 0.0 }; count],
+        };
+        let ours = Ours { batch: work.ours.batch.min(backlog / 2), tenants, ..work.ours };
+        Work { backlog, ours, ..work }
+    }
+}
+
 /// Within so long a cluster has found its pace, and a neighbour's second is not all there is.
 fn times(options: &Options) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
@@ -62,26 +96,50 @@ fn work(workers: usize, task_ns: u64, options: &Options) -> Work {
 }
 
 fn noops(options: &Options, with_peers: bool) -> Group {
-    let ours = Ours { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..Ours::default() };
-    let of = |whose: &'static str, nodes: usize, workers: usize, backlog: usize| {
-        let work = Work { backlog, ours: ours.clone(), ..work(workers, 0, options) };
-        let params = params(nodes, workers).with("bytes", BYTES).with("backlog", backlog);
-        Point::new("noop", whose, params, move |bench| load::cycles(bench, whose, nodes, &work))
-    };
     let backlog = options.count(20_000, 2_000) as usize;
-    let mut group = Group::from([1, 3].map(|nodes| of(target::DUNLIN, nodes, NOOP_WORKERS, backlog)));
+    let mut group: Group = [1, 3]
+        .iter()
+        .flat_map(|nodes| Spread::all().map(|spread| noop(*nodes, spread, backlog, options)))
+        .collect();
     if with_peers {
-        group.push(of(target::ASYNQ, 1, ASYNQ_WORKERS, backlog));
-        group.push(of(target::CELERY, 1, CORES, 1_000));
-        group.push(of(target::HYPERQUEUE, 1, CORES, 1_000));
+        let rival = |whose: &'static str, workers: usize, backlog: usize| {
+            let work = Work { backlog, ..work(workers, 0, options) };
+            let params = params(1, workers).with("bytes", BYTES).with("backlog", backlog);
+            Point::new("noop", whose, params, move |bench| load::cycles(bench, whose, Size::of(1), &work))
+        };
+        group.push(rival(target::ASYNQ, ASYNQ_WORKERS, backlog));
+        group.push(rival(target::CELERY, CORES, 1_000));
+        group.push(rival(target::HYPERQUEUE, CORES, 1_000));
     }
     group
 }
 
-fn scaling_of(workers: usize, options: &Options) -> Point {
+fn noop(nodes: usize, spread: Spread, backlog: usize, options: &Options) -> Point {
+    let ours = Ours { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..Ours::default() };
+    let work = spread.work(Work { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
+    let params = params(nodes, NOOP_WORKERS).with("bytes", BYTES).with("backlog", backlog);
+    let size = Size { nodes, shards: spread.shards };
+    Point::new("noop", target::DUNLIN, spread.params(params), move |bench| {
+        load::cycles(bench, target::DUNLIN, size, &work)
+    })
+}
+
+/// The document's workers, each number of them; the most, or the fewest where it is to be quick, spread over shards, too.
+fn scalings(options: &Options) -> Group {
+    let workers: Vec<usize> =
+        WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
+    let spread =
+        workers.last().into_iter().flat_map(|most| Spread::all().skip(1).map(|spread| (*most, spread)));
+    let all = workers.iter().map(|workers| (*workers, ONE)).chain(spread);
+    all.map(|(workers, spread)| scaling_of(workers, spread, options)).collect()
+}
+
+fn scaling_of(workers: usize, spread: Spread, options: &Options) -> Point {
     let ours = Ours { submitters: 1, batch: 100, slots: 1, ahead: 1, ..Ours::default() };
-    let work = Work { backlog: 20 * workers, ours, ..work(workers, TASK_NS, options) };
-    Point::new("scaling", target::DUNLIN, params(1, workers), move |bench| load::scaled(bench, &work))
+    let work = spread.work(Work { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
+    Point::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
+        load::scaled(bench, spread.shards, &work)
+    })
 }
 
 /// Weights from one to four, and more waiting of each than it can get.

@@ -22,7 +22,7 @@ pub struct Work {
     pub task_ns: u64,
     /// Tasks of a tenant that wait or run, at most, where there is no rate.
     pub backlog: usize,
-    /// Tasks a second, by a Poisson process; 0 for as many as there can be.
+    /// Tasks a second of all tenants that have no rate of their own, by Poisson processes; 0 for as many as there can be.
     pub rate: f64,
     /// Bytes of a payload.
     pub bytes: usize,

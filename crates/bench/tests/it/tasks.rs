@@ -16,15 +16,24 @@ fn has(rows: &[Row], case: &str, metric: &str) -> bool {
 
 #[test]
 fn tasks_that_do_nothing_go_through_three_nodes_each_once() {
-    let rows = rows(&["--case=noop", "--nodes=3"]);
+    let rows = rows(&["--case=noop", "--nodes=3", "--tenants=1"]);
     for metric in ["ops_per_s", "p99_ns", "task_node_cpu_ns"] {
         assert!(has(&rows, "noop", metric), "{metric}: {rows:?}");
     }
 }
 
 #[test]
+fn tasks_of_several_tenants_go_through_shards_each_once_and_each_row_says_how_many() {
+    let rows = rows(&["--case=noop", "--case=scaling", "--nodes=1", "--shards=2"]);
+    for case in ["noop", "scaling"] {
+        assert!(has(&rows, case, "ops_per_s"), "{case}: {rows:?}");
+    }
+    assert!(rows.iter().all(|row| row.params.contain(&[("shards", "2"), ("tenants", "16")])), "{rows:?}");
+}
+
+#[test]
 fn workers_that_sleep_are_held_against_the_same_without_a_node() {
-    let rows = rows(&["--case=scaling", "--workers=10"]);
+    let rows = rows(&["--case=scaling", "--workers=10", "--tenants=1"]);
     for metric in ["ops_per_s", "bare_per_s", "efficiency", "p99_ns"] {
         assert!(has(&rows, "scaling", metric), "{metric}: {rows:?}");
     }

@@ -1,8 +1,9 @@
 //! The cluster as this node sees it, and what it noticed of it: who led, who went and came back, which topics changed hands.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use dunlin::now_ns;
+use dunlin::{Shard, now_ns};
 use serde_json::{Value, json};
 
 use super::{EVENTS_KEPT, lock};
@@ -116,15 +117,28 @@ pub(super) fn say(shared: &Shared) -> Value {
             })
         })
         .collect();
-    let tasks = shared.node.tasks_if_any().and_then(|tasks| tasks.status().ok());
+    let shards = shards(shared);
+    let first = shards.first().cloned().unwrap_or_default();
     let events: Vec<Value> = lock(&shared.itself.noticed).events.iter().cloned().collect();
     json!({
         "id": status.node, "cluster": status.cluster, "leader": status.leader, "term": status.term,
         "last": status.last, "applied": status.applied, "snapshot": status.snapshot, "revision": status.revision,
         "voters": status.voters, "learners": status.learners, "missing": status.missing,
-        "tasks_leader": tasks.as_ref().and_then(|tasks| tasks.leader), "tasks_term": tasks.map(|tasks| tasks.term),
+        "tasks_leader": first["leader"], "tasks_term": first["term"], "tasks_shards": shards,
         "nodes": nodes, "events": events,
     })
+}
+
+/// Who leads each shard of the tasks, and in which term: each is a raft group of its own. None before this node takes part in them.
+fn shards(shared: &Shared) -> Vec<Value> {
+    let shards = shared.node.tasks_if_any().into_iter().flat_map(|tasks| tasks.shards());
+    let of = |(at, shard): (usize, &Arc<Shard>)| {
+        let status = shard.status().ok();
+        json!({
+            "shard": at, "leader": status.as_ref().and_then(|status| status.leader), "term": status.as_ref().map(|status| status.term),
+        })
+    };
+    shards.enumerate().map(of).collect()
 }
 
 /// A node without a cluster is one of one.
@@ -145,6 +159,7 @@ fn say_alone(shared: &Shared) -> Value {
         "last": status.as_ref().and_then(|status| status.last), "applied": status.as_ref().and_then(|status| status.applied),
         "snapshot": status.as_ref().and_then(|status| status.snapshot), "revision": null,
         "voters": [id], "learners": [], "missing": null, "tasks_leader": null, "tasks_term": null,
+        "tasks_shards": shards(shared),
         "nodes": [own], "events": [],
     })
 }

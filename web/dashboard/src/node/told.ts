@@ -89,6 +89,13 @@ export interface ClusterEvent {
   leader?: number | null;
 }
 
+/** One of the raft groups that tasks are spread over. */
+export interface TasksShard {
+  shard: number;
+  leader: number | null;
+  term: number | null;
+}
+
 export interface Cluster {
   at_ms: number;
   id: number;
@@ -102,8 +109,8 @@ export interface Cluster {
   revision: number | null;
   voters: number[];
   learners: number[];
-  tasks_leader: number | null;
-  tasks_term: number | null;
+  /** None before the node takes part in the tasks; absent of a node of an older release. */
+  tasks_shards?: TasksShard[];
   missing: string | null;
   nodes: ClusterNode[];
   events: ClusterEvent[];

@@ -2,7 +2,7 @@
 
 import { useConnection } from "../node/hooks.ts";
 import { useNode } from "../node/live.ts";
-import type { Cluster as Told } from "../node/told.ts";
+import type { Cluster as Told, TasksShard } from "../node/told.ts";
 import { Cli, CopyAsCli } from "../parts/Copy.tsx";
 import { Failed, Waiting } from "../parts/Empty.tsx";
 import { Stat, Stats } from "../parts/Stat.tsx";
@@ -49,10 +49,18 @@ function Figures({ told }: { told: Told }) {
       <Stat label="Nodes" value={`${alive} of ${members.length}`} tone={away > 0 ? "bad" : "good"} note={away > 0 ? `${away} away` : "all there"} figure="cluster.alive" raw={reach === "up" ? alive : undefined} />
       <Stat label="Leader" value={told.leader === null ? (alone ? "–" : "none") : `node ${told.leader}`} tone={told.leader === null && !alone ? "bad" : undefined} note="of keys and leases" figure="cluster.leader" raw={told.leader ?? 0} />
       <Stat label="Term" value={exact(told.term)} figure="cluster.term" raw={told.term ?? undefined} />
-      <Stat label="Leader of tasks" value={told.tasks_leader == null ? "–" : `node ${told.tasks_leader}`} note={`term ${exact(told.tasks_term)}`} />
+      <Shards shards={told.tasks_shards ?? []} />
       <Stat label="May yet fail" value={members.length < 2 ? "–" : exact(Math.max(0, spare))} tone={members.length >= 2 && spare <= 0 ? "warn" : undefined} note={`${majority} of ${told.voters.length} votes needed`} />
       <Stat label="Agreed on" value={exact(told.applied)} note={behind > 0 ? `${exact(behind)} to take in` : "all taken in"} figure="cluster.applied" raw={told.applied ?? undefined} />
       <Stat label="Revision of keys" value={exact(told.revision)} figure="cluster.revision" raw={told.revision ?? undefined} />
     </Stats>
   );
+}
+
+/** Each shard of the tasks is led by itself. */
+function Shards({ shards }: { shards: TasksShard[] }) {
+  if (shards.length === 0) return <Stat label="Leader of tasks" value="–" />;
+  return shards.map(({ shard, leader, term }) => (
+    <Stat key={shard} label={shards.length === 1 ? "Leader of tasks" : `Leader of tasks, shard ${shard}`} value={leader === null ? "none" : `node ${leader}`} tone={leader === null ? "bad" : undefined} note={`term ${exact(term)}`} figure={`cluster.tasks.${shard}`} raw={leader ?? 0} />
+  ));
 }

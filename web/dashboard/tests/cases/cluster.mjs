@@ -12,6 +12,10 @@ export async function run({ browser, nodes }) {
     const leader = three[(await figure(page, "cluster.leader")) - 1];
     return leader && (await metric(leader, "dunlin_raft_leader")) === 1;
   });
+  await until("the page knows who leads the tasks", async () => {
+    const leader = three[(await figure(page, "cluster.tasks.0")) - 1];
+    return leader && (await metric(leader, "dunlin_tasks_leader")) === 1;
+  });
   await until("the term is that of /metrics", async () => (await figure(page, "cluster.term")) === (await metric(three[0], "dunlin_raft_term")));
 
   await nodes.kill(three[2]);

@@ -135,13 +135,24 @@ pub fn nodes(told: &Told) -> Listed {
         cluster["missing"].as_str().map_or_else(String::new, |missing| format!(": {}", plain(missing)));
     let title = match cluster["cluster"].is_null() {
         true => "one node, of no cluster".to_owned(),
-        false => format!("cluster, term {}{missing}", whole(&cluster["term"])),
+        false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), led(cluster)),
     };
     Listed {
         title,
         heading: &["NODE", "STATE", "OWNS", "DUNLIN", "HTTP"],
         rows: list(&cluster["nodes"]).map(row).collect(),
     }
+}
+
+/// Who leads each shard of the tasks, in which term.
+fn led(cluster: &Value) -> String {
+    let shards: Vec<String> = list(&cluster["tasks_shards"])
+        .map(|shard| match shard["leader"].is_null() {
+            true => "nobody".to_owned(),
+            false => format!("node {} (term {})", whole(&shard["leader"]), whole(&shard["term"])),
+        })
+        .collect();
+    if shards.is_empty() { String::new() } else { format!(", tasks led by {}", shards.join(", ")) }
 }
 
 pub fn work(told: &Told) -> Listed {
@@ -275,5 +286,21 @@ mod tests {
         let nodes = nodes(&told);
         assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["AWAY", "up, leads"]);
         assert_eq!(nodes.title, "cluster, term 4");
+    }
+
+    #[test]
+    fn who_leads_each_shard_of_the_tasks_is_said() {
+        let mut told = Told::new("dunlin://a");
+        let shard =
+            |at: u64, leader: Option<u64>, term: u64| json!({"shard": at, "leader": leader, "term": term});
+        let shards = [shard(0, Some(2), 4), shard(1, None, 5), shard(2, Some(1), 6)];
+        told.say(
+            "cluster".to_owned(),
+            json!({"cluster": "c", "term": 3, "nodes": [], "tasks_shards": shards}),
+        );
+        assert_eq!(
+            nodes(&told).title,
+            "cluster, term 3, tasks led by node 2 (term 4), nobody, node 1 (term 6)"
+        );
     }
 }

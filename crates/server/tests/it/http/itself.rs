@@ -33,6 +33,7 @@ fn what_is_said_of_the_node_is_what_the_metrics_say() {
     let nodes = cluster["nodes"].as_array().unwrap();
     assert_eq!((nodes.len(), &nodes[0]["alive"]), (1, &true.into()));
     assert_eq!(nodes[0]["doors"]["http"], stage.address().to_string());
+    assert!(cluster["tasks_shards"].is_array(), "{cluster}");
     assert_eq!(stage.get("/v1/node/spaces").json()["worlds"], Value::Array(Vec::new()));
     assert_eq!(stage.get("/v1/node/work").json()["tenants"], Value::Array(Vec::new()));
     assert_eq!(stage.get("/v1/node/weather").status, 404);

@@ -1,0 +1,144 @@
+//! What follows from a state's blocks, and is not written: names, who serves whom, who stands where, timers, counts.
+
+use super::restoring::check;
+use crate::error::DecodeError;
+use crate::group::{self, GroupKey};
+use crate::quota::Amounts;
+use crate::slab::NONE;
+use crate::state::{SCHEDULE, State, TASK, WORKER};
+use crate::task::{NEVER_MS, Stage};
+
+impl State {
+    /// What is found by name.
+    pub(super) fn name_again(&mut self) -> Result<(), DecodeError> {
+        fn fill<K: Ord + Clone>(map: &mut imbl::OrdMap<K, u32>, keys: impl Iterator<Item = K>) -> bool {
+            keys.enumerate().all(|(at, key)| map.insert(key, at as u32).is_none())
+        }
+        let mut names = self.tenants.iter().map(|tenant| tenant.name.clone()).enumerate();
+        let unique = names.all(|(at, name)| self.tenant_at.insert(name, at as u32).is_none())
+            && fill(
+                &mut self.class_at,
+                self.classes.iter().map(|class| (class.queue, class.kind, class.needs.clone())),
+            )
+            && fill(&mut self.lane_at, self.lanes.iter().map(|lane| (lane.tenant, lane.class)))
+            && fill(&mut self.pool_at, self.pools.iter().map(|pool| pool.serves.clone()));
+        check(unique, "names")?;
+        for (at, policy) in self.policies.iter().enumerate() {
+            check(self.policy_at.insert(*policy, at as u16).is_none(), "policies")?;
+        }
+        for (at, found) in self.schedules.iter_from(0) {
+            check(self.schedule_at.insert((found.tenant, found.name.clone()), at).is_none(), "schedules")?;
+        }
+        for (at, task) in self.tasks.iter_from(0) {
+            if let Some(key) = task.extra.as_ref().and_then(|extra| extra.idempotency_key.clone()) {
+                check(self.keys.insert((task.tenant, key), self.tasks.id(at)).is_none(), "idempotency keys")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which pools serve which classes.
+    pub(super) fn match_again(&mut self) {
+        for (pool_at, pool) in self.pools.iter_mut().enumerate() {
+            let mut served = Vec::new();
+            for (class_at, class) in self.classes.iter_mut().enumerate() {
+                if pool.serves.covers(class) {
+                    class.add_pool(pool_at as u32, &pool.serves);
+                    served.push(class_at as u32);
+                }
+            }
+            pool.classes = served.into();
+        }
+    }
+
+    /// Who stands where, who is idle, and what is free.
+    pub(super) fn stand_again(&mut self) -> Result<(), DecodeError> {
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let class = &mut self.classes[lane.class as usize];
+            class.ready += u64::from(lane.len);
+            if let Some(standing) = lane.standing {
+                check(lane.len > 0, "lanes")?;
+                class.standing.insert((standing, at as u32));
+            }
+        }
+        let mut free: Amounts = [0; 3];
+        for (at, worker) in self.workers.iter_from(0) {
+            check(worker.idle == worker.takes().then_some(worker.held.len), "workers")?;
+            let pool = &mut self.pools[worker.pool as usize];
+            pool.workers += 1;
+            if let Some(idle) = worker.idle {
+                pool.idle.insert((idle, at));
+            }
+            if !worker.is_draining {
+                pool.credit += u64::from(worker.credit);
+                free[0] += u64::from(worker.credit);
+                (0..2).for_each(|part| free[part + 1] += worker.has[part].saturating_sub(worker.used[part]));
+            }
+        }
+        for (&at, ahead) in &self.ahead {
+            if let Some(ends_ms) = ahead.place() {
+                self.pools[self.workers[at].pool as usize].soon.insert((ends_ms, at));
+            }
+        }
+        self.free = free;
+        for tenant in self.tenants.iter() {
+            let kept = tenant.kept_free();
+            self.kept = std::array::from_fn(|part| self.kept[part].saturating_add(kept[part]));
+        }
+        Ok(())
+    }
+
+    pub(super) fn time_again(&mut self) {
+        let tasks = self.tasks.iter_from(0).map(|(at, task)| (task.due_ms, TASK, at));
+        let workers = self.workers.iter_from(0).map(|(at, worker)| (worker.end_ms, WORKER, at));
+        let schedules = self.schedules.iter_from(0).map(|(at, found)| (found.due_ms, SCHEDULE, at));
+        let all: Vec<_> = tasks.chain(workers).chain(schedules).filter(|timer| timer.0 != NEVER_MS).collect();
+        self.timers = all.into_iter().collect();
+    }
+
+    /// What tasks are counted by: bytes, groups, and their tenants' and workers' use, which was written too.
+    pub(super) fn count_again(&mut self) -> Result<(), DecodeError> {
+        self.bytes += self.groups.keys().map(group::bytes).sum::<u64>();
+        let mut used: Vec<([u64; 3], u64, u64)> = vec![Default::default(); self.tenants.len()];
+        let mut work: Vec<[u64; 2]> = vec![[0; 2]; self.workers.slots_len() as usize];
+        let all: Vec<u32> = self.tasks.iter_from(0).map(|(at, _)| at).collect();
+        for at in all {
+            let task = &self.tasks[at];
+            self.bytes += task.bytes();
+            let (stage, need, rank) = (task.stage, task.need(), task.rank(self.limits.ageing_ms));
+            let (limited_by, is_held) = (task.limited_by, stage.is_held() && task.worker != NONE);
+            let of = &mut used[task.tenant as usize];
+            of.1 += u64::from(stage.is_queued());
+            of.2 += u64::from(stage == Stage::Ready);
+            if is_held {
+                (0..3).for_each(|part| of.0[part] = of.0[part].saturating_add(need[part]));
+                let work = &mut work[task.worker as usize];
+                (0..2).for_each(|part| work[part] = work[part].saturating_add(need[part + 1]));
+            }
+            if is_held || stage == Stage::Ready {
+                for key in self.groups_of(at) {
+                    self.group(&key).places += 1;
+                    if stage == Stage::Ready {
+                        self.count_on_token(&key);
+                    }
+                }
+            }
+            if stage == Stage::Limited {
+                let key = self.groups_of(at).into_iter().find(|key| key.1 == limited_by);
+                let key = key.ok_or(DecodeError::Inconsistent("limits"))?;
+                self.group(&key).waiting.insert((rank, at));
+            }
+        }
+        let groups: Vec<GroupKey> = self.groups.keys().cloned().collect();
+        groups.iter().for_each(|key| self.settle_group(key));
+        for (tenant, (amounts, queued, ready)) in self.tenants.iter().zip(used) {
+            let is_so = tenant.used.map(|used| used.now) == amounts
+                && (tenant.queued, tenant.ready) == (queued, ready);
+            check(is_so, "accounts")?;
+        }
+        check(
+            self.workers.iter_from(0).into_iter().all(|(at, worker)| worker.used == work[at as usize]),
+            "workers",
+        )
+    }
+}

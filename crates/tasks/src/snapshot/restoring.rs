@@ -1,0 +1,162 @@
+//! A state that is made again of its blocks, one by one.
+
+use std::sync::Arc;
+
+use super::{
+    AHEAD, AheadEntry, BUCKETS, BucketEntry, CLASSES, ClassEntry, ENLISTED, EnlistedEntry, HEAD, HEAD_AHEAD,
+    Head, HeadAhead, LANES, NAMES, NEEDS, NeedsEntry, POLICIES, POOLS, PoolEntry, RESERVED, ReservedEntry,
+    SCHEDULES, TASKS, TENANTS, TRAITS, TraitsEntry, WORKERS, counts,
+};
+use crate::error::DecodeError;
+use crate::group::Group;
+use crate::lane::{Class, Lane};
+use crate::layout::{Fields, Later, Layout};
+use crate::limits::Limits;
+use crate::retry::Retry;
+use crate::schedule::Schedule;
+use crate::slab::Slot;
+use crate::state::State;
+use crate::task::Task;
+use crate::tenant::Tenant;
+use crate::worker::{Pool, Serves, Worker};
+
+/// A state that is made again, block by block.
+#[derive(Debug, Default)]
+pub struct Restoring {
+    head: Option<HeadAhead>,
+    last: u8,
+    state: State,
+}
+
+impl Restoring {
+    /// One of a cluster's shard of this number.
+    pub fn of_shard(shard: u8) -> Restoring {
+        Restoring { state: State::of_shard(Limits::default(), shard), ..Restoring::default() }
+    }
+
+    /// Takes the next block in.
+    pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
+        let mut fields = Fields { rest: block };
+        let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
+        if version != crate::VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        if kind < self.last || matches!(kind, HEAD | HEAD_AHEAD) != self.head.is_none() {
+            return Err(DecodeError::Order("blocks"));
+        }
+        self.last = kind;
+        while !fields.rest.is_empty() {
+            self.take_one(kind, &mut fields)?;
+        }
+        Ok(())
+    }
+
+    fn take_one(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), DecodeError> {
+        let state = &mut self.state;
+        match kind {
+            HEAD | HEAD_AHEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
+            HEAD => {
+                let head = Head::read(fields)?;
+                self.head = Some(HeadAhead { head, ahead: 0, needs: 0, traits: 0 });
+            }
+            HEAD_AHEAD => {
+                let head = self.head.insert(HeadAhead::read(fields)?);
+                if !fields.rest.is_empty() {
+                    head.read_more(fields)?;
+                }
+            }
+            NAMES => {
+                let before = state.names.len();
+                state.names.insert(<&[u8]>::read(fields)?);
+                if state.names.len() == before {
+                    return Err(DecodeError::Inconsistent("names"));
+                }
+            }
+            TENANTS => state.tenants.push_back(Tenant::read(fields)?),
+            CLASSES => {
+                let ClassEntry { queue, kind } = ClassEntry::read(fields)?;
+                state.classes.push_back(Class::new(queue, kind, Arc::default()));
+            }
+            LANES => state.lanes.push_back(Lane::read(fields)?),
+            POOLS => {
+                let PoolEntry { kinds, queues } = PoolEntry::read(fields)?;
+                let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());
+                state.pools.push_back(Pool::new(Arc::new(Serves { kinds, queues, ..Serves::default() })));
+            }
+            POLICIES => state.policies.push_back(Retry::read(fields)?),
+            TASKS => state.tasks.push_slot(Slot::<Task>::read(fields)?),
+            WORKERS => state.workers.push_slot(Slot::<Worker>::read(fields)?),
+            SCHEDULES => state.schedules.push_slot(Slot::<Schedule>::read(fields)?),
+            RESERVED => {
+                let ReservedEntry { worker, task } = ReservedEntry::read(fields)?;
+                check(state.reserved.insert(worker, task).is_none(), "reservations")?;
+            }
+            BUCKETS => {
+                let BucketEntry { tenant, limit, value, bucket } = BucketEntry::read(fields)?;
+                let group = Group { bucket, ..Group::default() };
+                check(state.groups.insert((tenant, limit, value), group).is_none(), "rates")?;
+            }
+            AHEAD => {
+                let AheadEntry { worker, ahead } = AheadEntry::read(fields)?;
+                check(state.ahead.insert(worker, ahead).is_none(), "workers")?;
+            }
+            NEEDS => {
+                let NeedsEntry { class, needs } = NeedsEntry::read(fields)?;
+                let found = state.classes.get_mut(class as usize).filter(|class| class.needs.is_empty());
+                let found = found.ok_or(DecodeError::Inconsistent("classes"))?;
+                check(!needs.is_empty() && needs.is_sorted_by(|a, b| a < b), "classes")?;
+                found.needs = needs.into();
+                state.demands += 1;
+            }
+            TRAITS => self.take_traits(TraitsEntry::read(fields)?)?,
+            ENLISTED => {
+                let EnlistedEntry { worker, id } = EnlistedEntry::read(fields)?;
+                check(state.enlisted.insert(worker, id), "workers of other shards")?;
+            }
+            number => return Err(DecodeError::Unknown { what: "kind of block", number }),
+        }
+        Ok(())
+    }
+
+    fn take_traits(&mut self, entry: TraitsEntry) -> Result<(), DecodeError> {
+        let TraitsEntry { pool, labels, tenants } = entry;
+        let found = self.state.pools.get_mut(pool as usize).ok_or(DecodeError::Inconsistent("pools"))?;
+        let serves = Arc::make_mut(&mut found.serves);
+        let is_new = serves.labels.is_empty() && serves.tenants.is_empty();
+        check(is_new && (!labels.is_empty() || !tenants.is_empty()), "pools")?;
+        let (labels_len, tenants_len) = (labels.len(), tenants.len());
+        (serves.labels, serves.tenants) = (labels.into_iter().collect(), tenants.into_iter().collect());
+        check((serves.labels.len(), serves.tenants.len()) == (labels_len, tenants_len), "pools")
+    }
+
+    /// The state, if all of it has come.
+    pub fn end(self) -> Result<State, DecodeError> {
+        let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(DecodeError::Short)?;
+        let mut state = self.state;
+        let is_all = state.demands == needs && super::traits(&state).count() == traits as usize;
+        if counts(&state) != head.counts || state.ahead.len() != ahead as usize || !is_all {
+            return Err(DecodeError::Short);
+        }
+        state.limits = head.limits;
+        (state.now_ms, state.unix_offset_ms) = (head.now_ms, head.unix_offset_ms);
+        (state.virtual_time, state.token) = (head.virtual_time, head.token);
+        (state.is_held_back, state.finished) = (head.is_held_back, head.finished);
+        let [tasks, workers, schedules] = head.free;
+        let chained = state.tasks.set_free(tasks)
+            && state.workers.set_free(workers)
+            && state.schedules.set_free(schedules);
+        check(chained, "free slots")?;
+        state.check_references()?;
+        state.check_lists()?;
+        state.name_again()?;
+        state.match_again();
+        state.stand_again()?;
+        state.time_again();
+        state.count_again()?;
+        Ok(state)
+    }
+}
+
+pub(super) fn check(is_so: bool, what: &'static str) -> Result<(), DecodeError> {
+    if is_so { Ok(()) } else { Err(DecodeError::Inconsistent(what)) }
+}
