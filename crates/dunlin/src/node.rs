@@ -1,5 +1,7 @@
 //! The node: its topics, and publishing and subscribing to them in process.
 
+mod finding;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,7 +23,6 @@ use crate::deleted::Deleted;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
-use crate::owner::Owner;
 use crate::ownership::Ownership;
 use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
@@ -29,9 +30,6 @@ use crate::select::Missing;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
 use crate::survey::Departed;
 use crate::tasks;
-
-/// What a log's first record takes of the budget at least.
-const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 /// The kinds of state that ship, by name.
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
@@ -426,117 +424,6 @@ impl Node {
 
     fn memory_is_spent(&self) -> TopicError {
         TopicError::Limit { limit: "memory_bytes_max", value: self.charged().limit() }
-    }
-
-    /// The topic that owns the subject, to publish to it; creates one where the node does that.
-    pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        self.may_publish(subject)?;
-        self.find_owner(subject)
-    }
-
-    /// [`owner`](Node::owner), for whoever has been asked whether they may.
-    pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
-    }
-
-    /// The topic that owns the subject, or that the cluster has agreed on for it; none is made.
-    pub(crate) fn agreed_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        match (self.0.registry.owner(subject), self.ownership()) {
-            (Some(topic), _) => Ok(topic),
-            (None, Some(ownership)) if !is_reserved(subject.as_str()) => {
-                ownership.agreed(self, subject.as_str())
-            }
-            (None, _) => Err(TopicError::Unknown(subject.as_str().to_owned())),
-        }
-    }
-
-    /// The topic that owns the subject of a record with so large a payload. Where the node creates topics and this one would
-    /// be made for the record, it is not if the record would be refused, and does not stay if it is.
-    pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
-        self.may_publish(subject)?;
-        self.owner_or_new(subject, |config| {
-            let bytes_max = config.record_bytes_max as usize;
-            if payload_bytes > bytes_max {
-                let refused = PublishError::RecordTooLarge { bytes: payload_bytes, bytes_max };
-                return Err(TopicError::Record(Box::new(refused)));
-            }
-            let budget = self.charged();
-            let needed = cost_of(subject.as_str(), config.partitions) + payload_bytes.max(SEGMENT_BYTES_MIN);
-            if budget.room() < needed as u64 {
-                let (asked, used, limit) = (needed as u64, budget.used(), budget.limit());
-                return Err(TopicError::Record(Box::new(PublishError::BudgetSpent { asked, used, limit })));
-            }
-            Ok(())
-        })
-    }
-
-    fn owner_or_new(
-        &self,
-        subject: Subject<'_>,
-        check: impl FnOnce(&TopicConfig) -> Result<(), TopicError>,
-    ) -> Result<Owner, TopicError> {
-        if let Some(topic) = self.0.registry.owner(subject) {
-            return Ok(Owner::of(topic));
-        }
-        // Whoever answers a request may find the asker's inbox gone with its session.
-        if subject.is_system() {
-            return Err(TopicError::Reserved(subject.as_str().to_owned()));
-        }
-        let elsewhere = || self.ownership().and_then(|ownership| ownership.inbox(subject.as_str()));
-        if is_reserved(subject.as_str())
-            && let Some(inbox) = elsewhere()
-        {
-            return Ok(Owner::of(inbox));
-        }
-        if !self.0.config.auto_create || is_reserved(subject.as_str()) {
-            return Err(TopicError::Unknown(subject.as_str().to_owned()));
-        }
-        let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
-        check(&config)?;
-        match self.create_within(subject.as_str(), config, false, true) {
-            Ok(topic) => Ok(Owner::made(topic, self)),
-            // Somebody else was faster, or its name is that of a topic which owns other subjects.
-            Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {
-                let owner = self.0.registry.owner(subject);
-                owner.map(Owner::of).ok_or_else(|| TopicError::Unknown(subject.as_str().to_owned()))
-            }
-            Err(refused) => Err(refused),
-        }
-    }
-
-    /// Takes back a topic that was made for what came to nothing, unless somebody uses it.
-    pub(crate) fn take_back(&self, topic: &Arc<Topic>) {
-        if self.ownership().is_some() {
-            // Others know of it by now.
-            return;
-        }
-        let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        self.0.epochs.used(topic.name(), epoch, now_ns());
-        if self.0.registry.remove_unused(topic) {
-            topic.close();
-            if let Some(storage) = &self.0.storage {
-                // What stays of it on a disk that fails is an empty topic.
-                let _ = storage.delete(topic);
-            }
-        }
-    }
-
-    /// The topic that owns the subject, or whose very pattern this is. A subject that no topic owns gets one, if the node
-    /// creates them and `missing` says so.
-    pub fn owner_or_pattern(&self, pattern: &Pattern, missing: Missing) -> Result<Arc<Topic>, TopicError> {
-        if pattern.is_literal() {
-            let subject = Subject::parse(pattern.as_str())?;
-            if missing != Missing::Refuse || is_reserved(pattern.as_str()) {
-                return self.owner(subject);
-            }
-            self.may_publish(subject)?;
-            return self.agreed_owner(subject);
-        }
-        self.may(Action::Publish, pattern)?;
-        let elsewhere =
-            || self.ownership()?.inbox(pattern.as_str()).filter(|inbox| inbox.pattern() == pattern.as_str());
-        let topic = self.0.registry.of_pattern(pattern).or_else(elsewhere);
-        topic.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
     }
 
     /// A publisher to the subject.

@@ -17,7 +17,6 @@
 //!
 //! Not here: sockets between nodes and to workers; whoever has them hands in a [`Transport`], and attaches workers.
 
-mod all;
 mod alone;
 mod ask;
 mod dealer;

@@ -1,8 +1,10 @@
 //! One topic's way to its owner: where its records go, and what feeds its mirrors.
 
+mod feeding;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use dunlin_control::{Command, Kind, Placement, Reply, Wanted};
@@ -14,7 +16,7 @@ use dunlin_topic::{
 use super::feed::{Feed, Place};
 use super::handed::{Handed, Sender};
 use super::{AskError, Ownership, lock};
-use crate::clock::{STEADY, now_ns, steady_ns};
+use crate::clock::{STEADY, steady_ns};
 
 /// See the module.
 #[derive(Debug)]
@@ -56,8 +58,6 @@ struct State {
 /// How long a node that has none of a topic's records leaves it to those that do to ask for it, when its owner is gone: what a
 /// mirror holds then is not lost.
 const HOLDERS_FIRST: Duration = Duration::from_millis(100);
-/// How far the clock of an owner may be behind this node's.
-const SKEW_NS: u64 = 1_000_000_000;
 
 impl Way {
     pub(super) fn new(
@@ -112,11 +112,16 @@ impl Way {
         self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
     }
 
-    /// Its topic is no more. Whether its mirrors are fed still: they close with their feed.
+    /// Its topic is no more, which whoever waits for an owner of it is told. Whether its mirrors are fed still: they close with
+    /// their feed.
     pub(super) fn end(&self) -> bool {
-        let state = lock(&self.state);
-        self.is_over.store(true, Ordering::Release);
-        state.feed.is_some()
+        let (waiting, is_fed) = {
+            let mut state = lock(&self.state);
+            self.is_over.store(true, Ordering::Release);
+            (std::mem::take(&mut state.waiting), state.feed.is_some())
+        };
+        waiting.into_values().for_each(|run| run.answer(Err(PublishError::Closed)));
+        is_fed
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -199,110 +204,6 @@ impl Way {
         }
     }
 
-    /// Has the mirrors fed, if somebody reads them and nothing feeds them.
-    pub(super) fn feed_if_read(&self) {
-        let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
-        let Some(topic) = self.topic() else { return };
-        if topic.logs().iter().any(|log| log.is_read()) {
-            self.begin_feed(&ownership, &this, &topic, Start::Latest);
-        }
-    }
-
-    fn begin_feed(&self, ownership: &Arc<Ownership>, this: &Arc<Way>, topic: &Topic, start: Start) {
-        let feed = {
-            let mut state = lock(&self.state);
-            let needs_none = state.feed.is_some() || state.owner == ownership.id || self.is_over();
-            if needs_none || !ownership.is_alive(state.owner) {
-                return;
-            }
-            let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
-            let start = match (start, state.read_since_ns) {
-                // A place is one log's: the others begin now, and who goes on in one of them has a mirror of its own.
-                (Start::After(_), _) if logs.len() > 1 => Start::Latest,
-                // Whoever waited since before the owner came back gets what it has taken since.
-                (Start::Latest, Some(since_ns)) => Start::Time(since_ns.saturating_sub(SKEW_NS)),
-                (start, _) => start,
-            };
-            let feed = Feed::new(this, logs, start, state.owner, ownership.limits.unread_max);
-            Arc::clone(state.feed.insert(Arc::new(feed)))
-        };
-        let from = feed.from;
-        ownership.peers.feed(from, feed);
-    }
-
-    /// Whoever waits for a mirror may look again.
-    pub(super) fn placed(&self, feed: &Feed) {
-        let mut state = lock(&self.state);
-        if feed.private.is_none() {
-            state.read_since_ns = None;
-        }
-        drop(state);
-        self.placing.notify_all();
-        if let Some(ownership) = self.ownership.upgrade() {
-            ownership.was_in_time(feed.from);
-        }
-    }
-
-    /// Waits until a mirror stands where its owner does, as long as that may be soon. Where it was waited for in vain just now
-    /// nobody waits: it may be a door's thread, which serves others.
-    fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
-        let owner = self.owner().0;
-        let may_be_soon =
-            (self.kind == Kind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
-        let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
-        let state = lock(&self.state);
-        let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
-        let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timed_out.timed_out() && is_unplaced(log) {
-            state.read_since_ns.get_or_insert_with(now_ns);
-            drop(state);
-            if may_be_soon {
-                ownership.was_late(owner);
-            }
-        }
-    }
-
-    /// A feed has ended. What is still read is fed anew; else what the mirrors hold is given up.
-    pub(super) fn feed_ended(&self, feed: &Arc<Feed>, why: &str) {
-        let Some(ownership) = self.ownership.upgrade() else { return };
-        if feed.private.is_some() {
-            lock(&self.state).why = why.to_owned();
-            return self.feed_private_again(&ownership, feed);
-        }
-        let topic = self.topic();
-        {
-            let mut state = lock(&self.state);
-            state.why = why.to_owned();
-            if state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_none() {
-                return;
-            }
-            if self.is_over() {
-                drop(state);
-                return feed.close();
-            }
-            // Whoever comes to read has it fed anew, which waits for this: so nothing is given up that a feed goes on from. Nor what
-            // the next owner has not taken from here yet: it feeds nobody before it has.
-            if let Some(topic) = topic
-                && feed.stood()
-                && state.draining.is_none()
-                && !topic.logs().iter().any(|log| log.is_read())
-            {
-                topic.logs().iter().for_each(|log| log.starve());
-            }
-        }
-        ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
-    }
-
-    fn feed_private_again(&self, ownership: &Arc<Ownership>, feed: &Arc<Feed>) {
-        if self.is_over() {
-            return feed.close();
-        }
-        if feed.logs.iter().any(|log| log.strong_count() > 0) {
-            let next = feed.again(self.owner().0);
-            ownership.keeper.feed_after(next, super::keeper::PAUSE);
-        }
-    }
-
     fn away(&self, why: &str) -> PublishError {
         let (owner, _) = self.owner();
         let name = &self.name;
@@ -349,7 +250,7 @@ impl Way {
     /// A mirror of one reader is to be fed, and the owner is gone.
     pub(super) fn find_for_reader(&self, ownership: &Arc<Ownership>) {
         if self.kind == Kind::Volatile
-            && let Some(topic) = self.topic()
+            && let Some(topic) = self.topic().filter(|_| !self.is_over())
         {
             self.find_owner(ownership, &topic);
         }
@@ -417,6 +318,17 @@ impl Way {
         run.answer(Err(error));
     }
 
+    /// Has it wait for an owner, behind those before it; nobody waits for one that is never to be.
+    fn wait(&self, run: Handed, why: Option<&str>) {
+        let mut state = lock(&self.state);
+        if self.is_over() {
+            drop(state);
+            return run.answer(Err(PublishError::Closed));
+        }
+        why.into_iter().for_each(|why| why.clone_into(&mut state.why));
+        state.waiting.insert(run.ticket, run);
+    }
+
     /// In the order in which they were handed on; what comes meanwhile waits behind them.
     fn send_waiting(&self, ownership: &Ownership) {
         let _in_order = lock(&self.sending);
@@ -464,11 +376,18 @@ impl Sender for Way {
         if is_late && !self.waits_on(&run) {
             return self.give_up(run, why);
         }
-        let mut state = lock(&self.state);
-        state.why = why.to_owned();
-        state.waiting.insert(run.ticket, run);
-        drop(state);
+        self.wait(run, Some(why));
         ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
+    }
+
+    fn refused(&self, run: Handed, error: PublishError) {
+        let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
+        if run.was_lost && is_gone {
+            // Whoever may have taken it cannot say so any more.
+            return run
+                .end(Err(PublishError::Unknown(format!("topic {:?} was deleted meanwhile", self.name))));
+        }
+        run.end(Err(error));
     }
 }
 
@@ -510,7 +429,7 @@ impl Upstream for Way {
         let (way, tickets): (Weak<Way>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, steady_ns());
         if waits {
-            lock(&self.state).waiting.insert(ticket, handed);
+            self.wait(handed, None);
             ownership.keeper.look_at(&self.this);
         } else {
             ownership.peers.hand_on(owner, handed);

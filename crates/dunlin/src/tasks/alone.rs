@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
 use dunlin_raft::{Asking, Lane, Member, Transport};
+use futures_util::future::join_all;
 
-use super::all::all;
 use super::history::History;
 use super::{Shard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on};
@@ -61,8 +61,7 @@ impl Tasks {
                 shard.see_to_clock().await
             }
         };
-        let led =
-            block_on(all(tasks.shards.iter().map(lead).collect())).into_iter().collect::<Result<(), _>>();
+        let led = block_on(join_all(tasks.shards.iter().map(lead))).into_iter().collect::<Result<(), _>>();
         if let Err(error) = led {
             tasks.stop();
             History::close(node);

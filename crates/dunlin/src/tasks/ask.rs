@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_raft::{Commands, Group, GroupError, Lead};
 use dunlin_tasks::{Answered, Command, Found, Query, Reply, Route};
+use futures_util::future::join_all;
 
-use super::all::all;
 use super::machine::Replicated;
 use super::routed::Routed;
 use super::{Shard, Tasks, TasksError};
@@ -34,7 +34,7 @@ impl Tasks {
             let shard = Arc::clone(shard);
             async move { if commands.is_empty() { Ok(Vec::new()) } else { shard.propose_known(commands).await } }
         };
-        let mut asked = all(of_shards.map(ask).collect()).await;
+        let mut asked = join_all(of_shards.map(ask)).await;
         let is_done = asked.iter().any(|asked| asked.as_ref().is_ok_and(|answers| !answers.is_empty()));
         match asked.iter().position(Result::is_err) {
             // Some of it was done, and nobody says what.
@@ -53,7 +53,7 @@ impl Tasks {
 
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
-        all(self.shards.iter().map(|shard| shard.catch_up()).collect()).await.into_iter().collect()
+        join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
 
     /// Answers a question by what this node knows.

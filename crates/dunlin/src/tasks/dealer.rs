@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use dunlin_raft::Commands;
 use dunlin_tasks::{Command, Dealing, Look, Slots, State};
+use futures_util::future::join_all;
 
-use super::all::all;
 use super::{Tasks, TasksError};
 use crate::control::block_on;
 
@@ -165,5 +165,5 @@ async fn ask(tasks: &Tasks, slots: Vec<Slots>) -> Result<(), TasksError> {
         shard.catch_up().await?;
         proposed.map(drop)
     });
-    all(asked.collect()).await.into_iter().collect()
+    join_all(asked).await.into_iter().collect()
 }

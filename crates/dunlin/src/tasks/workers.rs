@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dunlin_raft::{Commands, Group};
 use dunlin_tasks::{Answered, Attached, Command, Label, NewWorker, Order, Refusal, Reply};
+use futures_util::future::join_all;
 
-use super::all::all;
 use super::machine::Replicated;
 use super::{Outlet, Tasks, TasksError};
 use crate::control::ControlError;
@@ -140,7 +140,7 @@ impl Tasks {
             shard.ask(&Command::Enlist { id, worker: asked.new_worker() }).await?;
             shard.catch_up().await
         });
-        all(others.collect()).await.into_iter().collect()
+        join_all(others).await.into_iter().collect()
     }
 
     /// While nothing else is taken in: what it holds and has not got is handed over, and from then on what it is given.

@@ -2,6 +2,7 @@
 //! carried by threads; records go the way they go between processes: by frames, cursors and answers.
 
 mod aside;
+mod deleted;
 mod states;
 
 use std::collections::{HashMap, HashSet};
