@@ -3,9 +3,9 @@
 //! `cargo test` runs few tries of each; `cargo xtask chaos` many, through the variables of `tier`.
 
 mod alone;
+mod backup;
 mod bad_input;
 mod cluster;
-mod cluster_deleted;
 mod cluster_stage;
 mod cluster_topics;
 mod crowd;

@@ -1,0 +1,177 @@
+//! A backup of tasks that are spread over shards, made into a new cluster.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_client::scheduler::{After, NewTask, Stage, TaskView, shard_of_tenant};
+use dunlin_client::{Attachment, Client, Tasks, Used, WorkerOptions};
+use dunlin_server::cluster::{back_up, restore};
+use dunlin_system_tests::port;
+use dunlin_system_tests::process::PATIENCE;
+
+use crate::cluster_stage::{Flock, start_with};
+use crate::stage::alone;
+
+const SHARDS: u8 = 2;
+const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+/// One task of each, for each tenant, in this order.
+const STAGES: [Stage; 7] = [
+    Stage::Completed,
+    Stage::Dead,
+    Stage::Running,
+    Stage::Ready,
+    Stage::Delayed,
+    Stage::Blocked,
+    Stage::Cancelled,
+];
+const HELD: usize = 2;
+const WAITS: [usize; 2] = [3, 5];
+const TTL: Duration = Duration::from_secs(3);
+
+fn submit(tasks: &Tasks, tenant: &str) -> Vec<u64> {
+    let hour = Duration::from_secs(3_600);
+    let later = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970") + hour;
+    let new = |kind: &'static str| NewTask::new(kind.as_bytes(), tenant.as_bytes());
+    let all = vec![
+        new("done"),
+        new("dead"),
+        new("held"),
+        NewTask { priority: 7, ..new("waits") },
+        NewTask { not_before_ms: later.as_millis() as u64, ..new("waits") },
+        NewTask { after: vec![After::Batch { index: 3 }], ..new("waits") },
+        new("waits"),
+    ];
+    let taken = tasks.submit_all(tenant, all).expect("there is room").tasks;
+    let ids: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
+    tasks.cancel(ids[6]).expect("it waits");
+    ids
+}
+
+fn attach(client: &Client, kinds: &[&str]) -> Attachment {
+    let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
+    let options = WorkerOptions { kinds, slots: 100, ttl: TTL, ..WorkerOptions::default() };
+    client.tasks().attach(options).expect("a worker")
+}
+
+/// Completes some, fails some for good, and holds some.
+fn bring_about(worker: &Attachment) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut taken = 0;
+    while taken < 3 * TENANTS.len() {
+        assert!(Instant::now() < deadline, "{taken} were given");
+        for given in worker.next_batch(100, Duration::from_millis(50)).expect("it is attached") {
+            taken += 1;
+            match given.kind() {
+                b"done" => worker.complete(&given, b"a result", &Used::default()),
+                b"dead" => worker.fail(&given, b"a reason", false, &Used::default()),
+                _ => {}
+            }
+        }
+    }
+    assert!(worker.flush(PATIENCE));
+}
+
+/// What is to be the same, whoever looks.
+fn told(view: &TaskView) -> String {
+    let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
+    let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
+    format!("{task:x} {tenant:?} {kind:?} {payload:?} {priority} {attempts} {after:?} {outcome:?}")
+}
+
+fn views(tasks: &Tasks, ids: &[Vec<u64>]) -> Vec<TaskView> {
+    ids.iter().flatten().map(|&id| tasks.get(id).expect("it is there")).collect()
+}
+
+fn until_completed(tasks: &Tasks, id: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while tasks.get(id).expect("it is there").stage != Stage::Completed {
+        assert!(Instant::now() < deadline, "{:?}", tasks.why(id));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a node says of its cluster.
+fn cluster_of(door: &str) -> serde_json::Value {
+    let mut stream = TcpStream::connect(door).expect("its door is open");
+    let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n");
+    stream.write_all(asked.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (start, end) = (answer.find('{').expect("JSON"), answer.rfind('}').expect("JSON"));
+    serde_json::from_str(&answer[start..=end]).expect("JSON")
+}
+
+/// A node that is alone comes to lead each shard, and says so.
+fn until_led_by_itself(door: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let said = cluster_of(door);
+        let shards = said["tasks_shards"].as_array().expect("shards");
+        assert_eq!(shards.len(), usize::from(SHARDS), "{said}");
+        if shards.iter().all(|shard| shard["leader"] == said["id"]) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{said}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn tasks_of_all_shards_come_back_from_a_backup_in_their_states() {
+    let _alone = alone();
+    let options = vec![format!("shards={SHARDS}")];
+    let flock = Flock::with(std::slice::from_ref(&options));
+    let client = flock.members[0].connect();
+    let tasks = client.tasks();
+    let shards: Vec<u8> = TENANTS.iter().map(|name| shard_of_tenant(name.as_bytes(), SHARDS)).collect();
+    assert!(shards.contains(&0) && shards.contains(&1), "{shards:?}");
+    let ids: Vec<Vec<u64>> = TENANTS.iter().map(|tenant| submit(&tasks, tenant)).collect();
+    let worker = attach(&client, &["done", "dead", "held"]);
+    bring_about(&worker);
+    let before = views(&tasks, &ids);
+    let stages = |views: &[TaskView]| views.iter().map(|view| view.stage).collect::<Vec<_>>();
+    assert_eq!(stages(&before), STAGES.repeat(TENANTS.len()));
+    let file = flock.dir.path().join("backup");
+    back_up(&flock.client(), &file, 0).expect("a backup");
+    drop((worker, tasks, client));
+
+    let dir = flock.dir.path().join("restored");
+    let address = port::free().to_string();
+    restore(&file, &dir, &address).expect("it can be restored");
+    let refused = start_with(&dir, &address, None, &["shards=1".to_owned()]).err().expect("it is refused");
+    assert!(refused.contains("set tasks.shards = 2"), "{refused}");
+    let node = start_with(&dir, &address, None, &options).expect("the new cluster starts");
+    let client = node.connect();
+    let tasks = client.tasks();
+    let after = views(&tasks, &ids);
+    for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
+        // Its worker may have been taken for dead by now: then it waits for another, and its attempt does not count.
+        let is_lost = *stage == Stage::Running && after.stage == Stage::Ready && after.lost == 1;
+        if !is_lost {
+            assert_eq!((after.stage, told(after)), (*stage, told(before)));
+        }
+    }
+    until_led_by_itself(&node.door("http"));
+    let accounts = tasks.tenants("").expect("tenants");
+    assert_eq!(accounts.len(), TENANTS.len());
+    assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
+
+    // What is left is done there: what was held, too, when its worker's lease has ended.
+    let worker = attach(&client, &["held", "waits", "done", "dead"]);
+    let mut done = 0;
+    let deadline = Instant::now() + PATIENCE;
+    while done < (1 + WAITS.len()) * TENANTS.len() {
+        assert!(Instant::now() < deadline, "{done} were given");
+        let given = worker.next_batch(100, Duration::from_millis(50)).expect("it is attached");
+        assert!(given.iter().all(|given| matches!(given.kind(), b"held" | b"waits")), "{given:?}");
+        worker.complete_all(&given, &Used::default());
+        done += given.len();
+    }
+    assert!(worker.flush(PATIENCE));
+    for of_tenant in &ids {
+        [HELD].iter().chain(&WAITS).for_each(|&at| until_completed(&tasks, of_tenant[at]));
+        assert_eq!(tasks.get(of_tenant[4]).expect("it is there").stage, Stage::Delayed);
+    }
+}
