@@ -29,7 +29,7 @@ fn bare(work: &Work) -> Result<Report> {
     let done = scope(|scope| {
         let run = || workers::run_bare(work, &tally);
         let running: Vec<_> = (0..work.workers).map(|_| scope.spawn(run)).collect();
-        running.into_iter().map(|thread| joined(thread.join())).collect::<Result<Vec<_>>>()
+        running.into_iter().map(|thread| joined(thread.join())?).collect::<Result<Vec<_>>>()
     })?;
     Ok(tally.report(work, &done))
 }

@@ -124,8 +124,11 @@ mod tests {
         Life { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
     }
 
+    /// Id, generation and state of everybody.
+    type Ledger = Vec<(EntityId, u32, u64)>;
+
     /// The world after each of some ticks, and how many groups were asked together and were not.
-    fn fly(alone: bool) -> (Vec<Vec<(EntityId, u32, u64)>>, u64, u64) {
+    fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let asked = Asked {
             life: life(),
