@@ -345,7 +345,7 @@ impl Node {
             self.may_all(Action::Delete, &Pattern::parse(name)?)?;
         }
         match self.ownership() {
-            Some(ownership) => ownership.delete(name),
+            Some(ownership) => ownership.delete(self, name),
             None => self.delete(name),
         }
     }

@@ -116,6 +116,11 @@ impl Ownership {
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
         match self.way(name) {
+            // Its owner has told of its end, and the word of its deletion was missed: this is the next topic of the name.
+            Some(way) if way.is_over() && placement.epoch > way.owner().1 => {
+                self.forget(name);
+                self.add(name, placement)
+            }
             Some(way) => {
                 way.settle(self, placement);
                 Ok(())
@@ -176,6 +181,10 @@ impl Ownership {
     /// There is no such topic any more.
     fn gone(self: &Arc<Ownership>, name: &str) {
         let _one_at_a_time = lock(&self.settling);
+        self.forget(name);
+    }
+
+    fn forget(self: &Arc<Ownership>, name: &str) {
         let is_fed = lock(&self.ways).remove(name).is_some_and(|way| way.end());
         let Some(node) = self.embedded() else { return };
         // Who reads a mirror gets what its owner has left, and is told where that ends.
@@ -258,12 +267,17 @@ impl Ownership {
         Command::Place { wanted }
     }
 
-    fn await_end(&self, node: &Node, topic: &Arc<Topic>) {
+    /// Whether the node has heard in time that this topic is deleted.
+    fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
         let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
         let is_there = || node.registry().get(topic.name()).is_some_and(|there| Arc::ptr_eq(&there, topic));
-        while is_there() && steady_ns() < until_ns {
+        while is_there() {
+            if steady_ns() >= until_ns {
+                return false;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
+        true
     }
 
     fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
@@ -281,10 +295,16 @@ impl Ownership {
         }
     }
 
-    /// Has a topic deleted; waits for the cluster.
-    pub(crate) fn delete(self: &Arc<Ownership>, name: &str) -> Result<(), TopicError> {
+    /// Has a topic deleted; waits for the cluster, and until this node has heard of it: else word of it would meet the topic that is made
+    /// under the name next.
+    pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
+        let there = node.registry().get(name);
         self.ask(&Command::Remove { topic: name.as_bytes() })?;
-        self.gone(name);
+        if let Some(topic) = there
+            && !self.await_end(node, &topic)
+        {
+            self.gone(name);
+        }
         Ok(())
     }
 

@@ -38,6 +38,8 @@ struct Hall {
     mute: Mutex<HashSet<u64>>,
     /// Those who take what is handed on to them, and whose answers are lost.
     unheard: Mutex<HashSet<u64>>,
+    /// Those who hear of changes later, and of which they have not heard yet.
+    late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
 }
 
 /// One node's view of the others.
@@ -64,8 +66,16 @@ impl Hall {
             self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
         for change in effects.changes {
             for (id, ownership) in &nodes {
-                if !self.cut.lock().unwrap().contains(id) {
-                    ownership.changed(Events::new(&change.bytes).unwrap());
+                if self.cut.lock().unwrap().contains(id) {
+                    continue;
+                }
+                let mut late = self.late.lock().unwrap();
+                match late.get_mut(id) {
+                    Some(unheard) => unheard.push(change.bytes.to_vec()),
+                    None => {
+                        drop(late);
+                        ownership.changed(Events::new(&change.bytes).unwrap());
+                    }
                 }
             }
         }
@@ -176,6 +186,7 @@ impl Stage {
             cut: Mutex::default(),
             mute: Mutex::default(),
             unheard: Mutex::default(),
+            late: Mutex::default(),
         });
         let stage = Stage { hall };
         (1..=nodes).for_each(|id| stage.start(id));

@@ -41,3 +41,56 @@ fn what_an_owner_may_have_taken_before_its_topic_was_deleted_is_told_to_be_unkno
     let outcome = told.recv_timeout(PATIENCE).expect("it is told");
     assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
 }
+
+#[test]
+fn word_of_a_deletion_never_meets_the_next_topic_of_the_name() {
+    let stage = Stage::of(1);
+    let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
+    stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
+    until("both take part", || [1, 2].iter().all(|&id| stage.ownership(id).nodes().len() == 2));
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    stage.node(2).create_topic("t", durable.clone(), false).unwrap();
+    publish(&stage.node(2), "t", "before");
+    stage.hall.late.lock().unwrap().insert(2, Vec::new());
+    let node = stage.node(2);
+    let anew = thread::spawn(move || {
+        node.delete_topic("t").unwrap();
+        node.create_topic("t", durable, false).unwrap();
+        publish(&node, "t", "anew")
+    });
+    until("it is deleted", || stage.hall.state.lock().unwrap().placement(b"t").is_none());
+    thread::sleep(Duration::from_millis(300));
+    hears(&stage, 2);
+    let position = anew.join().unwrap();
+    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut reader, 1), ["anew"]);
+    assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last(), position);
+}
+
+/// A node that hears of changes later hears of all of them now.
+fn hears(stage: &Stage, id: u64) {
+    let mut late = stage.hall.late.lock().unwrap();
+    for change in late.remove(&id).unwrap() {
+        stage.ownership(id).changed(Events::new(&change).unwrap());
+    }
+}
+
+#[test]
+fn the_next_topic_of_a_name_is_read_and_published_to_where_word_of_the_deletion_was_missed() {
+    let stage = Stage::of(2);
+    stage.topic_at(1, "t");
+    let mut before = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&stage.node(1), "t", "before");
+    assert_eq!(told(&mut before, 1), ["before"]);
+    stage.hall.late.lock().unwrap().insert(2, Vec::new());
+    stage.node(1).delete_topic("t").unwrap();
+    assert!(told(&mut before, 1)[0].starts_with("Deleted"));
+    stage.node(1).create_topic("t", TopicConfig::default(), false).unwrap();
+    stage.hall.late.lock().unwrap().remove(&2);
+    stage.mend(2);
+    stage.until_owned_by("t", 1);
+    publish(&stage.node(1), "t", "anew");
+    publish(&stage.node(2), "t", "through it");
+    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut reader, 2), ["anew", "through it"]);
+}
