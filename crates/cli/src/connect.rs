@@ -37,6 +37,8 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
         ConnectError::Away(Why::Refused(refused)) => {
             anyhow::Error::from(AskError::Refused(refused)).context(format!("the node at {url} refused us"))
         }
+        ConnectError::Away(Why::Opening(refused)) => anyhow::Error::from(AskError::Refused(refused))
+            .context(format!("the node at {url} has not opened in time")),
         ConnectError::Away(why) => {
             anyhow!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")
         }

@@ -89,7 +89,8 @@ impl Client {
         Client::connect_to(url.parse()?, options)
     }
 
-    /// Connects to the node at `address`, trying each of the endpoints it stands for once.
+    /// Connects to the node at `address`, trying each of the endpoints it stands for once; one that says that it is opening is waited
+    /// for as long as all of them may take (`connect_ms_max` each).
     pub fn connect_to(address: Address, options: Options) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -101,10 +102,13 @@ impl Client {
         let why = loop {
             match link.pump(shared, Patience::Block(each.min(TICK))) {
                 Pumped::Heard | Pumped::Quiet => break None,
-                Pumped::Away(why, _) if link.failures() >= endpoints || Instant::now() > until => {
+                Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
+                Pumped::Away(why, _)
+                    if Instant::now() > until
+                        || link.failures() >= endpoints && !matches!(why, Why::Opening(_)) =>
+                {
                     break Some(why);
                 }
-                Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
                 Pumped::Closed => break Some(Why::New),
                 Pumped::Away(..) if interrupt.is_due() => break Some(Why::Interrupted),
                 Pumped::Away(..) => {}

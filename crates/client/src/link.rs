@@ -70,6 +70,9 @@ pub enum Why {
     /// The node cannot be reached, or the connection ended.
     #[error("{0}")]
     Io(String),
+    /// The node lets nobody in yet, and will.
+    #[error("{0}")]
+    Opening(Refused),
     /// The node does not let this client in.
     #[error("refused by the node: {0}")]
     Refused(Refused),
@@ -408,9 +411,8 @@ impl Link {
             Next::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
             Next::Message(FromNode::Refused(refusal), _) => {
                 let refused = Refused::new(&refusal);
-                // It lets nobody in yet, and will.
                 let is_opening = refused.code == ErrorCode::Opening;
-                return Err(if is_opening { Why::Io(refused.to_string()) } else { Why::Refused(refused) });
+                return Err(if is_opening { Why::Opening(refused) } else { Why::Refused(refused) });
             }
             Next::Message(..) => {
                 return Err(Why::Io("the node began with something else than WELCOME".to_owned()));

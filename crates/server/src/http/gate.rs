@@ -3,7 +3,8 @@
 //! A browser lets any page send requests to this machine. Who wrote the page stands in `Origin`, and a name that was
 //! made to point here for the occasion stands in `Host`; neither can be forged by the page:
 //! - an `Origin` other than the door's own is refused unless it is named in the configuration, or is that of another node of
-//!   the cluster;
+//!   the cluster; behind TLS only an `https` one is the door's own, which nobody on the way can have written, and without TLS either is,
+//!   as TLS may end in front of the node;
 //! - at an address that only this machine reaches, a `Host` that is no IP address and not `localhost` is refused unless
 //!   it is that of a named origin.
 //!
@@ -46,7 +47,7 @@ pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Pr
         return Err(Problem::bad_request("more than one Origin"));
     }
     if let Some(origin) = request.headers().get(header::ORIGIN)
-        && !is_own(origin, host.as_ref())
+        && !is_own(origin, host.as_ref(), context.shared().tls.is_some())
         && !origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
         && !is_of_cluster(context, origin)
     {
@@ -110,9 +111,9 @@ fn is_named(origins: &[String], host: &Authority) -> bool {
 
 /// Whether the page came from the same door of another node of the cluster.
 fn is_of_cluster(context: &Context, origin: &HeaderValue) -> bool {
-    let rest = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, rest)| rest);
-    let (Some(rest), Some(seat)) = (rest, context.shared().cluster.get()) else { return false };
-    seat.is_origin(|address| is_same_place(rest, address))
+    let place = place_of(origin, context.shared().tls.is_some());
+    let (Some(place), Some(seat)) = (place, context.shared().cluster.get()) else { return false };
+    seat.is_origin(|address| is_same_place(place, address))
 }
 
 /// Whether both are the same host and port; all names of this machine are one.
@@ -128,9 +129,15 @@ fn is_same_place(one: &str, other: &str) -> bool {
 }
 
 /// Whether the page came from this very door.
-fn is_own(origin: &HeaderValue, host: Option<&Authority>) -> bool {
-    let rest = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, rest)| rest);
-    rest.zip(host).is_some_and(|(rest, host)| rest.eq_ignore_ascii_case(host.as_str()))
+fn is_own(origin: &HeaderValue, host: Option<&Authority>, is_tls: bool) -> bool {
+    let place = place_of(origin, is_tls);
+    place.zip(host).is_some_and(|(place, host)| place.eq_ignore_ascii_case(host.as_str()))
+}
+
+/// The host and port that a page came from, if that may have been a door of ours.
+fn place_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
+    let (scheme, place) = origin.to_str().ok()?.split_once("://")?;
+    (scheme == "https" || scheme == "http" && !is_tls).then_some(place)
 }
 
 /// What is compressed could be small here and endless there; nothing of it is unpacked.
@@ -205,10 +212,14 @@ mod tests {
     #[test]
     fn a_page_is_ours_if_it_came_from_where_it_asks() {
         let host: Authority = "127.0.0.1:8222".parse().unwrap();
-        let is_own = |origin: &'static str| is_own(&HeaderValue::from_static(origin), Some(&host));
-        assert!(is_own("http://127.0.0.1:8222") && is_own("https://127.0.0.1:8222"));
-        for other in ["http://127.0.0.1:3000", "http://127.0.0.1", "http://evil.example", "null", ""] {
-            assert!(!is_own(other), "{other}");
+        let is_own =
+            |origin: &'static str, is_tls| is_own(&HeaderValue::from_static(origin), Some(&host), is_tls);
+        for is_tls in [false, true] {
+            assert!(is_own("https://127.0.0.1:8222", is_tls));
+            assert_eq!(is_own("http://127.0.0.1:8222", is_tls), !is_tls, "by TLS: {is_tls}");
+            for other in ["http://127.0.0.1:3000", "https://127.0.0.1", "ftp://127.0.0.1:8222", "null", ""] {
+                assert!(!is_own(other, is_tls), "{other}");
+            }
         }
     }
 }

@@ -32,7 +32,9 @@ fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Door::Tcp));
-    let told = Client::connect(&url, Options::default()).err().unwrap().to_string();
+    let hurried = Limits { connect_ms_max: 100, ..Limits::default() };
+    let hurried = Options { limits: hurried, ..Options::default() };
+    let told = Client::connect(&url, hurried).err().unwrap().to_string();
     assert!(told.contains("OPENING") && told.contains("its topics are being counted"), "{told}");
 
     opening.says("it looks for its cluster");
@@ -60,6 +62,20 @@ fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when
     publisher.publish("x").unwrap();
     let mut http = HttpPeer::connect(address(&addresses, Door::Http));
     assert_eq!(http.request("GET", "/startupz", &[], b"").status, 200);
+}
+
+#[test]
+fn a_client_that_comes_while_its_node_is_opening_is_let_in_when_it_is_open() {
+    let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
+    let at = address(opening.addresses(), Door::Tcp);
+    let opened = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap()
+    });
+    let limits = Limits { connect_ms_max: 60_000, ..Limits::default() };
+    let client = Client::connect(&format!("dunlin://{at}"), Options { limits, ..Options::default() });
+    client.unwrap().publisher("t").unwrap().publish("x").unwrap();
+    drop(opened.join().unwrap());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod authority;
 mod files;
+mod opening;
+mod origin;
 mod other_doors;
 mod own_door;
 

@@ -26,7 +26,10 @@ fn socket(server: &Server, door: Door) -> TcpStream {
 }
 
 /// TLS over the socket from here on.
-fn secured(socket: TcpStream, authority: &Authority) -> BufReader<StreamOwned<ClientConnection, TcpStream>> {
+pub(super) fn secured(
+    socket: TcpStream,
+    authority: &Authority,
+) -> BufReader<StreamOwned<ClientConnection, TcpStream>> {
     let config =
         ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
     let config =
@@ -35,7 +38,7 @@ fn secured(socket: TcpStream, authority: &Authority) -> BufReader<StreamOwned<Cl
     BufReader::new(StreamOwned::new(connection, socket))
 }
 
-fn line(reader: &mut impl BufRead) -> String {
+pub(super) fn line(reader: &mut impl BufRead) -> String {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     line.trim_end().to_owned()
@@ -92,12 +95,12 @@ fn a_nats_client_is_told_that_there_is_no_place() {
     assert_eq!(line(&mut second), "-ERR 'maximum connections exceeded'");
 }
 
-fn curl(arguments: &[&str]) -> Output {
+pub(super) fn curl(arguments: &[&str]) -> Output {
     let curl = Command::new("curl").args(["-sS", "--max-time", "120"]).args(arguments).output();
     curl.expect("curl is there")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

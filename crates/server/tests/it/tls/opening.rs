@@ -1,0 +1,43 @@
+//! A node that is opening says so by TLS, too.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+
+use dunlin::{Config, Node};
+use dunlin_client::topic::Publish;
+use dunlin_client::{Client, Limits, Options};
+use dunlin_server::{Door, Opening, Server, ServerConfig};
+
+use super::authority::Authority;
+use super::other_doors::{curl, line, secured, text};
+use super::unhurried;
+
+#[test]
+fn who_comes_by_tls_before_the_node_is_open_is_told_so_at_every_door() {
+    let authority = Authority::new();
+    let any = || vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    let mut config = ServerConfig { tcp: any(), http: any(), threads: 1, ..ServerConfig::default() };
+    config.tls = Some(authority.tls(false));
+    config.limits.handshake_ms_max = 60_000;
+    let opening = Opening::start(&config, "its topics are being counted").unwrap();
+    let port = |door| opening.addresses().iter().find(|(of, _)| *of == door).unwrap().1.port();
+    let (tcp, http) = (format!("tls://localhost:{}", port(Door::Tcp)), port(Door::Http));
+
+    let limits = Limits { connect_ms_max: 3_000, ..Limits::default() };
+    let told = Client::connect(&tcp, Options { limits, ..unhurried(authority.trusted()) });
+    let told = told.err().unwrap().to_string();
+    assert!(told.contains("OPENING") && told.contains("its topics are being counted"), "{told}");
+    let ca = authority.path("ca.pem");
+    let url = format!("https://localhost:{http}/startupz");
+    let answer = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), &url]).stdout);
+    assert!(answer.contains(" 503 ") && answer.contains("OPENING"), "{answer}");
+    let mut peer = secured(TcpStream::connect(("localhost", http)).unwrap(), &authority);
+    let shake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: dunlin.v1.json\r\n\r\n";
+    peer.get_mut().write_all(shake.as_bytes()).unwrap();
+    assert_eq!(line(&mut peer), "HTTP/1.1 503 Service Unavailable");
+
+    let _server = Server::open(Node::start(Config::default()).unwrap(), config, opening).unwrap();
+    let client = Client::connect(&tcp, unhurried(authority.trusted())).unwrap();
+    client.publisher("t").unwrap().publish("x").unwrap();
+}

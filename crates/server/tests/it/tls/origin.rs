@@ -1,0 +1,20 @@
+//! Which pages may use a door by TLS.
+
+use dunlin_server::Door;
+
+use super::authority::Authority;
+use super::other_doors::{curl, text};
+use super::{at, serve_tls};
+
+#[test]
+fn a_page_that_came_without_tls_is_not_of_a_door_that_speaks_it() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let (ca, place) = (authority.path("ca.pem"), at(&server, Door::Http));
+    for (scheme, status) in [("https", " 200"), ("http", " 403")] {
+        let (origin, url) = (format!("Origin: {scheme}://{place}"), format!("https://{place}/v1/topics"));
+        let answer = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), "-H", &origin, &url]).stdout);
+        let first = answer.lines().next().unwrap_or_default();
+        assert!(first.contains(status), "{scheme}: {answer}");
+    }
+}
