@@ -1,7 +1,7 @@
 //! Replicas of real books, each read in another way while it is published: all end as the oracle does.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// How each replica reads, and how long it pauses between reads, ms.
-fn readers() -> [(&'static str, SubscribeOptions, u64); 6] {
+/// How each replica reads, and after how many bursts it takes a turn; at 1 it also reads between its turns.
+fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let following = || SubscribeOptions {
         start: Start::Snapshot,
         on_gap: OnGap::Snapshot,
@@ -42,26 +42,36 @@ fn readers() -> [(&'static str, SubscribeOptions, u64); 6] {
     let conflated = || SubscribeOptions { conflate: true, ..following() };
     let lose_every = NonZeroU32::new(50);
     [
-        ("plain", following(), 0),
+        ("plain", following(), 1),
         ("lapped", following(), 25),
-        ("conflated", conflated(), 0),
-        ("conflated and slow", conflated(), 5),
-        ("losing", SubscribeOptions { lose_every, ..following() }, 0),
-        ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 0),
+        ("conflated", conflated(), 1),
+        ("conflated and slow", conflated(), 2),
+        ("losing", SubscribeOptions { lose_every, ..following() }, 1),
+        ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 1),
     ]
 }
 
 struct Reading<F> {
     name: &'static str,
     replica: Replica<F, Subscriber>,
-    pause: Duration,
 }
 
 impl<F: Fold> Reading<F> {
     fn step(&mut self) {
         self.replica.wait(Some(Duration::from_millis(10))).unwrap();
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
-        thread::sleep(self.pause);
+    }
+
+    /// A step a turn, and without end between turns if it is `eager`; until there are no more turns.
+    fn takes(mut self, turns: &Receiver<()>, eager: bool) -> Self {
+        loop {
+            let turn =
+                if eager { turns.try_recv() } else { turns.recv().map_err(|_| TryRecvError::Disconnected) };
+            match turn {
+                Err(TryRecvError::Disconnected) => return self,
+                Ok(()) | Err(TryRecvError::Empty) => self.step(),
+            }
+        }
     }
 
     fn comes_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, Counts) {
@@ -86,33 +96,28 @@ impl<F: Fold> Reading<F> {
 /// Publishes while all kinds of readers read; gives what each was told.
 fn followed<F: Fold>(kind: &str, make: fn() -> F, payloads: &[Vec<u8>]) -> Vec<(&'static str, Counts)> {
     let topic = topic(kind);
-    let (log, running) = (topic.logs()[0].name().clone(), AtomicBool::new(true));
+    let log = topic.logs()[0].name().clone();
     let mut oracle = make();
     thread::scope(|scope| {
-        let running = &running;
-        let read = |(name, options, pause_ms)| {
-            let log = Arc::clone(&topic.logs()[0]);
-            let cursor = Cursor::new(log, &options, None, Consumption::Reads).unwrap();
+        let read = |(name, options, every): (_, SubscribeOptions, _)| {
+            let cursor =
+                Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads).unwrap();
             let subscriber = Subscriber::one(cursor, options.wait);
-            let replica = Replica::new(subscriber, move |_| make());
-            let mut reading = Reading { name, replica, pause: Duration::from_millis(pause_ms) };
-            scope.spawn(move || {
-                while running.load(Ordering::Relaxed) {
-                    reading.step();
-                }
-                reading
-            })
+            let reading = Reading { name, replica: Replica::new(subscriber, move |_| make()) };
+            let (turn, turns) = mpsc::sync_channel(0);
+            (turn, every, scope.spawn(move || reading.takes(&turns, every == 1)))
         };
-        let threads = readers().map(read);
+        let readers = readers().map(read);
         let mut publisher = topic.publisher(topic.name());
         for (payload, seq) in payloads.iter().zip(1..) {
             publisher.publish(payload.as_slice()).unwrap();
             oracle.apply(seq, &Record::new(payload).frame()).unwrap();
-            if seq % BURST as u64 == 0 {
-                thread::sleep(Duration::from_millis(1));
+            let due = |every| seq % (BURST * every) as u64 == 0;
+            for (turn, ..) in readers.iter().filter(|(_, every, _)| due(*every)) {
+                turn.send(()).expect("a reader ended");
             }
         }
-        running.store(false, Ordering::Relaxed);
+        let threads = readers.map(|(_, _, thread)| thread);
         let readings = threads.map(|thread| thread.join().unwrap());
         let last = payloads.len() as u64;
         readings.map(|reading| reading.comes_to(&log, &mut oracle, last)).into()
