@@ -99,19 +99,20 @@ impl Client {
         let until = Instant::now() + each * endpoints + TICK;
         let mut interrupt = Interrupt::of_this_thread();
         let mut link = lock(&shared.link);
+        let mut opening = None;
         let why = loop {
-            match link.pump(shared, Patience::Block(each.min(TICK))) {
+            let why = match link.pump(shared, Patience::Block(each.min(TICK))) {
                 Pumped::Heard | Pumped::Quiet => break None,
-                Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
-                Pumped::Away(why, _)
-                    if Instant::now() > until
-                        || link.failures() >= endpoints && !matches!(why, Why::Opening(_)) =>
-                {
-                    break Some(why);
-                }
                 Pumped::Closed => break Some(Why::New),
+                Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
                 Pumped::Away(..) if interrupt.is_due() => break Some(Why::Interrupted),
-                Pumped::Away(..) => {}
+                Pumped::Away(why, _) => why,
+            };
+            if matches!(why, Why::Opening(_)) {
+                opening = Some(why.clone());
+            }
+            if Instant::now() > until || opening.is_none() && link.failures() >= endpoints {
+                break opening.or(Some(why));
             }
         };
         drop(link);

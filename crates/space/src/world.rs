@@ -106,13 +106,19 @@ impl<const D: usize> World<D> {
     /// A box around all points that are in a cell, a little larger for what rounding may amount to.
     pub fn box_of(&self, cell: &Cell<D>) -> Aabb<D> {
         let end = |axis: usize, places: u32, sign: f32| {
-            let room = (self.max[axis] - self.min[axis]) * 1e-6;
-            self.min[axis] + places as f32 / self.scale[axis] + sign * room
+            self.min[axis] + places as f32 / self.scale[axis] + sign * self.rounding(axis)
         };
         Aabb {
             min: std::array::from_fn(|axis| end(axis, cell.anchor[axis], -1.0)),
             max: std::array::from_fn(|axis| end(axis, cell.anchor[axis] + cell.edge(), 1.0)),
         }
+    }
+
+    /// What rounding amounts to at most along an axis, between a point and its place: a few places, or a few of the steps in which
+    /// coordinates can be told apart, which are longer than a place in a small world that is far from the origin.
+    pub(crate) fn rounding(&self, axis: usize) -> f32 {
+        let far = self.min[axis].abs().max(self.max[axis].abs());
+        (self.max[axis] - self.min[axis]) * 1e-6 + far * 2.0 * f32::EPSILON
     }
 
     /// The length of a smallest cell along an axis.

@@ -1,12 +1,12 @@
 //! Doors of a node that is not there yet.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
 
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, ConnectError, Limits, Options, Why};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Door, Opening, Server, ServerConfig};
 use tonic::Code;
@@ -76,6 +76,25 @@ fn a_client_that_comes_while_its_node_is_opening_is_let_in_when_it_is_open() {
     let client = Client::connect(&format!("dunlin://{at}"), Options { limits, ..Options::default() });
     client.unwrap().publisher("t").unwrap().publish("x").unwrap();
     drop(opened.join().unwrap());
+}
+
+#[test]
+fn one_node_that_is_opening_is_waited_for_though_another_cannot_be_reached() {
+    let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
+    let at = address(opening.addresses(), Door::Tcp);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let all = format!("dunlin://{at},{nobody}");
+    let hurried = Limits { connect_ms_max: 1_000, ..Limits::default() };
+    let told = Client::connect(&all, Options { limits: hurried, ..Options::default() });
+    assert!(matches!(&told, Err(ConnectError::Away(Why::Opening(_)))), "{told:?}");
+
+    let patient = Limits { connect_ms_max: 60_000, ..Limits::default() };
+    let connecting =
+        thread::spawn(move || Client::connect(&all, Options { limits: patient, ..Options::default() }));
+    // Longer than trying both of them once takes.
+    thread::sleep(Duration::from_millis(500));
+    let _server = Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap();
+    connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
 
 #[test]

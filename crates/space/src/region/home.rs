@@ -45,21 +45,30 @@ impl<const D: usize> Home<D> {
             first >= stretch.0 && first + keys <= stretch.1
         };
         let own = (0..along.pow(D as u32)).map(|cell| if is_own(cell) { OWN } else { BORDER });
-        let mut home = Home { world, cells: own.collect(), core: nowhere(), inside: nowhere() };
+        let mut home = Home { world, cells: own.collect(), core: Aabb::EMPTY, inside: Aabb::EMPTY };
         home.mark_inside(strip);
         home.core = home.own_box();
         home.inside = home.inside_box(strip);
         home
     }
 
+    /// How far borders are kept away from along an axis: twice what two points may be rounded by.
+    fn slack(&self, axis: usize) -> f32 {
+        4.0 * self.world.rounding(axis)
+    }
+
+    /// How far a neighbour may see along an axis.
+    fn reach(&self, axis: usize, strip: f32) -> f32 {
+        strip * (1.0 + 1e-5) + self.slack(axis)
+    }
+
+    fn edge(&self, axis: usize) -> f32 {
+        (self.world.max()[axis] - self.world.min()[axis]) / (1 << Self::LEVEL) as f32
+    }
+
     fn mark_inside(&mut self, strip: f32) {
-        let (min, max) = (self.world.min(), self.world.max());
-        let edge = |axis: usize| (max[axis] - min[axis]) / (1 << Self::LEVEL) as f32;
-        let wide_enough = |cells: &usize| {
-            // Boxes of cells are a little larger than what they hold.
-            let room = |axis: usize| strip * (1.0 + 1e-5) + (max[axis] - min[axis]) * 4e-6;
-            (0..D).all(|axis| *cells as f32 * edge(axis) >= room(axis))
-        };
+        let wide_enough =
+            |cells: &usize| (0..D).all(|axis| *cells as f32 * self.edge(axis) >= self.reach(axis, strip));
         let Some(reach) = (1..=STRIP_CELLS_MAX).find(wide_enough) else { return };
         let mut inside = self.cells.clone();
         for axis in 0..D as u32 {
@@ -68,7 +77,7 @@ impl<const D: usize> Home<D> {
         self.cells.iter_mut().zip(inside).filter(|(_, own)| *own == OWN).for_each(|(cell, _)| *cell = INSIDE);
     }
 
-    /// A box of all own cells, a little smaller than they are; empty where they are none.
+    /// A box of all own cells, a little smaller than they are; empty where they are none, or hardly larger than what is rounded.
     fn own_box(&self) -> Aabb<D> {
         let last = (1_usize << Self::LEVEL) - 1;
         let along = |cell: usize, axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & last;
@@ -80,13 +89,12 @@ impl<const D: usize> Home<D> {
                 end[axis] = end[axis].max(along(cell, axis) + 1);
             }
         }
-        if count == 0 || count != (0..D).map(|axis| end[axis] - first[axis]).product::<usize>() {
-            return nowhere();
+        let is_box = count > 0 && count == (0..D).map(|axis| end[axis] - first[axis]).product::<usize>();
+        if !is_box || (0..D).any(|axis| self.edge(axis) < 4.0 * self.slack(axis)) {
+            return Aabb::EMPTY;
         }
-        let (min, max) = (self.world.min(), self.world.max());
         let place = |axis: usize, cells: usize, sign: f32| {
-            let extent = max[axis] - min[axis];
-            min[axis] + extent * (cells as f32 / (1 << Self::LEVEL) as f32) + sign * extent * 4e-6
+            self.world.min()[axis] + self.edge(axis) * cells as f32 + sign * self.slack(axis)
         };
         Aabb {
             min: std::array::from_fn(|axis| place(axis, first[axis], 1.0)),
@@ -98,12 +106,11 @@ impl<const D: usize> Home<D> {
     fn inside_box(&self, strip: f32) -> Aabb<D> {
         let mut inside = self.core;
         for axis in 0..D {
-            let (min, max) = (self.world.min()[axis], self.world.max()[axis]);
-            let (end, reach) = ((max - min) * 1e-5, strip * (1.0 + 1e-5) + (max - min) * 4e-6);
-            if inside.min[axis] > min + end {
+            let (reach, end) = (self.reach(axis, strip), 2.0 * self.slack(axis));
+            if inside.min[axis] > self.world.min()[axis] + end {
                 inside.min[axis] += reach;
             }
-            if inside.max[axis] < max - end {
+            if inside.max[axis] < self.world.max()[axis] - end {
                 inside.max[axis] -= reach;
             }
         }
@@ -164,11 +171,6 @@ impl<const D: usize> Home<D> {
     }
 }
 
-/// A box that nothing is in.
-fn nowhere<const D: usize>() -> Aabb<D> {
-    Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] }
-}
-
 /// Those cells whose neighbours along an axis are of them as well. Beyond the world there is nobody who sees.
 fn shrunk(cells: &[u8], shift: u32, level: u32) -> Vec<u8> {
     let (step, last) = (1_usize << shift, (1_usize << level) - 1);
@@ -185,39 +187,94 @@ mod tests {
     use crate::handover::RegionId;
     use crate::partition::Partition;
 
-    fn check<const D: usize>(strip: f32, region: u32) -> (usize, usize) {
-        let world = World::<D>::cube(100.0).unwrap();
-        let ids: Vec<RegionId> = (1..=5).map(RegionId).collect();
-        let partition = Partition::even(D, &ids);
-        let (first, end) = partition.stretch(RegionId(region)).unwrap();
-        let home = Home::new(world, (first, end), strip);
-        let own = |at: &Point<D>| (first..end).contains(&Morton::key(world.place(at)));
-        let (mut held, mut hidden) = (0, 0);
-        for nth in 0..20_000_u64 {
-            let along = |axis: u64| ((nth + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 100.07;
-            let at: Point<D> = std::array::from_fn(|axis| along(axis as u64));
-            held += usize::from(home.holds(&at));
-            assert!(!home.holds(&at) || own(&at), "{at:?} is another's");
-            if !home.hides(&at) {
-                continue;
-            }
-            hidden += 1;
+    struct Trial<const D: usize> {
+        world: World<D>,
+        stretch: (u64, u64),
+        strip: f32,
+        home: Home<D>,
+    }
+
+    impl<const D: usize> Trial<D> {
+        fn new(world: World<D>, regions: u32, region: u32, strip: f32) -> Trial<D> {
+            let ids: Vec<RegionId> = (1..=regions).map(RegionId).collect();
+            let stretch = Partition::even(D, &ids).stretch(RegionId(region)).unwrap();
+            Trial { world, stretch, strip, home: Home::new(world, stretch, strip) }
+        }
+
+        fn is_own(&self, at: &Point<D>) -> bool {
+            (self.stretch.0..self.stretch.1).contains(&Morton::key(self.world.place(at)))
+        }
+
+        /// Fails if a corner of the box around a point, as wide as neighbours see, is another's.
+        fn is_hidden(&self, at: &Point<D>) {
+            let (min, max) = (self.world.min(), self.world.max());
             for corner in 0..1 << D {
-                let sign = |axis: usize| if corner >> axis & 1 == 0 { -strip } else { strip };
-                let seen: Point<D> = std::array::from_fn(|axis| (at[axis] + sign(axis)).clamp(0.0, 100.0));
-                assert!(own(&seen), "{at:?} is seen from {seen:?}");
+                let sign = |axis: usize| if corner >> axis & 1 == 0 { -self.strip } else { self.strip };
+                let seen: Point<D> =
+                    std::array::from_fn(|axis| (at[axis] + sign(axis)).clamp(min[axis], max[axis]));
+                assert!(
+                    self.is_own(&seen),
+                    "{at:?} is seen from {seen:?}: {self:?}",
+                    self = self.home.inside
+                );
             }
         }
-        (held, hidden)
+
+        fn is_in_core(&self, at: &Point<D>) -> bool {
+            let core = self.home.core();
+            (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&at[axis]))
+        }
+
+        /// How many of so many points are held, and how many are hidden.
+        fn look_at(&self, points: impl Iterator<Item = Point<D>>) -> (usize, usize) {
+            let (mut held, mut hidden) = (0, 0);
+            for at in points {
+                if self.home.holds(&at) {
+                    held += 1;
+                    assert!(self.is_own(&at), "{at:?} is another's");
+                }
+                assert!(!self.is_in_core(&at) || self.is_own(&at), "{at:?} in the core is another's");
+                if self.home.hides(&at) {
+                    hidden += 1;
+                    self.is_hidden(&at);
+                }
+            }
+            (held, hidden)
+        }
+    }
+
+    fn anywhere<const D: usize>(nth: u64) -> Point<D> {
+        std::array::from_fn(|axis| ((nth + 1) * (7 + axis as u64) * 40_503 % 10_007) as f32 / 100.07)
+    }
+
+    /// At the quarters of the world, or as far from them as neighbours see, and a few of the smallest steps beside.
+    fn beside_borders<const D: usize>(world: World<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
+        let beside = move |axis: usize, mut nth: u64| {
+            let mut of = |count: u64| {
+                let one = nth % count;
+                nth /= count;
+                one as f32
+            };
+            let extent = world.max()[axis] - world.min()[axis];
+            let border = world.min()[axis] + extent * of(5) / 4.0 + (of(3) - 1.0) * strip;
+            let steps = of(9) as i32 - 4;
+            let along = (0..steps.abs())
+                .fold(border, |along, _| if steps < 0 { along.next_down() } else { along.next_up() });
+            along.clamp(world.min()[axis], world.max()[axis])
+        };
+        let mut dice = 1_u64;
+        (0..15_000).map(move |_| {
+            std::array::from_fn(|axis| {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                beside(axis, dice >> 33)
+            })
+        })
     }
 
     /// How many of so many points are within the core, and how many are passed over as hidden.
     fn passed_over<const D: usize>(regions: u32, region: u32) -> (usize, usize) {
         const COUNT: usize = 30_000;
-        let world = World::<D>::new([-30.0; D], [71.3; D]).unwrap();
-        let ids: Vec<RegionId> = (1..=regions).map(RegionId).collect();
-        let stretch = Partition::even(D, &ids).stretch(RegionId(region)).unwrap();
-        let home = Home::new(world, stretch, 1.0);
+        let trial = Trial::<D>::new(World::new([-30.0; D], [71.3; D]).unwrap(), regions, region, 1.0);
         // Along a way to and fro, so that those side by side are near each other.
         let at = |nth: usize, axis: usize| {
             let along = (nth * (axis + 3)) as f32 / 1_000.0 % 2.0;
@@ -227,19 +284,16 @@ mod tests {
             std::array::from_fn(|axis| (0..COUNT).map(|nth| at(nth, axis)).collect());
         let columns: Columns<'_, D> = std::array::from_fn(|axis| &columns[axis][..]);
         let point = |row: usize| std::array::from_fn(|axis| columns[axis][row]);
-        let core = home.core();
-        let within =
-            |row: &usize| (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&columns[axis][*row]));
-        let in_core: Vec<usize> = (0..COUNT).filter(within).collect();
-        assert!(in_core.iter().all(|row| home.holds(&point(*row))));
+        let in_core = (0..COUNT).filter(|row| trial.is_in_core(&point(*row)));
+        let in_core = in_core.inspect(|row| assert!(trial.home.holds(&point(*row)))).count();
         let (mut row, mut passed) = (0, 0);
         while row < COUNT {
-            let near = home.first_near(&columns, row);
-            (row..near).for_each(|row| assert!(home.hides(&point(row)), "{row} was passed over"));
+            let near = trial.home.first_near(&columns, row);
+            (row..near).for_each(|row| trial.is_hidden(&point(row)));
             passed += near - row;
             row = near + LANES;
         }
-        (in_core.len(), passed)
+        (in_core, passed)
     }
 
     #[test]
@@ -254,12 +308,32 @@ mod tests {
 
     #[test]
     fn what_is_held_is_the_regions_own_and_what_is_hidden_is_far_from_others() {
+        let (space, plane) = (World::<3>::cube(100.0).unwrap(), World::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
-            let (held, hidden) = check::<3>(1.0, region);
+            let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));
             assert!(held > 2_500 && hidden > 1_000 && hidden < held, "{held}, {hidden}");
-            let (held, hidden) = check::<2>(1.5, region);
+            let (held, hidden) = Trial::new(plane, 5, region, 1.5).look_at((0..20_000).map(anywhere));
             assert!(held > 3_000 && hidden > 2_000 && hidden < held, "{held}, {hidden}");
         }
-        assert_eq!(check::<3>(20.0, 2).1, 0, "a strip as wide as that is looked at closely");
+        let (_, hidden) = Trial::new(space, 5, 2, 20.0).look_at((0..20_000).map(anywhere));
+        assert_eq!(hidden, 0, "a strip as wide as that is looked at closely");
+    }
+
+    /// Far from the origin the coordinates of a small world are few, and are rounded more than places are.
+    #[test]
+    fn nobody_beside_a_border_is_taken_for_one_who_is_far_from_it_however_far_the_world_is() {
+        for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {
+            let world = World::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
+            let flat = World::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();
+            for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 1), (4, 3), (5, 4)] {
+                let (held, hidden) =
+                    Trial::new(world, regions, region, 10.0).look_at(beside_borders(world, 10.0));
+                assert!(
+                    origin.abs() > 1e6 || held > 1_000 && hidden > 500,
+                    "{origin}, {regions}: {held}, {hidden}"
+                );
+                Trial::new(flat, regions, region, 10.0).look_at(beside_borders(flat, 10.0));
+            }
+        }
     }
 }

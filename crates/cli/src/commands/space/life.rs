@@ -51,6 +51,7 @@ impl Behaviour<3> for Life {
             self.flock.step(own, &Birds(around), moment)
         }
     }
+
     /// Who stands beside an aircraft is asked alone, as it is.
     #[inline(always)]
     fn step_lanes(
