@@ -1,9 +1,15 @@
 //! The main job, small enough for a test.
 
+use std::sync::{Mutex, PoisonError};
+
 use crate::dunlin::run;
+
+/// Held while a demo runs: each is at the usual port if that is free, which it also is while another's node there is dead.
+static USUAL_PORT: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+    let _alone = USUAL_PORT.lock().unwrap_or_else(PoisonError::into_inner);
     let outcome = run(&["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"]);
     let out = outcome.done();
     let lines: Vec<&str> = out.lines().collect();
@@ -33,6 +39,7 @@ fn without_recordings_it_is_refused() {
 
 #[test]
 fn all_faces_together_hold_while_nodes_are_killed() {
+    let _alone = USUAL_PORT.lock().unwrap_or_else(PoisonError::into_inner);
     let outcome = run(&[
         "demo",
         "--together",
