@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use clap::builder::PossibleValuesParser;
 
 use crate::process::{self, cargo};
 use crate::{chaos, check, clients, demo, nats_clients, page, python, race, tidy, web, workspace};
@@ -19,6 +20,9 @@ pub struct Options {
     /// Leave out the slow steps
     #[arg(long)]
     quick: bool,
+    /// Begin with this step, as the one that a failed run ended with
+    #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
+    from: Option<String>,
 }
 
 struct Step {
@@ -90,7 +94,8 @@ fn bench_quick() -> Result<()> {
 
 /// Runs the steps in order and closes with `N passed, M failed`.
 pub fn run(options: &Options) -> Result<()> {
-    run_steps(STEPS.iter().filter(|step| step.quick || !options.quick))
+    let first = options.from.as_ref().and_then(|name| STEPS.iter().position(|step| step.name == name));
+    run_steps(STEPS[first.unwrap_or(0)..].iter().filter(|step| step.quick || !options.quick))
 }
 
 fn run_steps(steps: impl Iterator<Item = &'static Step>) -> Result<()> {

@@ -107,6 +107,7 @@ impl RawWorld {
 
     /// Watches around an entity.
     #[pyo3(signature = (connection, entity, within, *, kind, not_kind, bytes_per_tick))]
+    #[expect(clippy::too_many_arguments, reason = "as many as a viewer may choose; Python gives them names")]
     fn near(
         &self,
         py: Python<'_>,
