@@ -6,7 +6,9 @@ export async function run({ browser, nodes }) {
   const first = await nodes.serve();
   await publish(first, "before");
   const page = await browser.open(`${first.url}/#/topics/held`);
-  await page.locator("[data-reach=up]").waitFor();
+  // What is published before the tail reads is not seen: it reads from now on.
+  await page.locator("[data-figure=tail]:not(:empty)").waitFor();
+  await page.getByText("It reads from now on").waitFor();
   await publish(first, "seen live");
   await page.locator(".rec", { hasText: "seen live" }).waitFor();
   await nodes.kill(first);
