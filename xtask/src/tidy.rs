@@ -9,6 +9,7 @@ mod crates;
 mod lengths;
 mod naming;
 mod pages;
+mod patches;
 mod repository;
 mod source;
 mod table;
@@ -20,8 +21,15 @@ use repository::Repository;
 /// The page whose tables are compared with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-const RULES: [fn(&Repository, &mut Findings); 6] =
-    [crates::check, absence::check, naming::check, pages::check, lengths::check, conflicts::check];
+const RULES: [fn(&Repository, &mut Findings); 7] = [
+    crates::check,
+    absence::check,
+    naming::check,
+    pages::check,
+    lengths::check,
+    conflicts::check,
+    patches::check,
+];
 
 /// Runs every rule, prints what was found, and fails unless there were only warnings.
 pub fn run() -> Result<()> {

@@ -25,19 +25,8 @@ struct Net {
 const CONTROL: Net = Net { patches: "tests/chaos/mutants", count: 6, program: "replica" };
 const TOPICS: Net = Net { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Every patch applies to the tree as it is.
-pub fn check() -> Result<()> {
-    for patch in CONTROL.patches()?.into_iter().chain(TOPICS.patches()?) {
-        let mut apply = Command::new("git");
-        apply.args(["apply", "--check"]).arg(&patch).current_dir(workspace::root());
-        process::text(&mut apply).with_context(|| format!("{} is to be made anew", patch.display()))?;
-    }
-    Ok(())
-}
-
 /// Tries each against these many seeds, or those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
-    check()?;
     let mut missed = Vec::new();
     let (of_control, of_topics) = (CONTROL.only(only)?, TOPICS.only(only)?);
     if !of_control.is_empty() {

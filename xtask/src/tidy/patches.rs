@@ -1,0 +1,55 @@
+//! Every patch that puts a bug back, for chaos to find, applies to the tree as it is.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use super::Findings;
+use super::repository::Repository;
+use crate::workspace;
+
+/// Asks git of each, which changes nothing.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".patch")) {
+        if let Err(why) = applies(text) {
+            findings.fail(path, 1, format!("does not apply, make it anew: {why}"));
+        }
+    }
+}
+
+fn applies(patch: &str) -> Result<(), String> {
+    let mut git = Command::new("git");
+    git.args(["apply", "--check", "-"]).current_dir(workspace::root());
+    git.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let asked = git.spawn().and_then(|mut git| {
+        // A git that reads no further says why.
+        let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
+        git.wait_with_output()
+    });
+    match asked {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")),
+        Err(error) => Err(format!("cannot ask git: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of this file's own second line.
+    fn patch(of: &str) -> String {
+        let this = "xtask/src/tidy/patches.rs";
+        format!("A bug.\n\n--- a/{this}\n+++ b/{this}\n@@ -1,3 +1,2 @@\n {of}\n-\n use std::io::Write;\n")
+    }
+
+    #[test]
+    fn a_patch_of_what_has_changed_since_fails() {
+        let mut findings = Findings::default();
+        let good = patch(include_str!("patches.rs").lines().next().unwrap());
+        let stale = patch("//! Every patch is fresh.");
+        check(&Repository::of([("a.patch", good.as_str()), ("b.patch", stale.as_str())]), &mut findings);
+        let failures = findings.failures();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert!(failures[0].starts_with("b.patch:1: does not apply"), "{failures:?}");
+    }
+}
