@@ -19,6 +19,11 @@ pub const CELLS_MAX: usize = 1 << 22;
 /// points it is going through the cells that takes the time.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
+/// The nearest few of one item are looked for so much further than those of the one before were.
+const GUESS: f32 = 1.1;
+/// And so much further again where there were too few.
+const GROWTH: f32 = 1.3;
+
 /// Points by cell.
 #[derive(Debug, Clone)]
 pub struct Grid<const D: usize> {
@@ -218,6 +223,62 @@ impl<const D: usize> Grid<D> {
         Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
     }
 
+    /// As many for each item as there can be, each item's in its place; or says that not every item has as many.
+    ///
+    /// Goes through the cells, since those who stand together have the same cells around them, and need to look about as far.
+    fn nearest_by_slot(&self, nearest: &mut Nearest, found: &mut Vec<Near>) -> bool {
+        let count = nearest.most();
+        found.clear();
+        found.resize(self.len() * count, Near { item: 0, distance_sq: 0.0 });
+        if count == 0 {
+            return true;
+        }
+        let cell = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
+        let mut guess = cell;
+        for slot in 0..self.len() {
+            let (at, item) = (self.slot(slot), self.items[slot]);
+            if !self.search_ball(&at, item, &mut guess, nearest) {
+                self.search(&at, Some(item), nearest);
+            }
+            let place = item as usize * count;
+            let places = found[place..place + count].iter_mut();
+            if places.zip(nearest.found()).map(|(place, near)| *place = near).count() < count {
+                return false;
+            }
+            // A little further than was needed here.
+            guess = (nearest.reach().sqrt() * GUESS).max(cell / 8.0);
+        }
+        true
+    }
+
+    /// Looks in a ball around an item, and in larger ones until it holds enough; not in ones that are larger than the world.
+    #[inline(always)]
+    fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut Nearest) -> bool {
+        let (low, high) = (self.world.min(), self.world.max());
+        let extent = (0..D).fold(0.0_f32, |most, axis| most.max(high[axis] - low[axis]));
+        let far = (0..D).fold(0.0_f32, |most, axis| most.max(low[axis].abs()).max(high[axis].abs()));
+        // What is lost where the ball's edges are rounded.
+        let room = far * 1e-6;
+        while *reach <= extent && *reach > room {
+            nearest.clear();
+            let within = *reach * *reach;
+            for slots in self.rows_around(Aabb { min: *at, max: *at }, *reach + room) {
+                let others = slots.clone().zip(&self.items[slots]);
+                for (slot, other) in others {
+                    let distance = distance_sq(at, &self.slot(slot));
+                    if distance <= within && *other != item {
+                        nearest.offer(distance, *other);
+                    }
+                }
+            }
+            if nearest.is_full() {
+                return true;
+            }
+            *reach *= GROWTH;
+        }
+        false
+    }
+
     /// Looks in a box around the point that grows until nothing outside of it can be nearer.
     fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut Nearest) {
         let mut reach = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
@@ -305,6 +366,10 @@ impl<const D: usize> Index<D> for Grid<D> {
 
     fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
         let mut nearest = Nearest::new(count.min(self.len().saturating_sub(1)));
+        if self.nearest_by_slot(&mut nearest, found) {
+            return;
+        }
+        // Who is nowhere has fewer, so that the others are not where they would be.
         found.clear();
         for item in 0..self.len() as u32 {
             self.search(&self.point(item), Some(item), &mut nearest);

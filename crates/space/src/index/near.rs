@@ -27,6 +27,17 @@ impl Nearest {
         self.words.clear();
     }
 
+    /// How many there can be.
+    pub(crate) fn most(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are as many as there can be.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.words.len() == self.count
+    }
+
     /// Nothing further away than this is of interest.
     #[inline(always)]
     pub(crate) fn reach(&self) -> f32 {
