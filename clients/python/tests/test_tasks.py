@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -88,6 +89,26 @@ def test_a_process_that_dies_takes_only_its_task_along_and_the_task_is_tried_aga
     done = client.tasks.wait(crash, PATIENCE)
     assert (done.stage, done.result, done.attempts) == ("completed", b"survived", 2)
     assert worker.poll() is None, "the worker lives on"
+
+
+def test_a_worker_of_the_warm_pool_says_that_it_is_prepared_and_attaches_when_it_is_called(own_node: Node) -> None:
+    line, stdin = socket.socketpair()
+    line.settimeout(PATIENCE)
+    told = {"DUNLIN_URL": own_node.url, "DUNLIN_WORKER_NAME": "warm", "DUNLIN_WORKER_WARM": "1", "DUNLIN_END_WITH_STDIN": "1"}
+    with dunlin.connect(own_node.url) as client:
+        worker = subprocess.Popen([sys.executable, str(WORKER)], env={**os.environ, **told}, stdin=stdin.fileno())
+        try:
+            stdin.close()
+            assert line.recv(64) == b"prepared\n"
+            assert "warm" not in [found.name for found in client.tasks.workers()]
+            line.sendall(b"work\n")
+            assert client.tasks.wait(client.tasks.submit("pool", "upper", "a"), PATIENCE).result == b"A"
+            assert "warm" in [found.name for found in client.tasks.workers()]
+            line.close()
+            assert worker.wait(PATIENCE) == 1, "it ends with the node that started it"
+        finally:
+            worker.kill()
+            worker.wait()
 
 
 def test_a_cancelled_task_is_stopped_wherever_it_runs(

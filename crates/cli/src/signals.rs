@@ -81,6 +81,11 @@ impl Stop {
         });
     }
 
+    /// Set by somebody else.
+    pub fn of(flag: Arc<AtomicBool>) -> Stop {
+        Stop(flag)
+    }
+
     #[cfg(test)]
     pub fn never() -> Stop {
         Stop::default()

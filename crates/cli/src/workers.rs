@@ -14,15 +14,6 @@ use crate::program::Program;
 
 /// When the node stops, who holds something has so long for it.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// Under which name a worker is to attach, so that the node knows which of its processes it is.
-pub const NAME_VARIABLE: &str = "DUNLIN_WORKER_NAME";
-/// That a worker is to end when its standard input does: whoever started it is gone.
-const END_WITH_STDIN_VARIABLE: &str = "DUNLIN_END_WITH_STDIN";
-
-/// Whether whoever started this process wants it to end along.
-pub fn ends_with_stdin() -> bool {
-    std::env::var_os(END_WITH_STDIN_VARIABLE).is_some_and(|set| !set.is_empty())
-}
 
 /// What to run, and how many of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,10 +21,14 @@ pub struct WorkersConfig {
     pub words: Vec<String>,
     pub min: u32,
     pub max: u32,
+    /// So many more are prepared, and wait to be called.
+    pub warm: u32,
     /// After so long the work comes back.
     pub season: Option<Duration>,
 }
 
+/// Processes that wait cost memory.
+const WARM_MAX: u32 = 1_000;
 const SEASON: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);
 
@@ -49,12 +44,12 @@ impl WorkersConfig {
                 scale.origin
             );
         };
-        let season = season(raw)?;
+        let (warm, season) = (warm(raw)?, season(raw)?);
         if command.text == "off" {
             return Ok(None);
         }
         match shlex::split(&command.text).filter(|words| !words.is_empty()) {
-            Some(words) => Ok(Some(WorkersConfig { words, min, max, season })),
+            Some(words) => Ok(Some(WorkersConfig { words, min, max, warm, season })),
             None => bail!(
                 "workers = {:?} ({}): expected a command, like 'python3 worker.py', or off",
                 command.text,
@@ -77,7 +72,7 @@ impl WorkersConfig {
             environment: vec![("DUNLIN_URL".to_owned(), url)],
             prefix: format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), process::id()),
         };
-        let policy = Policy::local(self.min, self.max);
+        let policy = Policy::local(self.min, self.max).with_local_pool(self.warm);
         let policy = match self.season {
             Some(season) => policy.with_season(season.as_millis() as u64),
             None => policy,
@@ -92,6 +87,14 @@ impl std::fmt::Display for WorkersConfig {
         let words = self.words.iter().map(String::as_str);
         let command = shlex::try_join(words).unwrap_or_else(|_| self.words.join(" "));
         write!(f, "{} to {} of: {command}", self.min, self.max)
+    }
+}
+
+fn warm(raw: &RawConfig) -> Result<u32> {
+    let warm = raw.get("scale_warm");
+    match warm.text.parse() {
+        Ok(count) if (0..=WARM_MAX).contains(&count) => Ok(count),
+        _ => bail!("scale_warm = {:?} ({}): expected 0 to {WARM_MAX}", warm.text, warm.origin),
     }
 }
 
@@ -134,7 +137,14 @@ mod tests {
         let workers = WorkersConfig::of(&raw).unwrap().unwrap();
         assert_eq!(workers.words[5..], ["--", "sh", "-c", "sleep 1; wc -c"]);
         assert_eq!(workers.to_string(), "2 to 3 of: dunlin task worker --kind k -- sh -c 'sleep 1; wc -c'");
-        assert_eq!(workers.season, None);
+        assert_eq!((workers.warm, workers.season), (0, None));
+        raw.set_default("scale_warm", "3");
+        assert_eq!(WorkersConfig::of(&raw).unwrap().unwrap().warm, 3);
+        for wrong in ["-1", "1001", "some"] {
+            raw.set_default("scale_warm", wrong);
+            assert!(WorkersConfig::of(&raw).unwrap_err().to_string().contains("0 to 1000"), "{wrong}");
+        }
+        raw.set_default("scale_warm", "0");
         raw.set_default("scale_season", "90s");
         let season = WorkersConfig::of(&raw).unwrap().unwrap().season;
         assert_eq!(season, Some(Duration::from_secs(90)));

@@ -52,6 +52,7 @@ mod respond;
 mod session;
 mod socket;
 pub mod space;
+pub mod started;
 mod subscriber;
 mod tasks;
 pub mod tls;
@@ -78,6 +79,7 @@ pub use refusal::Refused;
 pub use relay::{Relay, Relayed, RunToRelay, Told};
 pub use request::Requester;
 pub use respond::Responder;
+pub use started::StartedByNode;
 pub use subscriber::Subscriber;
 pub use tasks::{
     Attachment, AttachmentLoad, Given, Submitted, Task, TaskFailed, TaskPage, Tasks, TasksAsking, TasksError,

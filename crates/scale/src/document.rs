@@ -229,7 +229,7 @@ impl RawScaling {
             }
         }
         if let Some(warm) = &self.warm_pool {
-            policy.warm = Warm { size: warm.size, detect_ms: 15_000 };
+            policy.warm = Warm { size: warm.size, detect_ms: 15_000, takes_drained: true };
         }
         policy.windows = self.schedule.iter().map(RawWindow::validate).collect::<Result<_, _>>()?;
         Ok(policy)

@@ -101,6 +101,8 @@ pub struct Warm {
     pub size: u32,
     /// They are woken when a threshold is passed for so long: to wake one in vain costs little.
     pub detect_ms: u64,
+    /// Who has drained is prepared anew rather than ended, where the pool has room. Processes end when they have drained.
+    pub takes_drained: bool,
 }
 
 /// Workers of the spot market.
@@ -222,6 +224,11 @@ impl Policy {
             inward: Inward { cooldown_ms: 10_000, decide_ms: 2_000, drain_ms: 5_000, ..document.inward },
             ..document
         }
+    }
+
+    /// With so many processes of this machine that wait to be called, which they are at the second sample that asks for more.
+    pub fn with_local_pool(self, size: u32) -> Policy {
+        Policy { warm: Warm { size, detect_ms: 0, takes_drained: false }, ..self }
     }
 
     /// With forecasts by the document's delays: seasons in buckets of `bucket_ms`.

@@ -11,7 +11,7 @@
 //!
 //! A process is ready when a worker under its name stands among those of the scheduler, and not before: what starts and never attaches is ended and
 //! counts as failed. It is sent away by SIGTERM, upon which it takes nothing new and ends when it has done what it holds; when its grace is over, its
-//! whole process group is killed. None is left behind: each ends when its standard input does, which it does with this process however that ends.
+//! whole process group is killed. One of the warm pool says over its standard input, which is a socket, that it is prepared, and is called by it; it attaches then. None is left behind: each ends when its standard input does, which it does with this process however that ends.
 //!
 //! Limits: [`WorkersLimits`]. How many workers, and why: `dunlin_scale`.
 
@@ -74,6 +74,8 @@ struct Shared {
     /// Processes that run, and those of them that work.
     processes: AtomicU64,
     ready: AtomicU64,
+    /// Those that wait to be called.
+    warm: AtomicU64,
     decided: Mutex<Decided>,
     outlook: Mutex<Option<Outlook>>,
 }
@@ -120,6 +122,11 @@ impl Workers {
     /// Those that work.
     pub fn ready(&self) -> u64 {
         self.shared.ready.load(Ordering::Relaxed)
+    }
+
+    /// Those that are prepared, and wait to be called.
+    pub fn warm(&self) -> u64 {
+        self.shared.warm.load(Ordering::Relaxed)
     }
 
     /// For who looks on.
@@ -218,8 +225,9 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
     }
 
     fn count(&mut self) {
-        let ready = self.conductor.members().filter(|(_, member)| member.phase == Phase::Ready).count();
-        self.shared.ready.store(ready as u64, Ordering::Relaxed);
+        let fleet = self.conductor.scaler().fleet();
+        self.shared.ready.store(u64::from(fleet.count(Phase::Ready)), Ordering::Relaxed);
+        self.shared.warm.store(u64::from(fleet.count(Phase::Warm)), Ordering::Relaxed);
         self.shared.processes.store(self.conductor.provider().len() as u64, Ordering::Relaxed);
         let decisions = self.conductor.scaler().decisions();
         *self.shared.outlook() = self.conductor.scaler().outlook(self.now_ms());

@@ -151,6 +151,7 @@ class Worker:
         self._ttl = ttl
         self._functions: dict[str, Callable[..., Any]] = {}
         self._stops = 0
+        self._called = threading.Event()
 
     def task(self, kind: str) -> Callable[[Function], Function]:
         """A decorator: this function does tasks of this kind. It is given the task, and may be `async`."""
@@ -174,6 +175,8 @@ class Worker:
         restore = self._hear_signals()
         client = self._connected()
         try:
+            if not self._is_to_work():
+                return
             cpu_milli, memory_bytes = self._has
             attachment = client.tasks._calls.attach(
                 self._name,
@@ -201,6 +204,14 @@ class Worker:
 
         return self._connect() if self._connect is not None else connect(self._url, name=self._name)
 
+    def _is_to_work(self) -> bool:
+        """At once, or, of a node's warm pool, when it is called: it says that it is prepared where it listens, which is a socket."""
+        if os.environ.get("DUNLIN_WORKER_WARM"):
+            os.write(0, b"prepared\n")
+            while not self._stops and not self._called.wait(_LOOK):
+                pass
+        return not self._stops
+
     def _turn(self, attachment: RawAttachment, running: _Running) -> None:
         is_draining = False
         while self._stops < 2:
@@ -215,7 +226,7 @@ class Worker:
 
     def _hear_signals(self) -> Callable[[], None]:
         if os.environ.get("DUNLIN_END_WITH_STDIN"):
-            threading.Thread(target=self._end_with_stdin, daemon=True).start()
+            threading.Thread(target=self._hear_stdin, daemon=True).start()
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
 
@@ -230,12 +241,11 @@ class Worker:
 
         return restore
 
-    @staticmethod
-    def _end_with_stdin() -> None:
-        """Whoever started this process holds the other end, and is gone when nothing more can come."""
+    def _hear_stdin(self) -> None:
+        """Whoever started this process holds the other end: it calls who is of its warm pool, and is gone when nothing more can come."""
         try:
             while os.read(0, 4096):
-                pass
+                self._called.set()
         except OSError:
             pass
         os._exit(1)

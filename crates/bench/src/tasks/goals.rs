@@ -126,6 +126,11 @@ pub const GOALS: &[Goal] = &[
         AtMost(5.0 * S),
     ),
     goal(
+        "local provider, workers that load for 2 s: a warm pool, against none",
+        ours("phases", &[("via", "local"), ("phase", "warm")], "total_ns"),
+        TimesAtMost(0.5, ours("phases", &[("via", "local"), ("phase", "cold")], "total_ns")),
+    ),
+    goal(
         "local provider, predictive: workers are ready before the need, by seconds",
         ours("phases", &[("via", "local"), ("phase", "predictive")], "ahead_s"),
         AtLeast(0.0),

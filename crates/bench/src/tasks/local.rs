@@ -5,7 +5,9 @@
 //! [`TASK`], so that more workers do more on however few processors.
 //!
 //! *predictive*: the load comes in waves, and no threshold counts. `ahead_s` is by how much the workers of the first decision were ready before the next
-//! wave rose. There is no warm pool of processes: what starts in a tenth of a second needs none.
+//! wave rose.
+//!
+//! *cold*, *warm*: as *latency*, of workers that take [`LOADING`] to load what they need, without a warm pool and with one of [`POOL`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::{Config, Node};
 use dunlin_client::scheduler::NewTask;
-use dunlin_client::{Client, Options, Task, Tasks, Worker};
+use dunlin_client::{Client, Options, StartedByNode, Task, Tasks, Worker};
 use dunlin_scale::{Policy, Predictive, ScaleIn, ScaleOut, Trigger};
 use dunlin_server::workers::{Decided, WorkerCommand, Workers, WorkersLimits, of_node};
 use dunlin_server::{Server, ServerConfig};
@@ -23,11 +25,17 @@ use dunlin_server::{Server, ServerConfig};
 use crate::point::{Bench, Sample};
 
 /// What is measured: a trigger, or that there come to be fewer.
-pub const PHASES: [&str; 5] = ["cpu", "queue", "latency", "in", "predictive"];
+pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
 
 /// How long a task takes; a worker does one at a time.
 const TASK: Duration = Duration::from_millis(20);
 const WORKERS_MAX: u32 = 8;
+/// How long it takes to load a program that takes its time.
+const LOADING: Duration = Duration::from_secs(2);
+/// Workers that wait to be called.
+const POOL: u32 = 4;
+/// How long a worker loads, in milliseconds.
+const LOADING_VARIABLE: &str = "DUNLIN_BENCH_LOADING_MS";
 /// What is waited for takes no longer, unless it never comes.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(2);
@@ -52,7 +60,7 @@ pub fn measure(bench: &Bench, phase: &str) -> Result<Sample> {
             stage.came_out(Trigger::Cpu, load_at)?
         }
         "queue" => stage.burst(1_000, Trigger::Queue)?,
-        "latency" => stage.burst(500, Trigger::Latency)?,
+        "latency" | "cold" | "warm" => stage.burst(500, Trigger::Latency)?,
         "in" => {
             stage.burst(500, Trigger::Latency)?;
             stage.went_in()?
@@ -73,8 +81,11 @@ fn policy(phase: &str) -> Policy {
     if phase != "queue" {
         triggers.queue_max = u64::MAX;
     }
-    if !matches!(phase, "latency" | "in") {
+    if !matches!(phase, "latency" | "cold" | "warm" | "in") {
         triggers.latency_ms_max = u64::MAX;
+    }
+    if phase == "warm" {
+        policy = policy.with_local_pool(POOL);
     }
     if phase == "predictive" {
         policy.predictive = Some(Predictive {
@@ -115,9 +126,13 @@ impl Stage {
         let address = *server.tcp_addresses().first().context("no door is open")?;
         let url = format!("dunlin://{address}");
         let client = Client::connect(&url, Options::default()).context("connecting")?;
+        let loading = if matches!(phase, "cold" | "warm") { LOADING } else { Duration::ZERO };
         let command = WorkerCommand {
             words: bench.child.words("tasks-local-worker"),
-            environment: vec![("DUNLIN_URL".to_owned(), url)],
+            environment: vec![
+                ("DUNLIN_URL".to_owned(), url),
+                (LOADING_VARIABLE.to_owned(), loading.as_millis().to_string()),
+            ],
             prefix: format!("bench-{}", std::process::id()),
         };
         let began = Instant::now();
@@ -125,6 +140,8 @@ impl Stage {
         let workers = Workers::start(policy(phase), command, WorkersLimits::default(), look)?;
         let stage = Stage { node, server, workers, began, tasks: client.tasks(), submitted: 0 };
         stage.until("the first worker", |_| stage.workers.ready() == 1)?;
+        let pool = if phase == "warm" { u64::from(POOL) } else { 0 };
+        stage.until("the warm pool", |_| stage.workers.warm() == pool)?;
         Ok(stage)
     }
 
@@ -269,11 +286,17 @@ impl Stage {
 /// A worker: the process that the provider starts.
 pub(crate) fn work() -> Result<()> {
     let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
-    let name = std::env::var("DUNLIN_WORKER_NAME").context("DUNLIN_WORKER_NAME")?;
+    let started = StartedByNode::from_env();
+    let name = started.name().context("a worker without a name")?.to_owned();
+    let loading = std::env::var(LOADING_VARIABLE).context(LOADING_VARIABLE)?;
+    thread::sleep(Duration::from_millis(loading.parse().context(LOADING_VARIABLE)?));
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
         .context("listening for SIGTERM")?;
     let client = Client::connect(&url, Options::default()).context("connecting")?;
+    if !started.wait_for_work(&stop).context("waiting for work")? {
+        return Ok(());
+    }
     let nap = |_: &Task| {
         thread::sleep(TASK);
         Ok("")

@@ -247,6 +247,13 @@ pub const KEYS: &[Key] = &[
         help: "How many workers there are at least and at most, where `workers` says what they are",
     },
     Key {
+        name: "scale_warm",
+        value: "COUNT",
+        default: "0",
+        help: "So many workers more are started and then wait, loaded and connected, until they are needed; their command has to heed \
+               DUNLIN_WORKER_WARM",
+    },
+    Key {
         name: "scale_season",
         value: "DURATION|off",
         default: "off",

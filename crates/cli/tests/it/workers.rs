@@ -89,6 +89,32 @@ fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_repl
     until("none is left behind", || is_there(last[0]), |there| !there);
 }
 
+#[test]
+fn the_warm_pool_waits_is_called_when_there_is_much_to_do_and_is_filled_up_again() {
+    let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
+    let node = Node::start_with(&options);
+    until(
+        "one works, two wait",
+        || (attached(&node).len(), children(node.pid()).len()),
+        |now| *now == (1, 3),
+    );
+    let begun = children(node.pid());
+    let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
+    node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes()).done();
+    until("those that waited work", || attached(&node).len(), |workers| *workers == 3);
+    let now = until("two others wait", || children(node.pid()), |pids| pids.len() == 5);
+    assert!(begun.iter().all(|pid| now.contains(pid)), "{begun:?} of {now:?}");
+    until("all is done", || completed(&node), |completed| *completed == 40);
+    until(
+        "one is left, and the pool",
+        || (attached(&node).len(), children(node.pid()).len()),
+        |left| *left == (1, 3),
+    );
+    let last = children(node.pid());
+    assert_eq!(node.stop(), Some(0));
+    until("none is left behind", || last.iter().any(|pid| is_there(*pid)), |there| !there);
+}
+
 fn is_there(pid: u32) -> bool {
     // A zombie that nobody has reaped yet is no process any more.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

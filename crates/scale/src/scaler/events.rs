@@ -124,8 +124,9 @@ impl Scaler {
         if let Some(decision) = self.decisions.in_mut(instance).filter(|decision| decision.drained_ms == 0) {
             decision.drained_ms = now_ms;
         }
-        let warm = self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing);
-        if warm < self.policy.warm.size && !member.is_lost && member.market == Market::OnDemand {
+        let (warm, pool) =
+            (self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing), self.policy.warm);
+        if pool.takes_drained && warm < pool.size && !member.is_lost && member.market == Market::OnDemand {
             self.fleet.set(instance, Phase::Preparing, now_ms);
             actions.push(Action::Park { instance });
         } else {

@@ -23,7 +23,7 @@ fn samples() -> impl Strategy<Value = Vec<Sample>> {
 
 fn policy() -> Policy {
     Policy {
-        warm: Warm { size: 3, detect_ms: 10_000 },
+        warm: Warm { size: 3, detect_ms: 10_000, takes_drained: true },
         spot: Spot { percent: 60, base: 2, fallback_after: 3, fallback_ms: 300_000 },
         ..Policy::document(4, 30).with_forecast(60_000, vec![10])
     }

@@ -101,7 +101,7 @@ fn between_the_marks_nothing_happens() {
 
 #[test]
 fn who_has_drained_fills_the_warm_pool() {
-    let warm = Warm { size: 3, detect_ms: 15_000 };
+    let warm = Warm { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut play = too_many(Policy::document(10, 50));
     // There is room in the pool only once there are some to fill it with.
     run_quiet(&mut play, 358);
@@ -117,4 +117,21 @@ fn who_has_drained_fills_the_warm_pool() {
     }
     let parked = actions.iter().filter(|action| matches!(action, dunlin_scale::Action::Park { .. })).count();
     assert_eq!(parked, 3.min(leaving.len()));
+}
+
+#[test]
+fn processes_that_have_drained_end_though_the_pool_has_room() {
+    let mut play = too_many(Policy::document(10, 50));
+    run_quiet(&mut play, 361);
+    let policy = play.scaler.policy().clone().with_local_pool(30);
+    play.scaler.set_policy(policy).unwrap();
+    let leaving = play.instances(Phase::Draining);
+    assert!(!leaving.is_empty());
+    let mut actions = Vec::new();
+    for &instance in &leaving {
+        play.scaler.on_event(play.now_ms, &dunlin_scale::Event::Drained { instance }, &mut actions);
+    }
+    let ended: Vec<_> =
+        leaving.iter().map(|&instance| dunlin_scale::Action::Terminate { instance }).collect();
+    assert_eq!(actions, ended);
 }

@@ -71,7 +71,7 @@ fn tasks_that_wait_for_a_quota_start_no_worker() {
 
 #[test]
 fn the_warm_pool_is_woken_sooner_than_anybody_is_launched() {
-    let warm = Warm { size: 5, detect_ms: 15_000 };
+    let warm = Warm { size: 5, detect_ms: 15_000, takes_drained: true };
     let mut play = Play::settled(Policy { warm, ..Policy::document(10, 50) });
     play.run(60, |_| calm());
     assert_eq!(play.instances(Phase::Warm).len(), 5);

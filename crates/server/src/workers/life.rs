@@ -5,6 +5,9 @@
 //!     │  │                  │                           └──grace over──► Drained; then, as it is told: SIGKILL ──► Gone
 //!     │  └─ended─► Failed   ├──ended──► Gone
 //!     └─too long: SIGKILL   └──not among the workers for too long: SIGKILL ──► Gone
+//!
+//!  preparing ──says so──► warm ──woken──► starting, as above
+//!     └─attached, or too long: SIGKILL ──► Failed
 //! ```
 
 /// How far it is.
@@ -14,7 +17,13 @@ enum Stage {
     Starting {
         until_ms: u64,
     },
-    /// It took too long to attach, and is killed for it.
+    /// It has until then to say that it is prepared.
+    Preparing {
+        until_ms: u64,
+    },
+    /// It waits for its call.
+    Warm,
+    /// It took too long to attach, or did so uncalled, and is killed for it.
     Failing,
     Ready,
     Draining {
@@ -36,6 +45,7 @@ pub(super) struct Life {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     Ready,
+    Prepared,
     Failed,
     Drained,
     Gone,
@@ -56,6 +66,30 @@ impl Life {
         Life { stage: Stage::Starting { until_ms }, unseen_ms: None }
     }
 
+    /// Of one for the warm pool.
+    pub(super) fn for_pool(until_ms: u64) -> Life {
+        Life { stage: Stage::Preparing { until_ms }, unseen_ms: None }
+    }
+
+    /// Whether what it says would be news.
+    pub(super) fn is_preparing(&self) -> bool {
+        matches!(self.stage, Stage::Preparing { .. })
+    }
+
+    /// It said that it is prepared.
+    pub(super) fn prepared(&mut self) {
+        self.stage = Stage::Warm;
+    }
+
+    /// It is called, and has until then to attach. False where there is nobody to call.
+    pub(super) fn wake(&mut self, until_ms: u64) -> bool {
+        let is_warm = self.stage == Stage::Warm;
+        if is_warm {
+            self.stage = Stage::Starting { until_ms };
+        }
+        is_warm
+    }
+
     /// Whether it stands among the workers.
     pub(super) fn seen(&mut self, now_ms: u64, is_attached: bool) -> Option<Said> {
         if !is_attached {
@@ -63,11 +97,18 @@ impl Life {
             return None;
         }
         self.unseen_ms = None;
-        if matches!(self.stage, Stage::Starting { .. }) {
-            self.stage = Stage::Ready;
-            return Some(Said::Ready);
+        match self.stage {
+            Stage::Starting { .. } => {
+                self.stage = Stage::Ready;
+                Some(Said::Ready)
+            }
+            // It was given tasks that the others were to have.
+            Stage::Preparing { .. } | Stage::Warm => {
+                self.stage = Stage::Ending;
+                Some(Said::Failed)
+            }
+            _ => None,
         }
-        None
     }
 
     /// Nobody could look.
@@ -79,7 +120,7 @@ impl Life {
     pub(super) fn advance(&mut self, now_ms: u64, silent_ms_max: u64) -> (Option<Said>, Deed) {
         let is_silent = self.unseen_ms.is_some_and(|since_ms| now_ms >= since_ms + silent_ms_max);
         match self.stage {
-            Stage::Starting { until_ms } if now_ms >= until_ms => {
+            Stage::Starting { until_ms } | Stage::Preparing { until_ms } if now_ms >= until_ms => {
                 self.stage = Stage::Failing;
                 (None, Deed::Kill)
             }
@@ -94,7 +135,7 @@ impl Life {
 
     pub(super) fn drain(&mut self, until_ms: u64) -> Deed {
         match self.stage {
-            Stage::Ready | Stage::Starting { .. } => {
+            Stage::Ready | Stage::Starting { .. } | Stage::Preparing { .. } | Stage::Warm => {
                 self.stage = Stage::Draining { until_ms };
                 Deed::Ask
             }
@@ -115,9 +156,9 @@ impl Life {
     /// The process is no more.
     pub(super) fn ended(&self) -> &'static [Said] {
         match self.stage {
-            Stage::Starting { .. } | Stage::Failing => &[Said::Failed],
+            Stage::Starting { .. } | Stage::Preparing { .. } | Stage::Failing => &[Said::Failed],
             Stage::Draining { .. } => &[Said::Drained, Said::Gone],
-            Stage::Ready | Stage::Ending => &[Said::Gone],
+            Stage::Ready | Stage::Warm | Stage::Ending => &[Said::Gone],
         }
     }
 }
@@ -156,6 +197,32 @@ mod tests {
         assert_eq!(life.advance(10_000, SILENT_MS), (Some(Said::Drained), Deed::Nothing));
         assert_eq!(life.advance(10_001, SILENT_MS), (None, Deed::Nothing), "said once");
         assert_eq!((life.terminate(), life.ended()), (Deed::Kill, &[Said::Gone][..]));
+    }
+
+    #[test]
+    fn who_is_prepared_waits_however_long_and_has_its_time_to_attach_once_it_is_called() {
+        let mut life = Life::for_pool(5_000);
+        assert!(life.is_preparing() && !life.wake(1), "there is nobody to call yet");
+        life.seen(100, false);
+        life.prepared();
+        assert_eq!(life.advance(1_000_000, SILENT_MS), (None, Deed::Nothing));
+        assert!(life.wake(1_005_000));
+        assert_eq!(life.advance(1_004_999, SILENT_MS), (None, Deed::Nothing));
+        assert_eq!(life.seen(1_004_999, true), Some(Said::Ready));
+        let mut late = Life::for_pool(5_000);
+        assert_eq!((late.advance(5_000, SILENT_MS), late.ended()), ((None, Deed::Kill), &[Said::Failed][..]));
+        let mut dead = Life::for_pool(5_000);
+        dead.prepared();
+        assert_eq!(dead.ended(), [Said::Gone]);
+        assert_eq!(dead.drain(9_000), Deed::Ask, "the node stops");
+    }
+
+    #[test]
+    fn who_attaches_uncalled_has_failed() {
+        let mut life = Life::for_pool(5_000);
+        assert_eq!(life.seen(100, true), Some(Said::Failed));
+        assert_eq!(life.seen(200, true), None, "said once");
+        assert_eq!(life.ended(), [Said::Gone], "of one that is no member any more");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The provider: processes of this machine.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -15,6 +16,10 @@ use super::life::{Deed, Life, Said};
 const NAME: &str = "DUNLIN_WORKER_NAME";
 /// That it is to end when its standard input does.
 const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
+/// That it is to say when it is prepared, and to wait for its call before it attaches.
+const WARM: &str = "DUNLIN_WORKER_WARM";
+/// Its call.
+const WORK: &[u8] = b"work\n";
 
 /// What is run for each worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub struct WorkerCommand {
 /// How long processes have, and how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
-    /// From the start to the first sight among the workers.
+    /// From the start, or the call, to the first sight among the workers; and from the start until it is prepared.
     pub ready_ms_max: u64,
     /// A process that works is killed when it has not been among the workers for so long.
     pub silent_ms_max: u64,
@@ -56,6 +61,8 @@ pub struct LocalWorkers {
 #[derive(Debug)]
 struct Process {
     child: Child,
+    /// The other end of its standard input.
+    line: UnixStream,
     life: Life,
 }
 
@@ -79,10 +86,17 @@ impl LocalWorkers {
     pub fn attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
         let there: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
-            if process.life.seen(now_ms, there.contains(instance)).is_some() {
+            let Some(said) = process.life.seen(now_ms, there.contains(instance)) else { continue };
+            if said == Said::Failed {
+                tracing::error!(
+                    worker = *instance,
+                    "took tasks before it was called: its command does not heed {WARM}"
+                );
+                process.carry_out(Deed::Kill);
+            } else {
                 tracing::info!(worker = *instance, pid = process.child.id(), "works");
-                self.said.push(Event::Ready { instance: *instance });
             }
+            self.said.push(event(said, *instance));
         }
     }
 
@@ -102,16 +116,17 @@ impl LocalWorkers {
         self.processes.iter().map(|(instance, process)| (*instance, process.child.id()))
     }
 
-    fn launch(&mut self, now_ms: u64, instance: Instance) {
+    fn launch(&mut self, now_ms: u64, instance: Instance, is_warm: bool) {
         let started = match self.processes.len() < self.limits.processes_max {
-            true => self.start(instance),
+            true => self.start(instance, is_warm),
             false => Err(io::Error::other(format!("{} processes are the most", self.limits.processes_max))),
         };
         match started {
-            Ok(child) => {
-                tracing::debug!(worker = instance, pid = child.id(), "starts");
-                let life = Life::new(now_ms.saturating_add(self.limits.ready_ms_max));
-                self.processes.insert(instance, Process { child, life });
+            Ok((child, line)) => {
+                tracing::debug!(worker = instance, pid = child.id(), is_warm, "starts");
+                let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
+                let life = if is_warm { Life::for_pool(until_ms) } else { Life::new(until_ms) };
+                self.processes.insert(instance, Process { child, line, life });
             }
             Err(error) => {
                 let program = self.command.words.first().map_or("", String::as_str);
@@ -121,16 +136,30 @@ impl LocalWorkers {
         }
     }
 
-    fn start(&self, instance: Instance) -> io::Result<Child> {
+    fn start(&self, instance: Instance, is_warm: bool) -> io::Result<(Child, UnixStream)> {
         let WorkerCommand { words, environment, prefix } = &self.command;
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         // What it prints is for people, as this process's standard error is; its standard output may be read by a machine.
         let out = io::stderr().as_fd().try_clone_to_owned()?;
+        let (line, stdin) = UnixStream::pair()?;
+        line.set_nonblocking(true)?;
         let mut command = Command::new(program);
         command.args(arguments).envs(environment.iter().cloned());
         command.env(NAME, format!("{prefix}-{instance}")).env(END_WITH_STDIN, "1");
-        command.stdin(Stdio::piped()).stdout(out).process_group(0);
-        command.spawn()
+        command.env_remove(WARM).envs(is_warm.then_some((WARM, "1")));
+        command.stdin(Stdio::from(OwnedFd::from(stdin))).stdout(out).process_group(0);
+        Ok((command.spawn()?, line))
+    }
+
+    fn wake(&mut self, now_ms: u64, instance: Instance) {
+        let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
+        let called = self.processes.get_mut(&instance).is_some_and(|process| {
+            // One that has just ended cannot be told, and is swept.
+            process.life.wake(until_ms) && process.line.write_all(WORK).is_ok()
+        });
+        if !called {
+            self.said.push(Event::Failed { instance, is_capacity: false });
+        }
     }
 
     fn sweep(&mut self, now_ms: u64) {
@@ -142,6 +171,11 @@ impl LocalWorkers {
                 self.said.extend(said.iter().map(|said| event(*said, instance)));
                 gone.push(instance);
                 continue;
+            }
+            if process.life.is_preparing() && process.has_spoken() {
+                tracing::debug!(worker = instance, pid = process.child.id(), "is prepared");
+                process.life.prepared();
+                self.said.push(event(Said::Prepared, instance));
             }
             let (said, deed) = process.life.advance(now_ms, self.limits.silent_ms_max);
             if deed == Deed::Kill {
@@ -165,6 +199,7 @@ fn told(instance: Instance, said: &[Said], status: ExitStatus) {
 fn event(said: Said, instance: Instance) -> Event {
     match said {
         Said::Ready => Event::Ready { instance },
+        Said::Prepared => Event::Prepared { instance },
         Said::Failed => Event::Failed { instance, is_capacity: false },
         Said::Drained => Event::Drained { instance },
         Said::Gone => Event::Gone { instance },
@@ -172,6 +207,11 @@ fn event(said: Said, instance: Instance) -> Event {
 }
 
 impl Process {
+    /// Whether it said something. What, does not matter: there is one thing to say.
+    fn has_spoken(&mut self) -> bool {
+        matches!(self.line.read(&mut [0; 64]), Ok(1..))
+    }
+
     /// How it ended, if it has; whoever it left behind is killed first, while its number is still its group's.
     fn ended(&mut self) -> Option<ExitStatus> {
         let pid = Pid::from_child(&self.child);
@@ -209,13 +249,13 @@ impl Drop for Process {
 impl Provider for LocalWorkers {
     fn act(&mut self, now_ms: u64, action: &Action) {
         match *action {
-            // A process that is not to work yet would hold all that one takes that does: there is no warm pool of them.
-            Action::Launch { instance, is_warm: true, .. } | Action::Park { instance } => {
+            Action::Launch { instance, is_warm, .. } => self.launch(now_ms, instance, is_warm),
+            Action::Wake { instance } => self.wake(now_ms, instance),
+            // Who has drained ends.
+            Action::Park { instance } => {
                 self.processes.remove(&instance);
                 self.said.push(Event::Failed { instance, is_capacity: true });
             }
-            Action::Launch { instance, .. } => self.launch(now_ms, instance),
-            Action::Wake { instance } => self.said.push(Event::Failed { instance, is_capacity: false }),
             Action::Drain { instance, grace_ms } => match self.processes.get_mut(&instance) {
                 Some(process) => {
                     let deed = process.life.drain(now_ms.saturating_add(grace_ms));

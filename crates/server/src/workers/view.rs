@@ -29,6 +29,7 @@ impl WorkersView {
             "here": true, "min": self.workers_min, "max": self.workers_max,
             "processes": self.shared.processes.load(Ordering::Relaxed),
             "ready": self.shared.ready.load(Ordering::Relaxed),
+            "warm": self.shared.warm.load(Ordering::Relaxed),
             "events": events, "forecast": self.shared.outlook().as_ref().map(forecast),
         })
     }

@@ -150,6 +150,48 @@ fn who_ends_or_cannot_be_started_or_never_attaches_has_failed() {
 }
 
 #[test]
+fn who_is_of_the_warm_pool_is_prepared_waits_for_its_call_and_attaches_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("heard");
+    // It says so on its standard input, which is where it is called.
+    let script = format!(
+        "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
+        file.display()
+    );
+    let mut stage = Stage::new(&script, WorkersLimits::default());
+    stage.act(&Action::Launch { instance: 1, market: Market::OnDemand, is_warm: true });
+    assert_eq!(stage.wait(1), [Event::Prepared { instance: 1 }]);
+    assert!(!file.exists(), "nobody called yet");
+    stage.act(&Action::Wake { instance: 1 });
+    assert_eq!(written(&file), "work\n");
+    stage.attach(1);
+    assert_eq!(stage.wait(2)[1], Event::Ready { instance: 1 });
+}
+
+#[test]
+fn the_warm_pool_is_rid_of_who_never_is_prepared_dies_or_attaches_uncalled() {
+    let warm = |instance| Action::Launch { instance, market: Market::OnDemand, is_warm: true };
+    let failed = |instance| Event::Failed { instance, is_capacity: false };
+    let mut stage = Stage::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
+    stage.act(&warm(1));
+    assert_eq!(stage.wait(1), [failed(1)]);
+    let mut stage = Stage::new("echo prepared >&0; read line", WorkersLimits::default());
+    stage.act(&warm(2));
+    assert_eq!(stage.wait(1), [Event::Prepared { instance: 2 }]);
+    let (_, pid) = stage.workers.process_ids().next().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(stage.wait(2)[1], Event::Gone { instance: 2 });
+    stage.act(&Action::Wake { instance: 2 });
+    assert_eq!(stage.wait(3)[2], failed(2));
+    // This one does not know of the pool.
+    let mut stage = Stage::new("sleep 1000", WorkersLimits::default());
+    stage.act(&warm(3));
+    stage.attach(3);
+    assert_eq!(stage.wait(2), [failed(3), Event::Gone { instance: 3 }]);
+}
+
+#[test]
 fn who_dies_or_falls_silent_is_gone() {
     let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
     let mut stage = Stage::new("sleep 1000", limits);

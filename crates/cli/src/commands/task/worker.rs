@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::{Attachment, AttachmentLoad, WorkerOptions};
+use dunlin_client::{Attachment, AttachmentLoad, StartedByNode, WorkerOptions, started};
 use serde_json::json;
 
 use super::running::{Failed, Running};
@@ -18,7 +18,6 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::program::Program;
 use crate::signals::Stop;
-use crate::workers::{NAME_VARIABLE, ends_with_stdin};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -48,7 +47,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: u32,
     /// A name, for people; for a node that started it, it is who it is [default: host and process]
-    #[arg(long, env = NAME_VARIABLE)]
+    #[arg(long, env = started::NAME_VARIABLE)]
     name: Option<String>,
     /// What it has goes to others when nobody hears from it for so long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -80,10 +79,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
-    let orphaned = Stop::default();
-    if ends_with_stdin() {
-        orphaned.when_stdin_ends();
-    }
+    let started = StartedByNode::from_env();
+    let orphaned = Stop::of(started.orphaned());
     let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command"))?;
     program.check()?;
     let client = connect(global, "dunlin task worker")?;
@@ -99,6 +96,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         tenants: arguments.tenants.clone(),
     };
     let warden = Warden::start().context("cannot start this program beside itself")?;
+    if !started.wait_for_work(&stop.flag()).context("cannot wait for work on standard input")? {
+        return Ok(());
+    }
     let attachment = client.tasks().attach(options).context("cannot start a thread")?;
     let running = Running { command: &arguments.command, warden: &warden, orphaned: &orphaned };
     thread::scope(|scope| {

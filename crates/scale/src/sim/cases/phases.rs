@@ -169,7 +169,10 @@ pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmRow> {
 }
 
 fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmRow> {
-    let policy = |size| Policy { warm: Warm { size, detect_ms: 15_000 }, ..Policy::document(20, 60) };
+    let policy = |size| Policy {
+        warm: Warm { size, detect_ms: 15_000, takes_drained: true },
+        ..Policy::document(20, 60)
+    };
     let delays = Delays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..Delays::document() };
     let full = 20.0 * 1e6 / SLOW.mean_us;
     let workload = Workload::Crowd {
