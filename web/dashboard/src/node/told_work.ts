@@ -60,6 +60,8 @@ export interface Scaling {
   max: number;
   processes: number;
   ready: number;
+  /** Those that wait to be called. */
+  warm: number;
   events: ScalingEvent[];
   /** Null where nobody said how often the work comes back. */
   forecast: Forecast | null;

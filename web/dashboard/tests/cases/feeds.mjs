@@ -25,7 +25,7 @@ export async function run({ browser, nodes, node }) {
 }
 
 /** The topic's state as the node gives it; docs/feeds.md draws its bytes. */
-async function snapshot(node) {
+export async function snapshot(node) {
   const stop = new AbortController();
   const answer = await fetch(`${node.url}/v1/topics/md.BTC-USD/events?from=snapshot`, { signal: stop.signal });
   let text = "";

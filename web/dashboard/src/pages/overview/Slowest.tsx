@@ -13,8 +13,8 @@ export function Slowest({ readers, total }: { readers: Reader[]; total: number }
   return (
     <Card title="Slowest readers" flush right={total > shown.length && <span class="soft small">{shown.length} of {count(total)}</span>}>
       <Table label="Slowest readers" rows={shown} id={(reader) => `${reader.door}/${reader.name}/${reader.topic}/${reader.partition}`} empty={empty} columns={[
-        { head: "Reader", class: "name", cell: (reader) => <Who reader={reader} /> },
-        { head: "Topic", class: "name", cell: (reader) => <a class="mono" href={link("topics", reader.topic ?? "")}>{reader.topic}</a> },
+        { head: "Reader", class: "breaks", cell: (reader) => <Who reader={reader} /> },
+        { head: "Topic", class: "breaks", cell: (reader) => <a class="mono" href={link("topics", reader.topic ?? "")}>{reader.topic}</a> },
         { head: "Behind", num: true, by: (reader) => reader.lag, cell: (reader) => <span class={reader.lag > 0 ? "warn" : ""}>{count(reader.lag)}</span> },
         { head: "Missed", num: true, by: (reader) => reader.lost, cell: (reader) => <Missed reader={reader} /> },
       ]} />

@@ -55,7 +55,7 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
       </div>
       {now && now.rows.length > 0
         ? <Rows rows={frozen.current ?? now.rows} held={held} toggle={turn} chosen={chosen} choose={choose} />
-        : now && !now.open ? <Waiting what="a subscription" />
+        : !now?.open ? <Waiting what="a subscription" />
         : <Empty title="Nothing was published since this tab reads" run={[command("dunlin", "pub", example(pattern), "hello")]}>It reads {from === "latest" ? "from now on" : "what is held, then goes on live"}.</Empty>}
       {chosen && <Record record={chosen} close={() => choose(null)} />}
     </Card>

@@ -14,7 +14,7 @@ export function Scaling({ told }: { told: Work }) {
   const wanted = scaling?.forecast ? [{ label: "the forecast wants", colour: "c4", values: past.wanted, dashed: true }] : [];
   return (
     <div class="grid">
-      <Card title="Workers and what waits" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
+      <Card title="Workers and what waits" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}{scaling.warm ? `, ${exact(scaling.warm)} warm` : ""}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
         <Chart label="Workers" x={past.at} show={count} ticks="whole" stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
         <Chart label="Tasks" x={past.at} show={count} ticks="whole" height={110} lines={[{ label: "could start", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
         {scaling?.forecast && <Chart label="Arrivals" x={past.at} show={rate} height={110} lines={[{ label: "arrived", colour: "c1", values: past.arrived }, { label: "at most to come, by the forecast", colour: "c4", values: past.expected, dashed: true }]} />}
