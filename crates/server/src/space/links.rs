@@ -140,13 +140,12 @@ impl Links {
         let due = |(process, dial): (&u64, &Dial)| (dial.at_ns <= now_ns).then_some((*process, dial.address));
         let due: Vec<(u64, SocketAddr)> = self.dials.iter().filter_map(due).collect();
         for (process, address) in due {
-            let under_way = self.links.values().any(|link| link.expected == Some(process));
-            if under_way || self.by_process.contains_key(&process) {
-                self.put_off(process, now_ns);
-                continue;
-            }
             self.put_off(process, now_ns);
-            if let Ok(connection) = Connection::begin(address) {
+            let is_under_way = self.links.values().any(|link| link.expected == Some(process));
+            if !is_under_way
+                && !self.by_process.contains_key(&process)
+                && let Ok(connection) = Connection::begin(address)
+            {
                 self.add(connection, Some(process), now_ns);
             }
         }
