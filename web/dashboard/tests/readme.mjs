@@ -5,7 +5,7 @@
 // `cargo xtask page --readme DIR` runs it. Pictures are WebP: five of them are smaller than one PNG.
 
 import { spawn } from "node:child_process";
-import { statSync, writeFileSync } from "node:fs";
+import { mkdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { Browser, figure, shown } from "./browser.mjs";
@@ -23,6 +23,7 @@ const { values: given, positionals } = parseArgs({
   options: { dunlin: { type: "string" }, chromium: { type: "string", default: "/usr/bin/chromium" }, out: { type: "string" } },
 });
 if (!given.dunlin || !given.out) throw new Error("--dunlin PATH --out DIR");
+mkdirSync(given.out, { recursive: true });
 
 const demo = spawn(given.dunlin, ["demo", "--together", "--kill-every", "45s", ...positionals], { stdio: ["ignore", "pipe", "inherit"] });
 let said = "";
