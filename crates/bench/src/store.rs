@@ -38,7 +38,7 @@ pub struct KeptRun {
     /// Points that failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// The rows.
+    /// The rows; the last field, as [`KeptRun::text`] writes them.
     pub rows: RowSet,
 }
 
@@ -57,9 +57,18 @@ impl KeptRun {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let path = free_path(&folder, &format!("{}-{}", self.date.replace(':', "-"), self.name));
-        let json = serde_json::to_string_pretty(self).context("writing a run as JSON")?;
-        fs::write(&path, json + "\n").with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, self.text()?).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
+    }
+
+    /// The run as JSON, one row a line, so that a difference of two runs names rows.
+    fn text(&self) -> Result<String> {
+        let without_rows = Self { rows: RowSet::default(), ..self.clone() };
+        let text = serde_json::to_string_pretty(&without_rows).context("writing a run as JSON")?;
+        let head = text.strip_suffix("]\n}").context("the rows are not the last field of a run")?;
+        let row = |row| Ok(format!("\n    {}", serde_json::to_string(row)?));
+        let rows = self.rows.iter().map(row).collect::<serde_json::Result<Vec<_>>>();
+        Ok(format!("{head}{}\n  ]\n}}\n", rows.context("writing rows as JSON")?.join(",")))
     }
 
     /// Reads one run.
@@ -154,6 +163,24 @@ mod tests {
         let kept = KeptRun::read_all(folder.path()).unwrap();
         assert_eq!(kept.runs.len(), 2);
         assert_eq!(kept.runs[0].warnings, ["2 cores"]);
+    }
+
+    #[test]
+    fn each_row_is_one_line_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let row = |bytes: u64| {
+            let (params, summary) = (Params::new().with("bytes", bytes), Summary::of(&[0.5, 1e9]).unwrap());
+            Row::new("spot", "throughput", "dunlin", &params, "msgs_per_s", summary, true)
+        };
+        for rows in [vec![], vec![row(64)], vec![row(64), row(1024)]] {
+            let kept = KeptRun { rows: rows.clone().try_into().unwrap(), ..run(false) };
+            let path = kept.keep(folder.path()).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().map(|line| line.trim().trim_end_matches(','));
+            let found: Vec<Row> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+            assert_eq!(found, rows);
+            assert_eq!(Vec::<Row>::from(KeptRun::read(&path).unwrap().rows), rows);
+        }
     }
 
     #[test]
