@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::process::{self, cargo};
-use crate::workspace;
+use crate::{sizes, workspace};
 
 /// As in the Containerfile.
 const USER: u32 = 65532;
@@ -19,6 +19,7 @@ const DATA: &str = "var/lib/dunlin";
 
 pub fn run() -> Result<()> {
     let binary = build()?;
+    sizes::print(&binary)?;
     let linked = process::output(Command::new("ldd").arg(&binary))?;
     let said = [linked.stdout, linked.stderr].concat();
     let said = String::from_utf8_lossy(&said);

@@ -20,6 +20,7 @@ mod pictures;
 mod process;
 mod python;
 mod race;
+mod sizes;
 mod test;
 mod tidy;
 mod web;
@@ -72,6 +73,8 @@ enum Command {
     Image,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
     Tidy,
+    /// Print how large the built programs are, and fail where `dunlin` is too large
+    Sizes(sizes::Options),
     /// Draw the charts of the kept benchmark runs
     Charts,
     /// Make the README's pictures of what the commands really print
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Check => check::run(),
         Command::Image => image::run(),
         Command::Tidy => tidy::run(),
+        Command::Sizes(options) => sizes::run(&options),
         Command::Charts => charts::run(),
         Command::Pictures => pictures::run(),
         Command::Fix => check::fix(),

@@ -22,6 +22,9 @@ pub fn root() -> PathBuf {
 /// The profile of what is tried: optimised, and built sooner than a release.
 pub const TRIAL: &str = "trial";
 
+/// The product's programs.
+pub const PROGRAMS: [&str; 1] = ["dunlin"];
+
 /// The product's binary, freshly built to be tried.
 pub fn dunlin() -> Result<Command> {
     built(TRIAL)
@@ -34,8 +37,7 @@ pub fn released() -> Result<Command> {
 
 fn built(profile: &str) -> Result<Command> {
     process::run(&mut process::cargo(&["build", "--profile", profile, "-p", "dunlin-cli"]))?;
-    let name = format!("dunlin{}", std::env::consts::EXE_SUFFIX);
-    Ok(Command::new(target_directory()?.join(profile).join(name)))
+    Ok(Command::new(target_directory()?.join(profile).join(PROGRAMS[0])))
 }
 
 /// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.

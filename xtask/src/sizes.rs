@@ -1,0 +1,67 @@
+//! `sizes`: how large the built programs are; fails where `dunlin` is larger than it may be.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace;
+
+/// What a user downloads and installs for a node.
+const DUNLIN_MAX: u64 = 40_000_000;
+
+/// Which programs.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The profile with which they were built
+    #[arg(long, value_name = "PROFILE", default_value = "release")]
+    profile: String,
+}
+
+/// Prints the size of each program that is built; none is built here.
+pub fn run(options: &Options) -> Result<()> {
+    let folder = workspace::target_directory()?.join(&options.profile);
+    let built: Vec<_> =
+        workspace::PROGRAMS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
+    ensure!(
+        !built.is_empty(),
+        "{} has no program; `cargo build --profile {} -p dunlin-cli` builds it",
+        folder.display(),
+        options.profile
+    );
+    built.iter().try_for_each(|file| print(file))
+}
+
+/// Prints the size of one program, and fails if it is `dunlin` and too large.
+pub fn print(file: &Path) -> Result<()> {
+    let bytes = fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
+    println!("{:>7.1} MB  {}", bytes as f64 / 1e6, file.display());
+    let is_dunlin = file.file_name().is_some_and(|name| name == "dunlin");
+    ensure!(
+        !is_dunlin || bytes <= DUNLIN_MAX,
+        "{} has {bytes} bytes, and {DUNLIN_MAX} at most are allowed: \
+         `cargo tree -p dunlin-cli -e normal` shows what it is built from",
+        file.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_large_a_program_fails() {
+        let folder = std::env::temp_dir().join(format!("xtask-sizes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, bytes: u64| {
+            let path = folder.join(name);
+            fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+            path
+        };
+        assert!(print(&file("dunlin", DUNLIN_MAX)).is_ok());
+        assert!(print(&file("dunlin", DUNLIN_MAX + 1)).is_err());
+        assert!(print(&file("dunlin-bench", DUNLIN_MAX + 1)).is_ok());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
