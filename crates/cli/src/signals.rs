@@ -81,6 +81,19 @@ impl Stop {
         });
     }
 
+    /// Ends the process where it has not ended by itself so long after it was asked to.
+    pub fn ends_within(&self, grace: Duration) {
+        let stop = self.clone();
+        thread::spawn(move || {
+            while !stop.is_set() {
+                thread::sleep(LOOK);
+            }
+            thread::sleep(grace);
+            eprintln!("error: the node has not ended within {grace:?} of being asked to, and is ended now");
+            std::process::exit(1);
+        });
+    }
+
     /// Set by somebody else.
     pub fn of(flag: Arc<AtomicBool>) -> Stop {
         Stop(flag)

@@ -46,6 +46,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         let (raw, _) = arguments.config.gather_over(RawConfig::dev_defaults())?;
         return nodes::run(arguments.nodes, &raw, &stop, console);
     }
+    stop.ends_within(serve::END_WITHIN);
     let certificates = arguments.tls.as_deref().map(Certificates::in_dir).transpose()?;
     let mut defaults = RawConfig::dev_defaults();
     if let Some(certificates) = &certificates {

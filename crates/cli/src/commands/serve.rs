@@ -13,6 +13,7 @@ use crate::console::Console;
 use crate::running::{Running, way_out};
 use crate::signals::{Reload, Stop};
 use crate::telemetry::Telemetry;
+use crate::workers::GRACE;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -46,9 +47,12 @@ pub struct Arguments {
 
 /// How often a node's main thread looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a node may take to end: to say good-bye to its workers, to hand over what it leads and owns, to store what it has.
+pub const END_WITHIN: Duration = Duration::from_secs(GRACE.as_secs() + 10);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
+    stop.ends_within(END_WITHIN);
     if arguments.end_with_stdin {
         stop.when_stdin_ends();
     }

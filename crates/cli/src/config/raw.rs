@@ -136,7 +136,7 @@ impl RawConfig {
     }
 }
 
-/// Read by the commands that talk to a node, not by the node.
+/// Read by the commands that talk to a node, or elsewhere than from the configuration.
 const VARIABLES_OF_CLIENTS: &[&str] = &[
     "DUNLIN_URL",
     "DUNLIN_USER",
@@ -146,6 +146,7 @@ const VARIABLES_OF_CLIENTS: &[&str] = &[
     "DUNLIN_CA",
     "DUNLIN_CLIENT_CERT",
     "DUNLIN_CLIENT_KEY",
+    "DUNLIN_STALL",
 ];
 
 fn plain(value: &Spanned<DeValue<'_>>) -> Option<String> {
