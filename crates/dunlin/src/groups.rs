@@ -145,12 +145,7 @@ impl Node {
             claim_ns: options.claim.as_nanos().min(u64::MAX.into()) as u64,
             attempts_max: if options.attempts_max == 0 { u32::MAX } else { options.attempts_max },
         };
-        let dead_letters = match &options.dead_letters {
-            _ if options.attempts_max == 0 => None,
-            DeadLetters::Default => Some(dead_letters::default_subject(topic)),
-            DeadLetters::Subject(subject) => Some(subject.clone()),
-            DeadLetters::Drop => None,
-        };
+        let dead_letters = options.dead_letters_of(topic);
         let new =
             NewGroup { start: options.start, registered: options.registered, is_lasting: true, dead_letters };
         let machine = |after_seq| Work::new(config, &limits, after_seq);
@@ -223,13 +218,21 @@ impl Node {
         self.may_all(Action::Join, &Pattern::parse(name)?)?;
         let topic = self.topic_of_group(topic)?;
         let groups = self.groups_of_node();
+        let check_owner = || match self.ownership() {
+            Some(ownership) => ownership.check_owner(&topic, "its groups are joined"),
+            None => Ok(()),
+        };
+        check_owner()?;
+        let key = (topic.name().to_owned(), name.to_owned());
+        let is_known = |group: &&AnyGroup| Arc::ptr_eq(group.topic(), &topic);
+        if groups.lock().get(&key).filter(is_known).is_none() {
+            // Not under the lock: it may make a topic.
+            new.check(self, &topic)?;
+        }
         let mut by_name = groups.lock();
         // Under the lock: when the topic goes to another, those are ended that are in the map.
-        if let Some(ownership) = self.ownership() {
-            ownership.check_owner(&topic, "its groups are joined")?;
-        }
-        let key = (topic.name().to_owned(), name.to_owned());
-        let known = by_name.get(&key).filter(|group| Arc::ptr_eq(group.topic(), &topic));
+        check_owner()?;
+        let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
             Some(known) => {
                 let kind = known.kind();
@@ -240,10 +243,9 @@ impl Node {
                 if by_name.len() >= groups.groups_max {
                     return Err(JoinError::Limit { limit: "groups_max", value: groups.groups_max as u64 });
                 }
-                new.check(self, &topic)?;
                 let options = new.subscribe_options(name);
                 let (group, notices) = Group::new(
-                    topic,
+                    Arc::clone(&topic),
                     name.to_owned(),
                     &options,
                     (new.is_lasting, new.dead_letters),
@@ -258,6 +260,29 @@ impl Node {
             return Err(why.clone().into());
         }
         Ok(Seat::new(self.unguarded(), group, member, news, notices))
+    }
+
+    /// Does what may wait of joining a group: makes its topic, and that of its dead letters.
+    pub(crate) fn prepare_join(
+        &self,
+        topic: &str,
+        group: &str,
+        dead_letters: Option<&str>,
+    ) -> Result<(), TopicError> {
+        self.may_all(Action::Join, &Pattern::parse(group)?)?;
+        let topic = self.topic_of_group(topic)?;
+        if let Some(ownership) = self.ownership() {
+            ownership.check_owner(&topic, "its groups are joined")?;
+        }
+        match dead_letters.map(|subject| dead_letters::prepare(self, subject, topic.name())) {
+            Some(Err(JoinError::Topic(error))) => Err(error),
+            // The rest is told by joining, which needs not wait any more.
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn has_group(&self, topic: &str, group: &str) -> bool {
+        self.groups_of_node().lock().contains_key(&(topic.to_owned(), group.to_owned()))
     }
 
     /// By its name; a topic that is not there is made where the node does that.

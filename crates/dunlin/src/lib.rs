@@ -48,6 +48,7 @@ pub mod space;
 mod storage;
 mod survey;
 mod tasks;
+mod waiting;
 
 pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Work};
 pub use clock::{CLOCK, now_ns};
@@ -81,3 +82,4 @@ pub use simulation::{Ran, Simulation};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
 pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals};
 pub use tasks::{Attaching, Outlet, Shard, TASKS, Tasks, TasksError, TasksLimits};
+pub use waiting::{CursorFuture, Later, TopicFuture, forbid_waiting};

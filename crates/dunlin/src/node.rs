@@ -4,7 +4,7 @@ mod finding;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin_control::Command;
 use dunlin_journal::Disk;
@@ -30,6 +30,7 @@ use crate::select::Missing;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
 use crate::survey::Departed;
 use crate::tasks;
+use crate::waiting::{self, Waiters};
 
 /// The kinds of state that ship, by name.
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
@@ -60,10 +61,12 @@ pub(crate) struct Inner {
     runners: Runners,
     groups: Groups,
     storage: Option<Storage>,
+    storing: Mutex<()>,
     control: Place,
     tasks: tasks::Place,
     deleted: Deleted,
     departed: Departed,
+    pub(crate) waiters: Waiters,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
 }
 
@@ -133,10 +136,12 @@ impl Node {
             runners: Runners::default(),
             groups: Groups::new(limits),
             storage,
+            storing: Mutex::default(),
             control: Place::default(),
             tasks: tasks::Place::default(),
             deleted: Deleted::new(limits.deleted_age_max),
             departed: Departed::default(),
+            waiters: Waiters::default(),
             ownership: OnceLock::new(),
             config,
         });
@@ -298,18 +303,35 @@ impl Node {
         config: Arc<TopicConfig>,
         epoch: impl FnOnce() -> u32,
     ) -> Result<Arc<Topic>, TopicError> {
-        let make = || {
+        let charge = || {
             let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
-            let charge = charge.map_err(|_| self.memory_is_spent())?;
-            let epoch = epoch();
-            if config.durable.is_some() {
-                let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
-                return Ok((storage.create(name, &config, self.charged(), epoch)?, charge));
-            }
-            let topic = Topic::stateful(name, Arc::clone(&config), self.charged(), CLOCK, epoch, make_fold)?;
-            Ok((topic, charge))
+            charge.map_err(|_| self.memory_is_spent())
         };
-        self.0.registry.add(name, pattern, make)
+        if config.durable.is_none() {
+            return self.0.registry.add(name, pattern, || {
+                let (charge, config) = (charge()?, Arc::clone(&config));
+                Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch(), make_fold)?, charge))
+            });
+        }
+        let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
+        waiting::check();
+        // The disk takes its time, and whoever looks for another topic does not wait for it.
+        let _one_at_a_time = self.storing();
+        self.0.registry.check(name, &pattern)?;
+        let charge = charge()?;
+        let mut made = Some((storage.create(name, &config, self.charged(), epoch())?, charge));
+        let unused = || TopicError::Exists(name.to_owned());
+        let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
+        if let (Err(_), Some((topic, _))) = (&added, made) {
+            // Another topic took its subjects meanwhile.
+            storage.delete(&topic)?;
+        }
+        added
+    }
+
+    /// Held while a durable topic is created or deleted.
+    fn storing(&self) -> MutexGuard<'_, ()> {
+        self.0.storing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates a topic of the system's own that begins in this epoch.
@@ -366,6 +388,11 @@ impl Node {
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {
+        let is_durable = self.0.registry.with(name, |topic| topic.config().durable.is_some()) == Some(true);
+        let _one_at_a_time = is_durable.then(|| {
+            waiting::check();
+            self.storing()
+        });
         let topic = self.remove(name)?;
         topic.close();
         match &self.0.storage {

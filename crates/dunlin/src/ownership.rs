@@ -38,6 +38,7 @@ use dunlin_topic::Topic;
 use crate::clock::steady_ns;
 use crate::error::TopicError;
 use crate::node::{Inner, Node};
+use crate::waiting::Waiters;
 
 pub use feed::{Beginning, Feed, Taken};
 pub use handed::Handed;
@@ -144,6 +145,8 @@ pub struct Ownership {
     private_mirrors: Arc<AtomicUsize>,
     /// When the cluster did not answer who is to own a topic, by the node's clock.
     asked_in_vain_ns: AtomicU64,
+    /// Threads that wait for mirrors, by their owners.
+    placing: Mutex<BTreeMap<u64, Waiters>>,
     /// Owners whose records were waited for in vain, and when that was last.
     late: Mutex<BTreeMap<u64, u64>>,
     keeper: Keeper,
@@ -170,6 +173,7 @@ impl Node {
                 settling: Mutex::default(),
                 private_mirrors: Arc::default(),
                 asked_in_vain_ns: AtomicU64::new(0),
+                placing: Mutex::default(),
                 late: Mutex::default(),
                 keeper: Keeper::start(this.clone()),
             })
@@ -250,6 +254,10 @@ impl Ownership {
     /// another's, in the same epoch.
     fn is_own_now(&self, owner: u64) -> bool {
         owner == self.id && self.is_anew.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn placing(&self) -> MutexGuard<'_, BTreeMap<u64, Waiters>> {
+        lock(&self.placing)
     }
 
     /// Whether a node's records were waited for in vain just now.

@@ -128,15 +128,7 @@ impl Registry {
         make: impl FnOnce() -> Result<(T, Charge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
-        if state.by_name.contains_key(name) {
-            return Err(TopicError::Exists(name.to_owned()));
-        }
-        if let Some(other) = state.owners.find_overlapping(&pattern) {
-            return Err(TopicError::Overlaps(other.topic.name().to_owned()));
-        }
-        if state.by_name.len() >= self.topics_max {
-            return Err(TopicError::Limit { limit: "topics_max", value: self.topics_max as u64 });
-        }
+        state.check(name, &pattern, self.topics_max)?;
         let (topic, charge) = make()?;
         let topic: Arc<Topic> = topic.into();
         if topic.config().retention.age.is_some() {
@@ -148,6 +140,11 @@ impl Registry {
         state.owners.insert(&entry.pattern, Arc::clone(&entry));
         state.tell_watchers(&entry);
         Ok(topic)
+    }
+
+    /// Whether such a topic could be added now.
+    pub(crate) fn check(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
+        self.read().check(name, pattern, self.topics_max)
     }
 
     /// Takes the topic out; what is in it is for the caller to end.
@@ -253,6 +250,19 @@ impl Registry {
 }
 
 impl State {
+    fn check(&self, name: &str, pattern: &Pattern, topics_max: usize) -> Result<(), TopicError> {
+        if self.by_name.contains_key(name) {
+            return Err(TopicError::Exists(name.to_owned()));
+        }
+        if let Some(other) = self.owners.find_overlapping(pattern) {
+            return Err(TopicError::Overlaps(other.topic.name().to_owned()));
+        }
+        if self.by_name.len() >= topics_max {
+            return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
+        }
+        Ok(())
+    }
+
     fn overlapping(&self, pattern: &Pattern) -> LogsToRead {
         let mut found = Vec::new();
         self.owners.for_each_overlapping(pattern, |entry| {

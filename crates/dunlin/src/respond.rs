@@ -193,7 +193,8 @@ impl Runners {
     }
 
     fn schedule(&self, woken: Arc<Running>) {
-        let door = self.door().as_ref().and_then(Weak::upgrade);
+        // Where a reply may have to wait for its topic to be made it is not a listener's thread that waits.
+        let door = self.door().as_ref().and_then(Weak::upgrade).filter(|_| woken.node.creates_at_once());
         match door {
             Some(door) => door.schedule(woken),
             // The thread ends with the node, and then nobody is there to be answered.

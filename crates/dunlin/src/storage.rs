@@ -103,7 +103,7 @@ impl Storage {
         (&self.place.disk, &self.place.dir)
     }
 
-    /// Makes a topic that begins in this epoch.
+    /// Makes a topic that begins in this epoch; one at a time.
     pub(crate) fn create(
         &self,
         name: &str,
@@ -111,12 +111,13 @@ impl Storage {
         budget: &Arc<Budget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
-        let mut topics = self.topics();
-        let id = topics.id_last + 1;
+        // Not under the lock: whoever looks at the topics does not wait for the disk.
+        let id = self.topics().id_last + 1;
         let made = self.open_topic(id, name, config, budget, |_| epoch);
         let (topic, logs, _) = made.map_err(|error| TopicError::Disk(error.to_string()))?;
         let written = catalogue::write(&*self.place.disk, &self.place.dir, id, name, config);
         written.map_err(|error| TopicError::Disk(error.to_string()))?;
+        let mut topics = self.topics();
         topics.id_last = id;
         topics.by_name.insert(name.to_owned(), Kept { id, logs });
         Ok(topic)

@@ -56,21 +56,29 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     let node = &shared.node;
     let keeper = Arc::new(Keeper(Notify::new()));
     let waker = Waker::from(Arc::clone(&keeper));
-    let mut tick = Instant::now();
-    loop {
-        if Instant::now() >= tick {
-            node.tick();
-            if let Some(access) = &shared.access {
-                access.tick();
-            }
-            shared.housekeeping.ran();
-            tick = Instant::now() + TICK;
+    let due = async {
+        loop {
+            let due_ns = node.see_to_due(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
+            let due = Instant::now() + due_ns.map_or(TICK, |ns| Duration::from_nanos(ns).min(TICK));
+            // Which of the two it was is seen by looking.
+            let _ = timeout_at(due, keeper.0.notified()).await;
+            sleep(TOGETHER).await;
         }
-        let due = node
-            .see_to_due(&waker)
-            .map(|due_ns| Instant::now() + Duration::from_nanos(due_ns.saturating_sub(now_ns())).min(TICK));
-        // Which of the two it was is seen by looking.
-        let _ = timeout_at(due.map_or(tick, |due| due.min(tick)), keeper.0.notified()).await;
-        sleep(TOGETHER).await;
+    };
+    tokio::join!(due, tick(&shared));
+}
+
+/// Runs the housekeeping, which may wait for a disk or a cluster, away from the threads of listeners.
+async fn tick(shared: &Arc<Shared>) {
+    loop {
+        let of = Arc::clone(shared);
+        let done = shared.node.unblock(move |node| {
+            node.tick();
+            of.access.iter().for_each(|access| access.tick());
+        });
+        if done.await.is_some() {
+            shared.housekeeping.ran();
+        }
+        sleep(TICK).await;
     }
 }

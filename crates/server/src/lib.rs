@@ -42,6 +42,7 @@ mod tcp;
 mod tls;
 mod traffic;
 mod visit;
+mod watchdog;
 pub mod workers;
 
 pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig, WsLimits};

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
 use crate::error::StartError;
 use crate::session::pace::beat;
+use crate::watchdog::Pulse;
 
 /// Tasks that run between two looks at all sockets, on a thread that spins: the looks cost a system
 /// call, and the sessions that are in use look for themselves.
@@ -22,11 +24,17 @@ const EVENT_INTERVAL: u32 = 2;
 /// choice it is one of 31: as long as sessions of this thread wake each other, the others would starve.
 const OTHERS_INTERVAL: u32 = 2;
 
+/// How long a thread is waited for that is to end.
+const END_WITHIN: Duration = Duration::from_secs(3);
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// A running thread.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     core: Core,
     stop: Arc<Notify>,
+    pulse: Arc<Pulse>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -47,12 +55,18 @@ impl Runtime {
         let failed = |error| StartError::Thread { name: name.clone(), error };
         let mut builder = Builder::new_current_thread();
         builder.enable_io().enable_time().global_queue_interval(OTHERS_INTERVAL);
+        let pulse = Pulse::new(&name);
+        let (parks, unparks) = (Arc::clone(&pulse), Arc::clone(&pulse));
+        builder.on_thread_park(move || parks.parks()).on_thread_unpark(move || unparks.unparks());
         builder.event_interval(if spin { SPIN_EVENT_INTERVAL } else { EVENT_INTERVAL });
         let runtime = builder.build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
+        let begins = Arc::clone(&pulse);
         let run = move || {
+            dunlin::forbid_waiting();
+            begins.begins();
             runtime.block_on(async move {
                 if spin {
                     tokio::spawn(spin_for_ever());
@@ -60,10 +74,16 @@ impl Runtime {
                 tokio::spawn(beat());
                 stopped.notified().await;
             });
+            // What it still waits for elsewhere is not waited for.
+            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(run).map_err(failed)?;
         let core = Core { handle, load: Arc::default() };
-        Ok(Runtime { core, stop, thread: Some(thread) })
+        Ok(Runtime { core, stop, pulse, thread: Some(thread) })
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -90,12 +110,20 @@ async fn spin_for_ever() {
 }
 
 impl Drop for Runtime {
-    /// Waits for the thread; sessions that are left are dropped with it.
+    /// Waits for the thread; sessions that are left are dropped with it. One that stands still is left to itself: nobody is to
+    /// wait for it for ever.
     fn drop(&mut self) {
         self.stop.notify_one();
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        let until = Instant::now() + END_WITHIN;
+        while !thread.is_finished() && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+        if thread.is_finished() {
             // A panic was reported by its own thread.
             let _ = thread.join();
+        } else {
+            tracing::error!("{:?} has not ended within {END_WITHIN:?}", thread.thread().name());
         }
     }
 }
@@ -103,5 +131,26 @@ impl Drop for Runtime {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn stuck_thread_is_not_waited_for() {
+        let runtime = Runtime::start("dunlin-stuck".to_owned(), false).unwrap();
+        let (go_on, waits) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        runtime.core().handle.spawn(async move {
+            let _ = tell.send(());
+            let _ = waits.recv();
+        });
+        told.recv().unwrap();
+        drop(runtime);
+        assert_eq!(go_on.send(()), Ok(()), "it was stuck all the while");
     }
 }

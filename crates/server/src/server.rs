@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::tcp;
 use crate::tls::Identity;
+use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
@@ -37,6 +39,8 @@ pub struct Server {
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
+    /// Before the threads that it watches: their end is no stall.
+    watchdog: Watchdog,
     _runner: Arc<dyn Runner>,
     _runtimes: Vec<Runtime>,
     /// Serves the other nodes of a cluster: they are not to wait for what a door's thread waits for, which may be they.
@@ -89,6 +93,14 @@ impl Server {
         if let Some(users) = UsersFile::of(&shared) {
             shared.reloads.add(Arc::new(users));
         }
+        let stalls = Arc::clone(&shared.stalls);
+        let watchdog = Watchdog::start(move |stall| {
+            stalls.fetch_add(1, Ordering::Relaxed);
+            watchdog::tell(&stall);
+        });
+        let named = |error| StartError::Thread { name: "dunlin-watchdog".to_owned(), error };
+        let watchdog = watchdog.map_err(named)?;
+        runtimes.iter().for_each(|runtime| watchdog.watch(runtime.pulse(), &runtime.core().handle));
         shared.set_cores(&cores);
         shared.set_addresses(&addresses);
         let first = cores[0].handle.clone();
@@ -103,14 +115,16 @@ impl Server {
         node.set_runner(&runner);
         let for_nodes = OnceLock::new();
         let (unix, _runner, _runtimes) = (config.unix, runner, runtimes);
-        Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes })
+        Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes, watchdog })
     }
 
     /// Is a node of this cluster from now on: it tells the others where its doors are, lets them in by door `tcp`'s
     /// protocol through the cluster's own listener, has its share of the topics, and is ready when the cluster is.
     pub fn take_part(&self, cluster: &Cluster) -> Result<(), StartError> {
         let runtime = Runtime::start("dunlin-nodes".to_owned(), false)?;
-        let core = self.for_nodes.get_or_init(|| runtime).core().clone();
+        let runtime = self.for_nodes.get_or_init(|| runtime);
+        let core = runtime.core().clone();
+        self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
         let doors = self.addresses.iter().map(|(door, at)| match at.ip().is_unspecified() {
             // Clients find it where the other nodes do.

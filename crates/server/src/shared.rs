@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
+    /// How often a listener's thread stood still.
+    pub(crate) stalls: Arc<AtomicU64>,
     /// Who may be in a handshake of TLS.
     pub(crate) handshakes: Semaphore,
     cores: OnceLock<Vec<Core>>,
@@ -102,6 +104,7 @@ impl Shared {
             began: Instant::now(),
             departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),
+            stalls: Arc::default(),
             grpc: grpc::Services::default(),
             handshakes: Semaphore::new(config.limits.handshakes_max.clamp(1, Semaphore::MAX_PERMITS)),
             cores: OnceLock::new(),

@@ -26,7 +26,7 @@ pub(crate) async fn submit(
     let tenant = if tenant.is_empty() { rule.tenant.as_bytes() } else { tenant.as_bytes() };
     let command = Command::Submit { tenant, tasks };
     node.may_task_by(rule, &command).map_err(|error| Refused::from(&error))?;
-    let scheduler = node.tasks().map_err(|error| Refused::from(&error))?;
+    let scheduler = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
     let mut commands = Commands::default();
     if node.config().auto_create && !tenant.is_empty() {
         commands.push_with(|out| Command::Found { tenant }.encode(out));

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use crate::waiting;
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -13,8 +15,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs `future` on this thread, which sleeps whenever it is not ready. Not on a thread that runs other tasks.
+/// Runs `future` on this thread, which sleeps whenever it is not ready. Not on a thread that runs other tasks:
+/// those would stand still, and a task's budget of its runtime may let the future never be ready there.
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    waiting::check();
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);

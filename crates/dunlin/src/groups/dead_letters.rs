@@ -13,6 +13,7 @@ use dunlin_topic::{
 use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::Node;
+use crate::select::Missing;
 
 /// What became of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,17 @@ fn append(
     record: &Record<'_>,
     letter: DeadLetter,
 ) -> Result<(), PublishError> {
-    let topic = node.owner(Subject::parse(subject).map_err(TopicError::from)?)?;
+    let parsed = Subject::parse(subject).map_err(TopicError::from)?;
+    if !node.finds_at_once(parsed, Missing::Create) {
+        // It was deleted, or is to be made by the cluster. Nobody waits for that here: the letter is tried again.
+        let (again, subject) = (node.clone(), subject.to_owned());
+        node.0.waiters.run(move || {
+            let _ =
+                Subject::parse(&subject).map_err(TopicError::from).and_then(|subject| again.owner(subject));
+        });
+        return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
+    }
+    let topic = node.owner(parsed)?;
     let origin = record.subject();
     let partition_position = format!("{}/{}", record.log.partition, record.position);
     let attempts = letter.attempts.to_string();

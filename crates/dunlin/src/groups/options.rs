@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use dunlin_topic::Start;
 
+use super::dead_letters;
+
 /// How a group gives out records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
@@ -78,6 +80,18 @@ pub enum DeadLetters {
     Subject(String),
     /// Nowhere: they are dropped.
     Drop,
+}
+
+impl WorkOptions {
+    /// The subject that dead letters of the topic go to, where they go anywhere.
+    pub(crate) fn dead_letters_of(&self, topic: &str) -> Option<String> {
+        match &self.dead_letters {
+            _ if self.attempts_max == 0 => None,
+            DeadLetters::Default => Some(dead_letters::default_subject(topic)),
+            DeadLetters::Subject(subject) => Some(subject.clone()),
+            DeadLetters::Drop => None,
+        }
+    }
 }
 
 impl Default for WorkOptions {

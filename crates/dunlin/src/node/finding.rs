@@ -102,9 +102,13 @@ impl Node {
         self.0.epochs.used(topic.name(), epoch, now_ns());
         if self.0.registry.remove_unused(topic) {
             topic.close();
-            if let Some(storage) = &self.0.storage {
+            if topic.config().durable.is_some() {
+                let (node, topic) = (self.unguarded(), Arc::clone(topic));
                 // What stays of it on a disk that fails is an empty topic.
-                let _ = storage.delete(topic);
+                self.0.waiters.run(move || {
+                    let _one_at_a_time = node.storing();
+                    drop(node.0.storage.as_ref().map(|storage| storage.delete(&topic)));
+                });
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::error::TopicError;
 use crate::node::{Node, make_fold};
 use crate::registry::cost_of;
 use crate::storage::{config_in_words, config_of_words};
+use crate::waiting;
 
 /// How long a topic is waited for that another node has made at the same time.
 const ARRIVAL_MAX: Duration = Duration::from_secs(2);
@@ -200,6 +201,11 @@ impl Ownership {
         lock(&self.ways).get(name).cloned()
     }
 
+    /// The node that owns the topic of this name.
+    pub(crate) fn way_owner(&self, name: &str) -> u64 {
+        self.way(name).map_or(self.id, |way| way.owner().0)
+    }
+
     /// Who owns a topic, and in which epoch, as far as this node has heard: a durable one begins epochs by itself.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let heard = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
@@ -256,6 +262,7 @@ impl Ownership {
 
     /// Whether the cluster has not said that there is no such topic.
     fn is_agreed_on(&self, name: &str) -> bool {
+        waiting::check();
         !matches!(self.peers.ask(&self.find(name)), Err(AskError::Refused(Refusal::NoTopic)))
     }
 
@@ -269,6 +276,7 @@ impl Ownership {
 
     /// Whether the node has heard in time that this topic is deleted.
     fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
+        waiting::check();
         let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
         let is_there = || node.registry().get(topic.name()).is_some_and(|there| Arc::ptr_eq(&there, topic));
         while is_there() {
@@ -281,6 +289,7 @@ impl Ownership {
     }
 
     fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
+        waiting::check();
         let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
         loop {
             match node.registry().get(name) {
@@ -365,6 +374,7 @@ impl Ownership {
 
     /// Asks, and asks again while no node takes part yet, as it is for a moment when all of them begin.
     fn ask_somebody(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+        waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
         loop {
             match self.peers.ask(command) {
@@ -377,6 +387,7 @@ impl Ownership {
     }
 
     fn ask(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+        waiting::check();
         self.in_words(command, self.peers.ask(command))
     }
 

@@ -29,10 +29,11 @@ pub(super) struct Target {
 
 impl Target {
     /// The topic that owns the subject; made where the node does that for a record with such a payload.
-    pub(super) fn find(node: &Node, subject: &str, payload: &[u8]) -> Result<Target, Refused> {
+    pub(super) async fn find(node: &Node, subject: &str, payload: &[u8]) -> Result<Target, Refused> {
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
-        let topic = node.owner_for(parsed, payload.len()).map_err(|error| Refused::from(&error))?;
+        let topic =
+            node.owner_for_async(parsed, payload.len()).await.map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
         Ok(Target { topic: Arc::new(topic), tail })

@@ -144,7 +144,7 @@ impl Dispatch {
     async fn subscribe(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
         let asked: SubscribeRequest = one_message(request).await?;
         let name = asked.name.clone();
-        let reader = subscribe::reader(&self.connection, asked).map_err(|refused| {
+        let reader = subscribe::reader(&self.connection, asked).await.map_err(|refused| {
             self.connection.departs(Fate::Refused, &name, &in_words(&refused));
             status(&refused)
         })?;
@@ -153,13 +153,14 @@ impl Dispatch {
 
     async fn watch(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
         let asked: WatchRequest = one_message(request).await?;
-        let (reader, changes) = kv::watch(&self.connection, asked).map_err(|refused| status(&refused))?;
+        let (reader, changes) =
+            kv::watch(&self.connection, asked).await.map_err(|refused| status(&refused))?;
         Ok(streaming(Body::new(Delivery::new(reader, changes))))
     }
 
     async fn subscribe_to_messages(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
         let asked = one_message(request).await?;
-        let (delivery, reference) = ratatoskr::subscribe(&self.connection, asked)?;
+        let (delivery, reference) = ratatoskr::subscribe(&self.connection, asked).await?;
         let mut response = streaming(Body::new(delivery));
         if let Ok(reference) = HeaderValue::from_str(&reference) {
             response.headers_mut().insert(ratatoskr::REFERENCE, reference);

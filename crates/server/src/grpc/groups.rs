@@ -65,13 +65,13 @@ pub(super) async fn join(
 ) -> Result<Membership, Status> {
     let first = requests.message().await?.and_then(|first| first.request);
     let joined = match first {
-        Some(Asked::Join(join)) => begin(connection, requests, &join),
+        Some(Asked::Join(join)) => begin(connection, requests, &join).await,
         _ => Err(Refused::new(ErrorCode::Protocol, "the first message of a member is its join")),
     };
     joined.map_err(|refused| status(&refused))
 }
 
-fn begin(
+async fn begin(
     connection: &Arc<Connection>,
     requests: Streaming<v1::JoinGroupRequest>,
     join: &v1::Join,
@@ -79,6 +79,11 @@ fn begin(
     let waiter = Waiter::new();
     let standing = connection.login.as_ref().map(Standing::of_member);
     let place = connection.stream(&waiter)?;
+    let prepared = match join.kind() {
+        v1::GroupKind::Work => connection.node.prepare_work(&join.topic, &join.group, &work_options(join)?),
+        _ => connection.node.prepare_share(&join.topic, &join.group),
+    };
+    prepared.await.map_err(|error| Refused::from(&error))?;
     let seat = Seat::take(connection, join, &waiter)?;
     let topic = seat.topic();
     let joined = v1::Joined { topic: topic.name().to_owned(), partitions: topic.config().partitions.into() };

@@ -41,7 +41,7 @@ async fn command(connection: &Connection, command: &Command<'_>, bytes: usize) -
     let node = &connection.node;
     node.may_command(command).map_err(|error| Refused::from(&error))?;
     slow_down(connection.admit_publish(bytes)).await?;
-    let control = node.control().map_err(|error| Refused::from(&error))?;
+    let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
     control.ask(command).await.map_err(|error| Refused::from(&error))
 }
 
@@ -52,7 +52,7 @@ async fn question(
 ) -> Result<Answer, Refused> {
     let node = &connection.node;
     node.may_query(query).map_err(|error| Refused::from(&error))?;
-    let control = node.control().map_err(|error| Refused::from(&error))?;
+    let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
     control.query(consistency, query).await.map_err(|error| Refused::from(&error))
 }
 
@@ -103,7 +103,7 @@ impl Keys {
         let node = &self.0.node;
         node.may_command(&asked).map_err(|error| Refused::from(&error))?;
         slow_down(self.0.admit_publish(name.len() + value.len())).await?;
-        let control = node.control().map_err(|error| Refused::from(&error))?;
+        let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
         let token = waiting::until_it_ends(&self.0, async {
             control.acquire(name, *lease, value).await.map_err(|error| Refused::from(&error))
         });

@@ -145,7 +145,7 @@ impl Publishing {
         }
         if !message.subject.is_empty() || has_changed && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
-            match Target::find(&self.connection.node, &self.subject, first) {
+            match Target::find(&self.connection.node, &self.subject, first).await {
                 Ok(target) => self.target = Some(target),
                 Err(refused) => (self.target, no_topic) = (None, Some(refused)),
             }

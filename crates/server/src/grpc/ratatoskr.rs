@@ -43,7 +43,8 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, String> {
         check_name(topic)?;
-        let target = Target::find(&self.0.node, topic, &message.payload).map_err(|refused| atom(&refused))?;
+        let target =
+            Target::find(&self.0.node, topic, &message.payload).await.map_err(|refused| atom(&refused))?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
@@ -70,13 +71,15 @@ impl MessageBroker for Ratatoskr {
     ) -> Result<Response<rata::CreateTopicResponse>, Status> {
         let topic = request.into_inner().name;
         let node = &self.0.node;
-        let created = check_name(&topic).and_then(|()| {
-            let created = node.create_topic(&topic, node.config().topic.clone(), false);
+        let created = async {
+            check_name(&topic)?;
+            let created = node.create_topic_async(&topic, node.config().topic.clone(), false).await;
             created.map(drop).map_err(|error| match error {
                 TopicError::Exists(_) | TopicError::Overlaps(_) => "already_exists".to_owned(),
                 other => atom(&Refused::from(&other)),
             })
-        });
+        };
+        let created = created.await;
         let (created, error) = in_band(created);
         Ok(Response::new(rata::CreateTopicResponse { topic, created, error }))
     }
@@ -86,7 +89,7 @@ impl MessageBroker for Ratatoskr {
         request: Request<rata::DeleteTopicRequest>,
     ) -> Result<Response<rata::DeleteTopicResponse>, Status> {
         let name = request.into_inner().name;
-        let deleted = self.0.node.delete_topic(&name);
+        let deleted = self.0.node.delete_topic_async(&name).await;
         let (success, error) = in_band(deleted.map_err(|error| match error {
             TopicError::Name(_) => TOPIC_NOT_FOUND.to_owned(),
             other => atom(&Refused::from(&other)),
@@ -195,7 +198,7 @@ impl MessageBroker for Ratatoskr {
 }
 
 /// The stream of a subscriber, and the reference that ends it.
-pub(super) fn subscribe(
+pub(super) async fn subscribe(
     connection: &Arc<Connection>,
     request: rata::SubscribeRequest,
 ) -> Result<(Delivery<AsMessages>, String), Status> {
@@ -215,6 +218,7 @@ pub(super) fn subscribe(
     };
     let subjects = std::slice::from_ref(&topic);
     let reader = subscribing::begin(connection, subjects, options, None, BATCH_BYTES)
+        .await
         .map_err(|refused| super::status::status(&refused))?;
     let subscribers_max = shared.limits.grpc.message_subscribers_max;
     let subscription =

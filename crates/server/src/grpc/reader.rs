@@ -8,16 +8,17 @@
 //! Limits: `channels_max` logs; `batch_bytes_max` of a batch, but for one record that is larger.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin::Refused;
 use dunlin::topic::{
     Charge, Consumption, Content, Cursor, Fill, Filter, Log, Newcomers, Notice, Position, Snapshot, Start,
     SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
+use dunlin::{CursorFuture, Refused};
 use tonic::{Code, Status};
 
 use super::connection::StreamPlace;
@@ -63,6 +64,8 @@ pub(super) struct Reader {
     options: SubscribeOptions,
     /// By the tokens that wake them.
     channels: Vec<Option<Box<Channel>>>,
+    /// Logs whose channels come when another node has said where they begin.
+    opening: Vec<CursorFuture>,
     live: usize,
     line: VecDeque<u32>,
     newcomers: Option<Arc<Newcomers>>,
@@ -73,7 +76,7 @@ pub(super) struct Reader {
     /// How many channels were told of at the beginning.
     began: Option<usize>,
     /// When readers are told of what was skipped, if anything was.
-    advance: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
+    advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     standing: Option<Standing>,
     place: StreamPlace,
@@ -101,7 +104,7 @@ enum Turn {
 }
 
 impl Reader {
-    pub(super) fn new(begin: Begin) -> Result<Reader, Refused> {
+    pub(super) async fn new(begin: Begin) -> Result<Reader, Refused> {
         let Begin {
             options,
             logs,
@@ -116,6 +119,7 @@ impl Reader {
         let mut reader = Reader {
             options,
             channels: Vec::with_capacity(logs.len()),
+            opening: Vec::new(),
             live: 0,
             line: VecDeque::new(),
             newcomers,
@@ -131,7 +135,10 @@ impl Reader {
         };
         for (log, filter) in logs {
             let start = reader.start_of(&log);
-            reader.add(log, filter, start)?;
+            reader.open(log, filter, start)?;
+        }
+        for opening in std::mem::take(&mut reader.opening) {
+            reader.add(opening.await)?;
         }
         Ok(reader)
     }
@@ -155,14 +162,34 @@ impl Reader {
         }
     }
 
-    fn add(&mut self, log: Arc<Log>, filter: Option<Filter>, start: Start) -> Result<(), Refused> {
-        if self.live >= self.channels_max {
+    fn open(&mut self, log: Arc<Log>, filter: Option<Filter>, start: Start) -> Result<(), Refused> {
+        if self.live + self.opening.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
         // What is resumed had been taken as it was.
         let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
-        let cursor = Cursor::starting(log, options, start, filter, Consumption::Reads);
+        let node = &self.place.shared().node;
+        self.opening.push(node.open_cursor(log, options, start, filter, Consumption::Reads));
+        Ok(())
+    }
+
+    /// Gives channels to logs whose places have been found.
+    fn poll_opening(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
+        let mut at = 0;
+        while let Some(opening) = self.opening.get_mut(at) {
+            match Pin::new(opening).poll(cx) {
+                Poll::Pending => at += 1,
+                Poll::Ready(cursor) => {
+                    drop(self.opening.swap_remove(at));
+                    self.add(cursor)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, cursor: Result<Cursor, SubscribeError>) -> Result<(), Refused> {
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
         let charge = self.place.shared().charge_readers(1, self.options.name.len());
         let charge = charge.map_err(|error| Refused::from(&error))?;
@@ -192,6 +219,7 @@ impl Reader {
                 return Poll::Ready(Err(status(&refused)));
             }
             self.take_woken().map_err(|refused| status(&refused))?;
+            self.poll_opening(cx).map_err(|refused| status(&refused))?;
             self.say_where_it_begins(out, writer);
             while out.len() < self.batch_bytes_max
                 && let Some(number) = self.line.pop_front()
@@ -202,7 +230,7 @@ impl Reader {
             if !out.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if self.live == 0 && self.newcomers.is_none() {
+            if self.live == 0 && self.opening.is_empty() && self.newcomers.is_none() {
                 return Poll::Ready(Err(status(&Refused::from(&SubscribeError::Closed))));
             }
             if self.line.is_empty() && self.waiter.set_waker(cx.waker()) {
@@ -237,7 +265,7 @@ impl Reader {
                 Some(_) => self.start_of(&log),
                 None => self.options.of_newcomer(&log).1,
             };
-            self.add(log, filter, start)?;
+            self.open(log, filter, start)?;
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ pub(super) async fn request(
     if !node.is_heard(parsed) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
-    let target = Target::find(node, &subject, &record.payload)?;
+    let target = Target::find(node, &subject, &record.payload).await?;
     connection.admit_publish(record.payload.len())?;
     let mut expected = connection.expect()?;
     let record = v1::Draft { reply: expected.reply_to.clone(), ..record };

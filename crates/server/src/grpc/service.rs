@@ -32,7 +32,7 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::CreateTopicRequest>,
     ) -> Result<Response<v1::CreateTopicResponse>, Status> {
-        let created = topics::create(&self.0.node, request.get_ref());
+        let created = topics::create(&self.0.node, request.get_ref()).await;
         answer(created.map(|()| v1::CreateTopicResponse {}))
     }
 
@@ -40,7 +40,7 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::DeleteTopicRequest>,
     ) -> Result<Response<v1::DeleteTopicResponse>, Status> {
-        let deleted = self.0.node.delete_topic(&request.get_ref().name);
+        let deleted = self.0.node.delete_topic_async(&request.get_ref().name).await;
         answer(deleted.map(|()| v1::DeleteTopicResponse {}).map_err(|error| Refused::from(&error)))
     }
 
@@ -82,7 +82,7 @@ impl Dunlin for Topics {
         let request = request.into_inner();
         let published = async {
             let incoming = incoming(&request)?;
-            let target = Target::find(&self.0.node, &request.subject, &incoming.record.payload)?;
+            let target = Target::find(&self.0.node, &request.subject, &incoming.record.payload).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
             let receipt = stored(&target.topic, &receipt).await?;
@@ -104,7 +104,7 @@ impl Dunlin for Topics {
                 let incoming = incoming(request)?;
                 let target = match &last {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
-                    _ => Target::find(&self.0.node, &request.subject, &incoming.record.payload)?,
+                    _ => Target::find(&self.0.node, &request.subject, &incoming.record.payload).await?,
                 };
                 last = Some((&request.subject, target.clone()));
                 self.0.admit_publish(incoming.record.payload.len())?;

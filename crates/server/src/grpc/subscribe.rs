@@ -20,7 +20,10 @@ const BATCH_BYTES_DEFAULT: usize = 32 << 10;
 const BATCH_BYTES_MIN: usize = 256;
 
 /// The reader that a request asks for.
-pub(super) fn reader(connection: &Arc<Connection>, request: v1::SubscribeRequest) -> Result<Reader, Refused> {
+pub(super) async fn reader(
+    connection: &Arc<Connection>,
+    request: v1::SubscribeRequest,
+) -> Result<Reader, Refused> {
     let (start, resumed) = start_of(&request)?;
     let options = SubscribeOptions {
         name: request.name.clone(),
@@ -37,11 +40,11 @@ pub(super) fn reader(connection: &Arc<Connection>, request: v1::SubscribeRequest
         0 => BATCH_BYTES_DEFAULT,
         bytes => bytes.max(BATCH_BYTES_MIN),
     };
-    begin(connection, &request.subjects, options, resumed, batch_bytes)
+    begin(connection, &request.subjects, options, resumed, batch_bytes).await
 }
 
 /// A reader of these subjects.
-pub(super) fn begin(
+pub(super) async fn begin(
     connection: &Arc<Connection>,
     subjects: &[String],
     options: SubscribeOptions,
@@ -66,10 +69,12 @@ pub(super) fn begin(
         if subject.starts_with("_INBOX") {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
         }
-        let shared_newcomers =
-            || Arc::clone(newcomers.get_or_insert_with(|| Newcomers::waking(Arc::clone(&waiter))));
         // What is resumed may be made again by somebody else.
         let missing = if resumed.is_some() { Missing::Await } else { Missing::Create };
+        let prepared = connection.node.prepare_select(&pattern, missing).await;
+        prepared.map_err(|error| Refused::from(&error))?;
+        let shared_newcomers =
+            || Arc::clone(newcomers.get_or_insert_with(|| Newcomers::waking(Arc::clone(&waiter))));
         let selected = connection.node.select(&pattern, options.start, missing, shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
         owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
@@ -88,6 +93,7 @@ pub(super) fn begin(
         channels_max: limits.channels_max,
         batch_bytes_max: batch_bytes.min(limits.grpc.batch_bytes_max),
     })
+    .await
 }
 
 fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<Resumed>), Refused> {

@@ -45,13 +45,13 @@ impl Scheduler {
         let node = &self.0.node;
         node.may_task(command).map_err(|error| Refused::from(&error))?;
         slow_down(self.0.admit_publish(0)).await?;
-        let tasks = node.tasks().map_err(|error| Refused::from(&error))?;
+        let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         tasks.ask(command).await.map_err(|error| Refused::from(&error))
     }
 
     async fn question(&self, query: &Query<'_>, stale: bool) -> Result<Found, Refused> {
         let node = &self.0.node;
-        let tasks = node.tasks().map_err(|error| Refused::from(&error))?;
+        let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
             // Whose a task is may not be known here before.
             tasks.catch_up().await.map_err(|error| Refused::from(&error))?;

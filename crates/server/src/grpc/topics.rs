@@ -12,13 +12,13 @@ use super::translate::{config_from, config_of};
 /// The slowest readers that a description shows.
 const READERS_SHOWN: usize = 20;
 
-pub(super) fn create(node: &Node, request: &v1::CreateTopicRequest) -> Result<(), Refused> {
+pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Result<(), Refused> {
     let defaults = &node.config().topic;
     let config = match &request.config {
         Some(config) => config_from(config, defaults)?,
         None => config_from(&v1::TopicConfig::default(), defaults)?,
     };
-    let created = node.create_topic(&request.name, config, request.or_same);
+    let created = node.create_topic_async(&request.name, config, request.or_same).await;
     created.map(drop).map_err(|error| Refused::from(&error))
 }
 

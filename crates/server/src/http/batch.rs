@@ -61,7 +61,7 @@ pub(super) async fn publish(
     Name(subject): Name,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let target = Target::find(&context, &subject, 0)?;
+    let target = Target::find(&context, &subject, 0).await?;
     let (parts, body) = request.into_parts();
     let terms = Terms::read(&parts.headers)?;
     let content = body::read(&context, body, BATCH_BYTES_MAX).await?;

@@ -50,7 +50,7 @@ pub(super) async fn events(
     let (door, name) = (Door::Http, request.options.name.clone());
     let reader = Reader { door, name, peer: context.peer_address() };
     let standing = context.login().map(Standing::of);
-    let subscribed = subscribe::subscribe(&context, &pattern, &request);
+    let subscribed = subscribe::subscribe(&context, &pattern, &request).await;
     let subscribed =
         subscribed.inspect_err(|problem| reader.departs(context.shared(), Fate::Refused, problem))?;
     let (events, beginning) = TopicEvents::of(context.shared(), subscribed, request.form, reader);

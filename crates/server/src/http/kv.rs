@@ -33,13 +33,13 @@ const LISTED_MAX: usize = 1_000_000;
 async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Result<Reply, Problem> {
     context.node().may_command(command)?;
     context.admit_publish(1, bytes).await?;
-    Ok(context.node().control()?.ask(command).await?)
+    Ok(context.node().control_async().await?.ask(command).await?)
 }
 
 async fn question(context: &Context, query: &Asked<'_>, stale: bool) -> Result<Answer, Problem> {
     context.node().may_query(query)?;
     let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
-    Ok(context.node().control()?.query(consistency, query).await?)
+    Ok(context.node().control_async().await?.query(consistency, query).await?)
 }
 
 impl From<ControlError> for Problem {
@@ -165,7 +165,7 @@ pub(super) async fn range(
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
     // At one moment: with the revision it says where a watch goes on.
     let look = |state: &State| (state.epoch(), state.answer(&asked));
-    let (epoch, answer) = context.node().control()?.read(consistency, look).await?;
+    let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
     match answer.map_err(ControlError::from)? {
         Answer::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();

@@ -39,7 +39,7 @@ pub(super) async fn publish(
     Name(subject): Name,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let target = Target::find(&context, &subject, content_length(request.headers()))?;
+    let target = Target::find(&context, &subject, content_length(request.headers())).await?;
     let (parts, body) = request.into_parts();
     let terms = Terms::read(&parts.headers)?;
     let record_bytes_max = target.topic.config().record_bytes_max as usize;
@@ -77,8 +77,12 @@ pub(super) async fn publish_record(
 
 impl Target {
     /// The topic that owns the subject; made where the node does that for a record with so large a payload.
-    pub(super) fn find(context: &Context, subject: &str, payload_bytes: usize) -> Result<Target, Problem> {
-        let topic = context.node().owner_for(Subject::parse(subject)?, payload_bytes)?;
+    pub(super) async fn find(
+        context: &Context,
+        subject: &str,
+        payload_bytes: usize,
+    ) -> Result<Target, Problem> {
+        let topic = context.node().owner_for_async(Subject::parse(subject)?, payload_bytes).await?;
         let prefix = topic.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or("").to_owned();
         Ok(Target { topic, tail })

@@ -135,7 +135,7 @@ pub(super) async fn create(
         body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
     let config = Settings::parse(&content.bytes)?.over(&context.node().config().topic)?;
     let existed = context.node().topic(&name).is_some();
-    let topic = context.node().create_topic(&name, config, true)?;
+    let topic = context.node().create_topic_async(&name, config, true).await?;
     let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
     let body = json!({"name": topic.name(), "config": settings_json(topic.pattern(), topic.config())});
     Ok((status, Json(body)))
@@ -159,7 +159,7 @@ pub(super) async fn move_to(
     let to: To = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
     let command = context.node().command_to_move(&name, to.node)?;
-    match context.node().control()?.ask(&command).await? {
+    match context.node().control_async().await?.ask(&command).await? {
         Reply::Placed { owner, epoch, .. } => Ok(Json(json!({"name": name, "node": owner, "epoch": epoch}))),
         _ => Err(Problem::from(Refused::new(ErrorCode::CommandUnknown, ""))),
     }
@@ -169,6 +169,6 @@ pub(super) async fn delete(
     Extension(context): Extension<Context>,
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
-    context.node().delete_topic(&name)?;
+    context.node().delete_topic_async(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

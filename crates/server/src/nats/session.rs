@@ -63,8 +63,8 @@ use inboxes::Inboxes;
 use members::Member;
 use own::Own;
 use publish::{Blocked, Run, Step};
-use subscription::{Channel, Subscription};
-use targets::Targets;
+use subscription::{Channel, Opening, Subscription};
+use targets::{Finding, Targets};
 
 /// Sessions that one passes a wake on to.
 const WAKES: usize = 16;
@@ -104,6 +104,8 @@ pub(crate) struct Session {
     unread_is_watched: bool,
     /// What is published waits for room, or for the user's rate.
     blocked: Option<Blocked>,
+    /// The topic of what is published is being found by a thread that may wait; nothing more is read before.
+    finding: Option<Finding>,
     step: Step,
     outbound: Outbound,
     targets: Targets,
@@ -115,6 +117,14 @@ pub(crate) struct Session {
     /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
+    /// Logs whose channels come when another node has said where they begin.
+    opening: Vec<Opening>,
+    /// What the client may read has changed since they were begun.
+    opening_is_stale: bool,
+    /// How many logs have been opened, or were refused.
+    opened: u64,
+    /// What is published next is for a subscription of the client's own that is being opened; how many had been then.
+    waits_for_opening: Option<u64>,
     /// Places in queue groups.
     members: HashMap<u32, Box<Member>>,
     /// Members that may have something to send.
@@ -178,6 +188,7 @@ impl Session {
             unread_since_ns: 0,
             unread_is_watched: false,
             blocked: None,
+            finding: None,
             step: Step::default(),
             outbound: Outbound::default(),
             targets: Targets::default(),
@@ -188,6 +199,10 @@ impl Session {
             subscriptions: HashMap::new(),
             by_sid: HashMap::new(),
             channels: HashMap::new(),
+            opening: Vec::new(),
+            opening_is_stale: false,
+            opened: 0,
+            waits_for_opening: None,
             members: HashMap::new(),
             member_line: VecDeque::new(),
             number_last: 0,
@@ -218,6 +233,7 @@ impl Session {
     fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
+            self.poll_opening(cx);
             self.line.extend(self.resting.over(&scratch.pace));
             // An answer that is ready goes out before anybody asks for the next question.
             let quiet = self.line.is_empty() && self.member_line.is_empty();
@@ -287,6 +303,11 @@ impl Session {
             return true;
         }
         self.waiter.set_waker(cx.waker())
+    }
+
+    /// Whether what is published waits for something else than room.
+    fn is_waiting(&self) -> bool {
+        self.finding.is_some() || self.waits_for_opening.is_some()
     }
 
     fn is_closing(&self) -> bool {

@@ -32,6 +32,7 @@ mod subscription;
 mod tasks;
 mod topics;
 mod translate;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -60,8 +61,9 @@ use publish::Publishing;
 use scratch::Scratch;
 use spin::Spin;
 use stored::{STORED, Unstored};
-use subscription::{Channel, Resumed, Subscription};
+use subscription::{Channel, Opening, Resumed, Subscription};
 use tasks::{TASKED, Tasking};
+use waiting::{Waited, Waiting};
 
 /// Sessions that one passes a wake on to. With 16, the last of 1,000 readers hears of a record in three
 /// steps; with two, in ten, each of which may wait for a turn of the thread.
@@ -92,6 +94,9 @@ pub(crate) struct Session {
     ahead: usize,
     outbound: Outbound,
     publishing: Publishing,
+    /// What the first message of `unread` waits for, and what came of what it waited for.
+    waiting: Option<Waiting>,
+    waited: Option<Waited>,
     unstored: Unstored,
     asking: Asking,
     tasking: Tasking,
@@ -102,6 +107,10 @@ pub(crate) struct Session {
     following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
     announcing: VecDeque<u32>,
+    /// Logs whose channels come when another node has said where they begin.
+    opening: Vec<Opening>,
+    /// What the client may read has changed since they were begun.
+    opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
     /// Memberships of groups, by the numbers of subscriptions.
@@ -185,6 +194,8 @@ impl Session {
             ahead: 0,
             outbound: Outbound::default(),
             publishing: Publishing::default(),
+            waiting: None,
+            waited: None,
             unstored: Unstored::default(),
             asking: Asking::default(),
             tasking: Tasking::default(),
@@ -192,6 +203,8 @@ impl Session {
             resuming: HashMap::new(),
             following: HashMap::new(),
             announcing: VecDeque::new(),
+            opening: Vec::new(),
+            opening_is_stale: false,
             channels: HashMap::new(),
             channel_last: 0,
             members: HashMap::new(),

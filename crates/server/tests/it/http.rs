@@ -15,7 +15,7 @@ pub(crate) mod peer;
 mod publishing;
 mod recent;
 mod resuming;
-mod socket;
+pub(crate) mod socket;
 mod tasks;
 mod topics;
 

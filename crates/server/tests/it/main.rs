@@ -21,6 +21,7 @@ mod sights;
 mod subscribing;
 mod tls;
 mod topics;
+mod waiting;
 mod workers;
 mod worlds;
 

@@ -13,8 +13,15 @@ use dunlin::topic::{
 };
 use dunlin::{AskError, Config, Node, Ownership, OwnershipLimits};
 use dunlin_client::{Client, Options};
+use dunlin_server::grpc::proto::dunlin::start::At;
+use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
 use dunlin_server::peers::NodeLinks;
-use dunlin_server::{Server, ServerConfig};
+use dunlin_server::{Door, Server, ServerConfig};
+use serde_json::json;
+
+use crate::grpc;
+use crate::http::{Peer as HttpPeer, socket::Socket};
+use crate::nats_peer::NatsPeer;
 
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -26,6 +33,7 @@ struct Member {
 
 /// What all agree on, and where they are.
 struct Hall {
+    limits: OwnershipLimits,
     state: Mutex<State>,
     began: Instant,
     members: Mutex<HashMap<u64, Member>>,
@@ -34,7 +42,13 @@ struct Hall {
 
 impl Hall {
     fn of(count: u64) -> Arc<Hall> {
+        let lease_ttl = Duration::from_millis(1_000);
+        Hall::with(count, OwnershipLimits { lease_ttl, ..OwnershipLimits::default() })
+    }
+
+    fn with(count: u64, limits: OwnershipLimits) -> Arc<Hall> {
         let hall = Arc::new(Hall {
+            limits,
             state: Mutex::default(),
             began: Instant::now(),
             members: Mutex::default(),
@@ -58,7 +72,15 @@ impl Hall {
 
     fn start(self: &Arc<Hall>, id: u64) {
         let node = Node::start(Config::default()).unwrap();
-        let config = ServerConfig { tcp: vec!["127.0.0.1:0".parse().unwrap()], ..ServerConfig::default() };
+        let anywhere = || vec![([127, 0, 0, 1], 0).into()];
+        let config = ServerConfig {
+            tcp: anywhere(),
+            nats: anywhere(),
+            http: anywhere(),
+            grpc: anywhere(),
+            threads: 1,
+            ..ServerConfig::default()
+        };
         let server = Server::start(node.clone(), config).unwrap();
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
         self.urls.lock().unwrap().insert(id, url);
@@ -75,9 +97,7 @@ impl Hall {
             let url = reaching.upgrade()?.urls.lock().unwrap().get(&to)?.clone();
             Some((url.parse().unwrap(), Options::default()))
         };
-        let limits =
-            OwnershipLimits { lease_ttl: Duration::from_millis(1_000), ..OwnershipLimits::default() };
-        let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, ask, reach)), limits);
+        let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, ask, reach)), self.limits);
         let member = Member { node, ownership: Arc::clone(&ownership), server: Some(server) };
         self.members.lock().unwrap().insert(id, member);
         ownership.settle_all(&self.state.lock().unwrap().clone());
@@ -292,4 +312,105 @@ fn who_goes_on_in_a_topic_of_many_partitions_gets_the_rest_of_each_through_any_n
         assert_eq!(record.position, Position { seq: at.seq + 1, ..*at }, "of {:?}", record.log);
         *at = record.position;
     }
+}
+
+/// A node that is gone, and does not count as gone yet: nobody else may have its topics.
+fn hall_with_a_silent_owner() -> Arc<Hall> {
+    let (lease_ttl, mirror_wait_max) = (Duration::from_secs(600), Duration::from_secs(600));
+    let limits = OwnershipLimits { lease_ttl, mirror_wait_max, ..OwnershipLimits::default() };
+    let hall = Hall::with(3, limits);
+    hall.topic_at(2, "live", TopicConfig::default());
+    hall.topic_at(3, "dead", TopicConfig::default());
+    hall.kill(3);
+    hall
+}
+
+impl Hall {
+    /// Publishes to the live topic, at its owner, until somebody has had enough.
+    fn publishing<T>(&self, until: impl FnOnce() -> T) -> T {
+        let over = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let publisher = self.node(2).publisher("live").unwrap();
+                let mut publisher = publisher;
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    publisher.publish(&1_u64.to_le_bytes()).unwrap();
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(until));
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            outcome.unwrap()
+        })
+    }
+
+    fn address(&self, id: u64, door: Door) -> std::net::SocketAddr {
+        let members = self.members.lock().unwrap();
+        let server = members[&id].server.as_ref().unwrap();
+        server.addresses().iter().find(|(other, _)| *other == door).unwrap().1
+    }
+}
+
+#[test]
+fn tcp_readers_of_a_silent_owner_hold_up_no_others() {
+    let hall = hall_with_a_silent_owner();
+    let waits = hall.client(1);
+    // It is told where it begins when its owner is there again: not in this test.
+    thread::spawn(move || drop(waits.subscribe("dead", from(Start::Latest))));
+    let reads = hall.client(1);
+    hall.publishing(|| {
+        let mut reader = reads.subscribe("live", from(Start::Latest)).unwrap();
+        assert!(matches!(reader.next_timeout(PATIENCE), Ok(Some(Event::Record(_)))));
+    });
+}
+
+#[test]
+fn nats_readers_of_a_silent_owner_hold_up_no_others() {
+    let hall = hall_with_a_silent_owner();
+    let mut peer = NatsPeer::at(hall.address(1, Door::Nats));
+    assert!(peer.line().starts_with("INFO"));
+    peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
+    // The answer says that all of them are read, and waits.
+    hall.publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
+}
+
+#[test]
+fn http_readers_of_a_silent_owner_hold_up_no_others() {
+    let hall = hall_with_a_silent_owner();
+    let mut waits = HttpPeer::connect(hall.address(1, Door::Http));
+    waits.head("GET", "/v1/topics/dead/events", &[]);
+    let mut reads = HttpPeer::connect(hall.address(1, Door::Http)).events("/v1/topics/live/events", &[]);
+    hall.publishing(|| drop(reads.next()));
+}
+
+#[test]
+fn websocket_reads_on_beside_a_silent_owner() {
+    let hall = hall_with_a_silent_owner();
+    let mut socket = Socket::json_at(hall.address(1, Door::Http));
+    socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "dead"}));
+    socket.say(&json!({"op": "subscribe", "id": 2, "pattern": "live"}));
+    hall.publishing(|| {
+        let said = std::iter::repeat_with(|| socket.hear()).find(|said| said["op"] == "record").unwrap();
+        assert_eq!(said["id"], 2);
+    });
+}
+
+#[test]
+fn grpc_readers_of_a_silent_owner_hold_up_no_others() {
+    let hall = hall_with_a_silent_owner();
+    hall.publishing(|| {
+        grpc::run(async {
+            let address = format!("http://{}", hall.address(1, Door::Grpc));
+            let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+            let mut client = grpc::Dunlin::new(channel);
+            let mut waits = client.clone();
+            let waiting = tokio::spawn(async move {
+                drop(waits.subscribe(grpc::subscribe(&["dead"], At::Latest(true))).await);
+            });
+            let reads = client.subscribe(grpc::subscribe(&["live"], At::Latest(true))).await;
+            let mut stream = reads.unwrap().into_inner();
+            while !matches!(grpc::next(&mut stream).await, Ok(GrpcEvent::Records(_))) {}
+            waiting.abort();
+        });
+    });
 }

@@ -10,6 +10,7 @@ use super::Way;
 use crate::clock::now_ns;
 use crate::ownership::feed::Feed;
 use crate::ownership::{Ownership, keeper, lock};
+use crate::waiting;
 
 /// How far the clock of an owner may be behind this node's.
 const SKEW_NS: u64 = 1_000_000_000;
@@ -66,8 +67,11 @@ impl Way {
     }
 
     /// Waits until a mirror stands where its owner does, as long as that may be soon. Where it was waited for in vain just now
-    /// nobody waits: it may be a door's thread, which serves others.
+    /// nobody waits, nor on a thread that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
     pub(super) fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
+        if !waiting::is_allowed() {
+            return;
+        }
         let owner = self.owner().0;
         let may_be_soon =
             (self.kind == Kind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);

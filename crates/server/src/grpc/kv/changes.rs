@@ -36,7 +36,7 @@ pub(in super::super) struct Changes {
 }
 
 /// A watch that begins where the request says.
-pub(in super::super) fn watch(
+pub(in super::super) async fn watch(
     connection: &Arc<Connection>,
     request: v1::WatchRequest,
 ) -> Result<(Reader, Changes), Refused> {
@@ -48,7 +48,7 @@ pub(in super::super) fn watch(
         (true, _) => Start::Earliest,
         (false, None) => Start::Latest,
         (false, Some(seq)) => {
-            let control = node.control().map_err(|error| Refused::from(&error))?;
+            let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
             let epoch = match start_epoch {
                 0 => control.with(State::epoch).map_err(|error| Refused::from(&error))?,
                 epoch => epoch,
@@ -63,7 +63,7 @@ pub(in super::super) fn watch(
         wait: Wait::Parked,
         ..SubscribeOptions::default()
     };
-    let reader = subscribe::begin(connection, &[KV.to_owned()], options, None, BATCH_BYTES)?;
+    let reader = subscribe::begin(connection, &[KV.to_owned()], options, None, BATCH_BYTES).await?;
     Ok((reader, Changes { key, range_end, told: 0 }))
 }
 

@@ -1,7 +1,7 @@
 //! From a pattern to a subscriber that goes on where its reader was.
 
 use dunlin::topic::{
-    Charge, Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
+    Charge, Consumption, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
@@ -27,7 +27,7 @@ pub(in crate::http) struct Subscribed {
 /// The limit's name.
 pub(in crate::http) const LOGS_MAX: &str = "event_logs_max";
 
-pub(in crate::http) fn subscribe(
+pub(in crate::http) async fn subscribe(
     context: &Context,
     pattern: &str,
     request: &EventsRequest,
@@ -45,6 +45,7 @@ pub(in crate::http) fn subscribe(
         );
         return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));
     }
+    node.prepare_select(&pattern, Missing::Create).await?;
     let options = &request.options;
     // Starts are given log by log; which logs there are does not depend on them.
     let mut selected = node.select(&pattern, Start::Earliest, Missing::Create, Newcomers::new)?;
@@ -60,9 +61,13 @@ pub(in crate::http) fn subscribe(
     let mut starts = Starts::new(request, &pattern, &selected.logs)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
         let start = starts.of(&log, request);
-        Cursor::starting(log, options, start, filter, Consumption::Reads)
+        node.open_cursor(log, options, start, filter, Consumption::Reads)
     };
-    let mut cursors = selected.logs.into_iter().map(&mut open).collect::<Result<Vec<_>, _>>()?;
+    let opening: Vec<_> = selected.logs.into_iter().map(&mut open).collect();
+    let mut cursors = Vec::with_capacity(opening.len());
+    for cursor in opening {
+        cursors.push(cursor.await?);
+    }
     let gone = starts.left();
     let subscriber = match (cursors.len(), selected.newcomers) {
         (1, None) => Subscriber::one(cursors.remove(0), options.wait),

@@ -45,7 +45,7 @@ pub(in crate::http) async fn watch(
     let standing = context.login().map(Standing::of);
     context.node().may_query(&Asked::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
     let charge = context.shared().charge_readers(1, 0)?;
-    let subscriber = subscribe(&context, &query, &headers)?;
+    let subscriber = subscribe(&context, &query, &headers).await?;
     let mut changes = Changes { subscriber, prefix, stands: Position::default(), _charge: charge };
     let mut beginning = String::new();
     write_comment("watching", &mut beginning);
@@ -53,8 +53,8 @@ pub(in crate::http) async fn watch(
     Ok(EventStream::respond(&context, standing, beginning, changes))
 }
 
-fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Result<Subscriber, Problem> {
-    let epoch = context.node().control()?.with(dunlin::state::State::epoch)?;
+async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Result<Subscriber, Problem> {
+    let epoch = context.node().control_async().await?.with(dunlin::state::State::epoch)?;
     let options = SubscribeOptions {
         name: context.peer(),
         door: Door::Http.name(),

@@ -26,6 +26,12 @@ pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
         ([("method", (*method).to_owned()), ("status", status.to_string())], *count)
     });
     out.family(Counter, "dunlin_http_requests_total", "Requests answered over HTTP.", answers);
+    out.one(
+        Counter,
+        "dunlin_listener_stalls_total",
+        "Times that a listener's thread stood still for a second while it had work.",
+        shared.stalls.load(Ordering::Relaxed),
+    );
     let since = shared.housekeeping.since_last().as_secs_f64();
     out.one(
         Gauge,

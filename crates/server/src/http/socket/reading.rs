@@ -34,7 +34,7 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Begins one, and says so.
-    pub(super) fn begin(
+    pub(super) async fn begin(
         context: &Context,
         asked: &said::Subscribe,
         client: &str,
@@ -54,7 +54,8 @@ impl Reading {
         let standing = context.login().map(Standing::of);
         let reader =
             Reader { door: Door::Ws, name: request.options.name.clone(), peer: context.peer_address() };
-        let Subscribed { subscriber, stands, gone, charge } = subscribe(context, &asked.pattern, &request)?;
+        let Subscribed { subscriber, stands, gone, charge } =
+            subscribe(context, &asked.pattern, &request).await?;
         let mut reading = Reading { id: asked.id, subscriber, stands, standing, reader, _charge: charge };
         let mut object = Map::new();
         if gone > 0 {

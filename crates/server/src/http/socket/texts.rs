@@ -52,13 +52,23 @@ enum End {
     Told(Box<Problem>),
 }
 
+/// What came of a subscription: it and what is said then, or what its client calls it and why it was refused.
+type Begun = Result<(Box<Reading>, Vec<String>), (Option<String>, Box<Problem>)>;
+/// A subscription that waits for its logs.
+type Beginning = Pin<Box<dyn Future<Output = Begun> + Send>>;
+/// What comes of a record: the answer, or why the client is parted with.
+type Publishing = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
+
 /// What is to be done next.
-#[derive(Debug)]
 enum Next {
     /// The text is whole.
     Said,
     /// A subscription has something, or has ended.
     Ready(u64, Result<(), Box<Problem>>),
+    /// A subscription has begun, or was refused.
+    Begun(u64, Begun),
+    /// A record was published, or refused.
+    Published(Result<String, Box<Problem>>),
     /// Nothing was said for as long as a client may wait.
     Beat,
     /// Look whether all is as it was.
@@ -80,6 +90,10 @@ struct Texts {
     charge: Charge,
     buffer: Box<[u8]>,
     readings: BTreeMap<u64, Reading>,
+    /// Subscriptions that wait for their logs.
+    beginning: Vec<(u64, Beginning)>,
+    /// What is being published; nothing more is taken from the client before its answer.
+    publishing: Option<Publishing>,
     /// Whose turn it was last.
     turn: u64,
     heartbeat: Pin<Box<Sleep>>,
@@ -103,6 +117,8 @@ pub(super) async fn serve(context: Context, framed: Framed) {
         charge: Charge::none(shared.node.budget()),
         buffer: vec![0; READ_BYTES].into(),
         readings: BTreeMap::new(),
+        beginning: Vec::new(),
+        publishing: None,
         turn: 0,
         heartbeat: Box::pin(tokio::time::sleep(heartbeat)),
         ends_with: NOT_ALLOWED,
@@ -188,7 +204,20 @@ impl Texts {
             self.waiter.take_ready(|_| ());
             return Poll::Ready(Ok(Next::Look));
         }
-        match self.poll_text(cx) {
+        if let Some(publishing) = &mut self.publishing
+            && let Poll::Ready(said) = publishing.as_mut().poll(cx)
+        {
+            self.publishing = None;
+            return Poll::Ready(Ok(Next::Published(said)));
+        }
+        for at in 0..self.beginning.len() {
+            if let Poll::Ready(begun) = self.beginning[at].1.as_mut().poll(cx) {
+                let (id, _) = self.beginning.swap_remove(at);
+                return Poll::Ready(Ok(Next::Begun(id, begun)));
+            }
+        }
+        let text = if self.publishing.is_none() { self.poll_text(cx) } else { Poll::Pending };
+        match text {
             Poll::Ready(Ok(true)) => return Poll::Ready(Ok(Next::Said)),
             Poll::Ready(Ok(false)) => return Poll::Ready(Err(End::Gone)),
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
@@ -249,9 +278,17 @@ impl Texts {
                 let text = self.take_said()?;
                 self.text_since = None;
                 let done = self.take_text(&text).await;
-                self.charge.release();
+                if self.publishing.is_none() {
+                    self.charge.release();
+                }
                 done
             }
+            Next::Begun(id, begun) => self.begun(id, begun).await,
+            Next::Published(Ok(said)) => {
+                self.charge.release();
+                self.send(&[said]).await
+            }
+            Next::Published(Err(why)) => Err(End::Told(why)),
             Next::Ready(id, Err(why)) => self.end_reading(id, &why).await,
             Next::Ready(id, Ok(())) => self.read(id).await,
             Next::Beat => {
@@ -296,9 +333,10 @@ impl Texts {
             login.standing().map_err(told)?;
         }
         match Said::read(text) {
-            Ok(Said::Subscribe(asked)) => self.subscribe(&asked).await,
+            Ok(Said::Subscribe(asked)) => self.subscribe(asked).await,
             Ok(Said::Unsubscribe(asked)) => {
-                let had = self.readings.remove(&asked.id).is_some();
+                let was_beginning = self.beginning.extract_if(.., |(id, _)| *id == asked.id).count() > 0;
+                let had = self.readings.remove(&asked.id).is_some() || was_beginning;
                 let why = if had {
                     Problem::of(StatusCode::OK, ErrorCode::Asked, "")
                 } else {
@@ -309,12 +347,10 @@ impl Texts {
                 };
                 self.send(&[answer("end", "id", asked.id, why.json())]).await
             }
-            Ok(Said::Publish(asked)) => {
-                let said = match self.publish(&asked).await {
-                    Ok(receipt) => answer("published", "request", asked.request, receipt),
-                    Err(why) => answer("refused", "request", asked.request, why.json()),
-                };
-                self.send(&[said]).await
+            Ok(Said::Publish(_)) => {
+                let (context, text) = (self.context.clone(), text.to_owned());
+                self.publishing = Some(Box::pin(async move { publish_text(&context, &text).await }));
+                Ok(())
             }
             Ok(Said::Ping) => self.send(&[json!({"op": "pong"}).to_string()]).await,
             Ok(Said::Hello(_)) => Err(End::Told(Box::new(Problem::bad_request("hello is said once")))),
@@ -322,45 +358,49 @@ impl Texts {
         }
     }
 
-    async fn subscribe(&mut self, asked: &Subscribe) -> Result<(), End> {
+    /// Begins a subscription. What is read already goes on meanwhile: its topic may be another node's, which is to say where it begins.
+    async fn subscribe(&mut self, asked: Subscribe) -> Result<(), End> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;
-        let mut out = Vec::new();
-        let begun = if self.readings.contains_key(&asked.id) {
-            Err(Problem::bad_request(format!("there is a subscription {} already", asked.id)))
-        } else if self.readings.len() >= subscriptions_max {
-            Err(Problem::from(Refused::limit("ws.subscriptions_max", subscriptions_max as u64)))
+        let is_known =
+            self.readings.contains_key(&asked.id) || self.beginning.iter().any(|(id, _)| *id == asked.id);
+        let refused = if is_known {
+            Some(Problem::bad_request(format!("there is a subscription {} already", asked.id)))
+        } else if self.readings.len() + self.beginning.len() >= subscriptions_max {
+            Some(Problem::from(Refused::limit("ws.subscriptions_max", subscriptions_max as u64)))
         } else {
-            Reading::begin(&self.context, asked, &self.name, &mut out)
+            None
         };
+        if let Some(why) = refused {
+            return self.begun(asked.id, Err((asked.name, Box::new(why)))).await;
+        }
+        let (id, context, name) = (asked.id, self.context.clone(), self.name.clone());
+        let begun = async move {
+            let mut out = Vec::new();
+            let begun = Reading::begin(&context, &asked, &name, &mut out).await;
+            begun.map(|reading| (Box::new(reading), out)).map_err(|why| (asked.name, Box::new(why)))
+        };
+        self.beginning.push((id, Box::pin(begun)));
+        Ok(())
+    }
+
+    /// A subscription has begun, or was refused.
+    async fn begun(&mut self, id: u64, begun: Begun) -> Result<(), End> {
+        let mut out = Vec::new();
         match begun {
-            Ok(reading) => drop(self.readings.insert(asked.id, reading)),
-            Err(why) => {
+            Ok((reading, said)) => {
+                self.readings.insert(id, *reading);
+                out = said;
+            }
+            Err((name, why)) => {
                 let peer = self.context.peer_address();
-                let name = asked.name.as_deref().unwrap_or(&self.name);
+                let name = name.as_deref().unwrap_or(&self.name);
                 let departure = Departure::new(Door::Ws, Fate::Refused, &in_words(why.refused()));
                 self.context.shared().departures.note(departure.of(name, peer));
-                out.push(answer("end", "id", asked.id, why.json()));
+                out.push(answer("end", "id", id, why.json()));
             }
         }
         self.send(&out).await
-    }
-
-    async fn publish(&self, asked: &Publish<'_>) -> Result<Value, Problem> {
-        let payload = asked.payload()?;
-        let target = Target::find(&self.context, &asked.subject, payload.len())?;
-        let headers: Vec<_> =
-            asked.headers.iter().map(|header| (header.name.as_str(), header.value.as_bytes())).collect();
-        let meta = Meta {
-            event_time_ns: asked.event_time_ns,
-            expires_ns: asked.expires_ns,
-            subject_tail: &target.tail,
-            key: asked.key.as_deref().map(str::as_bytes),
-            reply: asked.reply.as_deref(),
-            headers: &headers,
-        };
-        let terms = Terms { mark: None, expect_last: asked.expect_seq };
-        publish_record(&self.context, &target, &meta, &payload, terms).await
     }
 
     /// Sends the texts, and waits until the socket has taken them.
@@ -398,6 +438,35 @@ impl Texts {
         while poll_fn(|cx| framed.poll_text(cx, buffer, |_| Ok(()))).await.map_err(gone)? {}
         Ok(())
     }
+}
+
+/// Publishes what the text asks for; what the client is answered.
+async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Problem>> {
+    match Said::read(text) {
+        Ok(Said::Publish(asked)) => Ok(match publish(context, &asked).await {
+            Ok(receipt) => answer("published", "request", asked.request, receipt),
+            Err(why) => answer("refused", "request", asked.request, why.json()),
+        }),
+        Ok(_) => Err(Box::new(Problem::bad_request("expected a record"))),
+        Err(problem) => Err(Box::new(problem)),
+    }
+}
+
+async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Problem> {
+    let payload = asked.payload()?;
+    let target = Target::find(context, &asked.subject, payload.len()).await?;
+    let headers: Vec<_> =
+        asked.headers.iter().map(|header| (header.name.as_str(), header.value.as_bytes())).collect();
+    let meta = Meta {
+        event_time_ns: asked.event_time_ns,
+        expires_ns: asked.expires_ns,
+        subject_tail: &target.tail,
+        key: asked.key.as_deref().map(str::as_bytes),
+        reply: asked.reply.as_deref(),
+        headers: &headers,
+    };
+    let terms = Terms { mark: None, expect_last: asked.expect_seq };
+    publish_record(context, &target, &meta, &payload, terms).await
 }
 
 /// What came of something that the client has given a number.

@@ -98,15 +98,19 @@ impl Session {
         self.set_step();
         // What is published next is looked up, and asked about, anew.
         self.targets = Default::default();
+        self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();
-        for number in numbers {
-            if self.recheck_subscription(number).is_err()
-                && let Some(subscription) = self.subscriptions.get(&number)
-            {
-                let text = not_to_subscribe(subscription.pattern.as_str());
-                nats::refuse(&mut self.outbound.control, &text);
-                self.end_subscription(number);
-            }
+        numbers.into_iter().for_each(|number| self.recheck(number));
+    }
+
+    /// Ends the subscription where the client may not have it any more.
+    pub(super) fn recheck(&mut self, number: u32) {
+        if self.recheck_subscription(number).is_err()
+            && let Some(subscription) = self.subscriptions.get(&number)
+        {
+            let text = not_to_subscribe(subscription.pattern.as_str());
+            nats::refuse(&mut self.outbound.control, &text);
+            self.end_subscription(number);
         }
     }
 

@@ -25,7 +25,7 @@ impl Session {
 
     /// Something was read; what is left is the start of an operation, of another than before if that `is_new`.
     pub(super) fn watch_unread(&mut self, is_new: bool) {
-        if self.unread.is_empty() || self.blocked.is_some() {
+        if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() {
             self.unread_since_ns = 0;
         } else if is_new || self.unread_since_ns == 0 {
             self.unread_since_ns = now_ns();

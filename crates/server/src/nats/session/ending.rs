@@ -33,7 +33,10 @@ impl Session {
             .iter()
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
-        self.pongs.0.push_back(due.collect());
+        // And behind the beginning of what is being opened.
+        let opening = self.opening.iter().filter(|opening| opening.subjects.is_some());
+        let opening = opening.map(|opening| (opening.channel, Position::default()));
+        self.pongs.0.push_back(due.chain(opening).collect());
         self.say_pongs();
     }
 
@@ -41,7 +44,8 @@ impl Session {
     pub(super) fn say_pongs(&mut self) {
         while let Some(waits_for) = self.pongs.0.front_mut() {
             while let Some((number, last)) = waits_for.last() {
-                if self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {
+                let is_opening = self.opening.iter().any(|opening| opening.channel == *number);
+                if is_opening || self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {
                     return;
                 }
                 waits_for.pop();

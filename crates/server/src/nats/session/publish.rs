@@ -154,6 +154,12 @@ impl Session {
             self.say_nobody_answers(reply);
             return Ok(());
         }
+        if self.is_opening(subject) {
+            // The client is to be given it.
+            self.waits_for_opening = Some(self.opened);
+            return Err(Full { from: first.begins });
+        }
+        self.find_target(first)?;
         if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate) && self.admit(run)? == Rate::Refused
         {
             return Ok(());
@@ -163,6 +169,7 @@ impl Session {
         if let Err(NotAppended::Refused(PublishError::Closed)) = appended {
             // The topic was deleted; there may be another of its name, or there will be.
             self.targets.forget(subject);
+            self.find_target(first)?;
             appended = self.try_append(run, headers, now_ns);
         }
         match appended {
@@ -187,6 +194,18 @@ impl Session {
         }
         self.blocked = None;
         Ok(())
+    }
+
+    /// Has the topic found by a thread that may wait, where that has to wait: nothing of the run is appended before.
+    fn find_target(&mut self, first: &InRun<'_>) -> Result<(), Full> {
+        let Published { subject, payload, .. } = first.published;
+        match self.targets.begin_finding(&self.node, subject, payload.len()) {
+            Some(finding) => {
+                self.finding = Some(finding);
+                Err(Full { from: first.begins })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Runs are as long as the user's rates are best kept with.

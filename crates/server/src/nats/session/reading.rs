@@ -46,6 +46,24 @@ impl Session {
             self.handle_all(&unread, &mut scratch.nats.run);
             return Ok(if self.is_at_the_door() { Progress::None } else { Progress::Some });
         }
+        if let Some(opened) = self.waits_for_opening {
+            if self.opened == opened && !self.opening.is_empty() {
+                return Ok(Progress::None);
+            }
+            self.waits_for_opening = None;
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread, &mut scratch.nats.run);
+            return Ok(Progress::Some);
+        }
+        if let Some(finding) = &mut self.finding {
+            let Poll::Ready(owner) = finding.poll(cx) else { return Ok(Progress::None) };
+            if let Some(finding) = self.finding.take() {
+                self.targets.found(finding, owner);
+            }
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread, &mut scratch.nats.run);
+            return Ok(Progress::Some);
+        }
         if let Some(blocked) = &mut self.blocked {
             if !blocked.may_try_again() {
                 return Ok(Progress::None);
@@ -86,7 +104,7 @@ impl Session {
     fn heed_trickle(&mut self, bytes: usize) {
         let in_vain = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
         self.trickles = if in_vain { self.trickles + 1 } else { 0 };
-        if self.trickles >= TRICKLES_MAX && self.blocked.is_none() {
+        if self.trickles >= TRICKLES_MAX && self.blocked.is_none() && !self.is_waiting() {
             self.hold();
         }
     }
@@ -125,7 +143,7 @@ impl Session {
         unread.truncate(before + *read.as_ref().unwrap_or(&0));
         if unread.len() == self.unread_needs {
             self.handle_all(&unread, &mut scratch.nats.run);
-            if self.blocked.is_none() {
+            if self.blocked.is_none() && !self.is_waiting() {
                 self.unread_charge.release();
             }
         } else {

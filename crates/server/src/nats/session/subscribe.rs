@@ -2,19 +2,21 @@
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use dunlin::Refused;
 use dunlin::topic::{
-    Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, Subject, SubscribeError,
-    SubscribeOptions, Wait,
+    Charge, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, Subject,
+    SubscribeError, SubscribeOptions, Wait,
 };
 use dunlin::wire::{ErrorCode, nats};
 
 use super::Session;
 use super::access::{Entrance, not_to_subscribe};
 use super::inboxes::{is_inbox, names_its_owner};
-use super::subscription::{Arrived, Channel, Subscription};
+use super::subscription::{Arrived, Channel, Opening, Subscription};
 use crate::door::Door;
 
 /// What stands before the subject in subscriptions whose messages are to have sequences.
@@ -200,13 +202,78 @@ impl Session {
             lose_every: None,
             here: false,
         };
-        let cursor = Cursor::starting(log, &options, start, filter, Consumption::Told)?;
         let channel = self.next_number();
-        let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
+        let topic = Arc::clone(log.name());
+        let mut cursor = self.node.open_cursor(log, &options, start, filter, Consumption::Told);
+        match cursor.take_now() {
+            Some(cursor) => {
+                self.open_channel(number, channel, &options, cursor?, charge);
+            }
+            None => {
+                let subjects = match start {
+                    Start::Latest => self.node.topic(&topic.topic).map(|topic| Pattern::parse(topic.pattern())),
+                    _ => None,
+                };
+                let subjects = subjects.and_then(Result::ok);
+                let opening = Opening { subscription: number, channel, options, subjects, cursor, charge };
+                self.opening.push(opening);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the logs whose places have been found.
+    pub(super) fn poll_opening(&mut self, cx: &mut Context<'_>) {
+        let mut at = 0;
+        while let Some(opening) = self.opening.get_mut(at) {
+            let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
+                at += 1;
+                continue;
+            };
+            let Opening { subscription, channel, options, charge, .. } = self.opening.swap_remove(at);
+            self.opened += 1;
+            match cursor {
+                Ok(cursor) => self.open_channel(subscription, channel, &options, cursor, charge),
+                Err(error) => {
+                    let refused = Refused::from(&error);
+                    let pattern = self.subscriptions.get(&subscription).map(|of| of.pattern.as_str());
+                    let text =
+                        format!("Subscription to \"{}\" refused: {}", pattern.unwrap_or(""), refused.text);
+                    nats::refuse(&mut self.outbound.control, &text);
+                    self.end_subscription(subscription);
+                }
+            }
+            if self.opening_is_stale {
+                self.recheck(subscription);
+            }
+            self.say_pongs();
+        }
+        self.opening_is_stale &= !self.opening.is_empty();
+    }
+
+    /// Whether a subscription of the client's own is being opened that is to have what is published to this subject.
+    pub(super) fn is_opening(&self, subject: &[u8]) -> bool {
+        if self.opening.is_empty() {
+            return false;
+        }
+        let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
+        let mut subjects = self.opening.iter().filter_map(|opening| opening.subjects.as_ref());
+        subject.is_some_and(|subject| subjects.any(|subjects| subjects.matches(subject)))
+    }
+
+    fn open_channel(
+        &mut self,
+        number: u32,
+        channel: u32,
+        options: &SubscribeOptions,
+        cursor: Cursor,
+        charge: Charge,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.channels.push(channel);
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
-        let reading = cursor.log().show_reader(&options, cursor.is_registered(), before);
+        let reading = cursor.log().show_reader(options, cursor.is_registered(), before);
         let skips_own = !self.connect.echo;
         if skips_own {
             self.own.watch(cursor.log(), channel);
@@ -224,7 +291,6 @@ impl Session {
         };
         self.channels.insert(channel, Box::new(opened));
         self.line.push_back(channel);
-        Ok(())
     }
 
     pub(super) fn unsubscribe(&mut self, sid: &[u8], max: Option<u64>) {
@@ -234,12 +300,14 @@ impl Session {
         if subscription.is_over() {
             self.end_subscription(number);
         } else if max.is_none() {
+            self.opening.retain(|opening| opening.subscription != number);
             self.end_in_order(number);
         }
     }
 
     pub(super) fn end_subscription(&mut self, number: u32) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        self.opening.retain(|opening| opening.subscription != number);
         // The name may be another's by now.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading};
+use dunlin::CursorFuture;
+use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading, SubscribeOptions};
 
 /// A subscription of the client.
 #[derive(Debug)]
@@ -55,6 +56,20 @@ pub(super) struct Channel {
     pub(super) sent: bool,
     /// What it takes of the node's memory.
     pub(super) _charge: Charge,
+}
+
+/// A log of a subscription whose place is being found.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) subscription: u32,
+    /// The channel it will be.
+    pub(super) channel: u32,
+    pub(super) options: SubscribeOptions,
+    /// The subjects of the log's topic, where the client has subscribed after it was there.
+    pub(super) subjects: Option<Pattern>,
+    pub(super) cursor: CursorFuture,
+    /// What it will take of the node's memory.
+    pub(super) charge: Charge,
 }
 
 impl Subscription {

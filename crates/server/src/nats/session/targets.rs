@@ -5,16 +5,28 @@
 //! Limit: `targets_max` subjects are remembered; then all are forgotten, and looked up again.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use dunlin::topic::{PublisherPlace, Subject, Topic};
-use dunlin::{Node, Owner, TopicError};
+use dunlin::{Missing, Node, Owner, TopicError, TopicFuture};
 
 use super::inboxes::{self, is_inbox};
 
 /// The topics that the connection publishes to, by subject; those of one inbox together.
 #[derive(Debug, Default)]
-pub(super) struct Targets(HashMap<Box<str>, Remembered>);
+pub(super) struct Targets {
+    by_key: HashMap<Box<str>, Remembered>,
+    /// What was found for a subject by a thread that may wait for it.
+    found: Option<(Box<str>, Result<Owner, TopicError>)>,
+}
+
+/// A topic that is being found.
+pub(super) struct Finding {
+    subject: Box<str>,
+    owner: TopicFuture<Owner>,
+}
 
 /// In this order: the place is given up before its topic may be taken back.
 #[derive(Debug)]
@@ -41,6 +53,22 @@ pub(super) enum NoTarget {
     Refused(TopicError),
 }
 
+impl NoTarget {
+    fn of(error: TopicError, subject: &str) -> NoTarget {
+        match error {
+            TopicError::Reserved(_) => NoTarget::Nobody,
+            TopicError::Unknown(_) if is_inbox(subject) => NoTarget::Nobody,
+            error => NoTarget::Refused(error),
+        }
+    }
+}
+
+impl Finding {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Owner, TopicError>> {
+        Pin::new(&mut self.owner).poll(cx)
+    }
+}
+
 impl Targets {
     /// The topic of a subject; makes one where the node does that for a record with so large a payload.
     #[inline]
@@ -57,27 +85,51 @@ impl Targets {
             Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
         }
         let key = key(subject);
-        if !self.0.contains_key(key) {
-            let owner = find(node, subject, payload_bytes)?;
-            if self.0.len() >= targets_max {
-                self.0.clear();
+        if !self.by_key.contains_key(key) {
+            let found = self.found.take().filter(|(found_for, _)| **found_for == *subject);
+            let owner = match found {
+                Some((_, found)) => found.map_err(|error| NoTarget::of(error, subject))?,
+                None => find(node, subject, payload_bytes)?,
+            };
+            if self.by_key.len() >= targets_max {
+                self.by_key.clear();
             }
-            self.0.insert(key.into(), Remembered { place: owner.publisher_place(), _owner: owner });
+            self.by_key.insert(key.into(), Remembered { place: owner.publisher_place(), _owner: owner });
         }
-        let topic: &Arc<Topic> = &self.0[key].place;
+        let topic: &Arc<Topic> = &self.by_key[key].place;
         let prefix = &topic.logs()[0].name().subject_prefix;
         Ok(Target { topic, tail: subject.strip_prefix(prefix.as_str()).unwrap_or("") })
     }
 
+    /// Where the subject's topic is to be agreed on or stored first: what finds it, for [`Targets::find`] to have it then.
+    pub(super) fn begin_finding(&self, node: &Node, subject: &[u8], payload_bytes: usize) -> Option<Finding> {
+        let subject =
+            std::str::from_utf8(subject).ok().filter(|subject| !self.by_key.contains_key(key(subject)))?;
+        if self.found.as_ref().is_some_and(|(found_for, _)| **found_for == *subject) {
+            return None;
+        }
+        let parsed = Subject::parse(subject).ok()?;
+        if node.finds_at_once(parsed, Missing::Create) {
+            return None;
+        }
+        let owner = node.owner_for_async(parsed, payload_bytes).if_waiting()?;
+        Some(Finding { subject: subject.into(), owner })
+    }
+
+    /// What came of it.
+    pub(super) fn found(&mut self, finding: Finding, owner: Result<Owner, TopicError>) {
+        self.found = Some((finding.subject, owner));
+    }
+
     /// Whether the subject's topic was looked up before.
     pub(super) fn knows(&self, subject: &[u8]) -> bool {
-        std::str::from_utf8(subject).is_ok_and(|subject| self.0.contains_key(key(subject)))
+        std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
     }
 
     /// The topic of this subject is closed, or refuses what is published to it.
     pub(super) fn forget(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
-            self.0.remove(key(subject));
+            self.by_key.remove(key(subject));
         }
     }
 }
@@ -89,10 +141,5 @@ fn key(subject: &str) -> &str {
 
 fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<Owner, NoTarget> {
     let parsed = Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
-    match node.owner_for(parsed, payload_bytes) {
-        Ok(topic) => Ok(topic),
-        Err(TopicError::Reserved(_)) => Err(NoTarget::Nobody),
-        Err(TopicError::Unknown(_)) if is_inbox(subject) => Err(NoTarget::Nobody),
-        Err(error) => Err(NoTarget::Refused(error)),
-    }
+    node.owner_for(parsed, payload_bytes).map_err(|error| NoTarget::of(error, subject))
 }

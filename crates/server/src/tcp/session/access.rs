@@ -97,6 +97,7 @@ impl Session {
         if let Err(refused) = login.standing() {
             return self.fail(&refused);
         }
+        self.opening_is_stale = !self.opening.is_empty();
         self.recheck_subscriptions();
         self.recheck_publishers();
         self.recheck_members();
@@ -111,7 +112,7 @@ impl Session {
         }
     }
 
-    fn recheck_subscription(&mut self, number: u32) -> Result<(), Refused> {
+    pub(super) fn recheck_subscription(&mut self, number: u32) -> Result<(), Refused> {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
         if self.inbox.holds(subscription.pattern.as_str()) {
             return Ok(());

@@ -81,6 +81,9 @@ impl Session {
     }
 
     fn take_control(&mut self, asked: &wire::Control<'_>) -> Result<(), Refused> {
+        if let Some(Err(refused)) = self.waited.take() {
+            return Err(refused);
+        }
         let (number, bytes) = (asked.request, asked.bytes.0.len());
         let request = Request { number, bytes };
         if self.asking.unanswered >= REQUESTS_MAX {

@@ -28,7 +28,7 @@ impl Session {
     ) -> Result<Progress, Gone> {
         let Scratch { tcp: scratch, pace, .. } = scratch;
         if !self.outbound.full {
-            self.announce();
+            self.announce(cx);
             self.answer_control();
             self.answer_tasks();
             self.deliver();
@@ -90,6 +90,11 @@ impl Session {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
+            if subscription.beginning.is_some() {
+                // Its other logs are being opened; then it is told of all of them, and sent what there is.
+                subscription.starved.push(number);
+                return false;
+            }
             if channel.sending.is_some() {
                 return true;
             }

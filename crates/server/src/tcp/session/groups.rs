@@ -26,7 +26,11 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is in use")));
         }
-        if let Err(refused) = self.begin_membership(join) {
+        let begun = match self.waited.take() {
+            Some(Err(refused)) => Err(refused),
+            _ => self.begin_membership(join),
+        };
+        if let Err(refused) = begun {
             self.subscription_ended(number, &refused, 0);
         }
     }
@@ -201,7 +205,7 @@ fn share_options(join: &JoinGroup<'_>) -> ShareOptions {
     }
 }
 
-fn work_options(join: &JoinGroup<'_>) -> WorkOptions {
+pub(super) fn work_options(join: &JoinGroup<'_>) -> WorkOptions {
     let defaults = WorkOptions::default();
     WorkOptions {
         member: join.member.to_owned(),

@@ -11,7 +11,13 @@ impl Session {
         match (&self.phase, message) {
             (Phase::Hello, FromClient::Hello(hello)) => return self.hello(hello),
             (Phase::Open, FromClient::Publish(publish)) => return self.publish(&publish),
-            (Phase::Open, message) => self.handle_open(message),
+            (Phase::Open, message) => {
+                if self.must_wait(&message) {
+                    return Taken::Blocked;
+                }
+                self.handle_open(message);
+                self.waited = None;
+            }
             (_, other) => {
                 self.fail(&protocol(format!("{:?} where HELLO was expected", other.kind())));
             }

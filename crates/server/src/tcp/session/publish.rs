@@ -120,7 +120,11 @@ impl Session {
             let refused = Refused::limit("publishers_max", publishers_max.into());
             return self.refuse_publisher(open.publisher, &refused);
         }
-        match self.find_topic(open.subject) {
+        let found = match self.waited.take() {
+            Some(Err(refused)) => Err(refused),
+            _ => self.find_topic(open.subject),
+        };
+        match found {
             Ok(found) => self.publisher_opened(open, found),
             Err(refused) => {
                 self.publishing.by_number.insert(open.publisher, Publisher::Refused);

@@ -12,6 +12,7 @@ use dunlin::wire::{FromClient, Next, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
 use super::outbound::protocol;
 use super::scratch::{READ_BYTES, Scratch};
+use super::waiting::Waits;
 use super::{CONTROL_BYTES_MAX, Gone, Phase, Progress, Session};
 
 /// How a message was taken.
@@ -34,6 +35,15 @@ impl Session {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);
             return Ok(if self.is_at_the_door() { Progress::None } else { Progress::Some });
+        }
+        match self.poll_waiting(cx) {
+            Waits::No => {}
+            Waits::Still => return Ok(Progress::None),
+            Waits::Done => {
+                let unread = std::mem::take(&mut self.unread);
+                self.handle_all(&unread);
+                return Ok(Progress::Some);
+            }
         }
         if self.publishing.may_try_again() {
             let unread = std::mem::take(&mut self.unread);

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use dunlin::topic::{
-    self, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, SubscribeError,
-    SubscribeOptions, Wait,
+    self, Charge, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start,
+    SubscribeError, SubscribeOptions, Wait,
 };
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
@@ -15,7 +17,7 @@ use dunlin::{Missing, Refused};
 use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
-use super::subscription::{Channel, Resumed, Subscription};
+use super::subscription::{Channel, Opening, Resumed, Subscription};
 use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::door::Door;
@@ -42,7 +44,11 @@ impl Session {
             return self.fail(&protocol(format!("subscription {number} is in use")));
         }
         let resumed = self.resuming.remove(&number);
-        match self.begin_subscription(subscribe, resumed) {
+        let begun = match self.waited.take() {
+            Some(Err(refused)) => Err(refused),
+            _ => self.begin_subscription(subscribe, resumed),
+        };
+        match begun {
             Ok(subscription) => {
                 self.subscriptions.insert(number, subscription);
                 self.announcing.push_back(number);
@@ -121,7 +127,8 @@ impl Session {
     }
 
     /// Gives channels to logs that have none, as long as the client takes what it is told.
-    pub(super) fn announce(&mut self) {
+    pub(super) fn announce(&mut self, cx: &mut Context<'_>) {
+        self.poll_opening(cx);
         while self.outbound.control.len() < CONTROL_BYTES_MAX {
             let Some(&number) = self.announcing.front() else { return };
             let Some(subscription) = self.subscriptions.get_mut(&number) else {
@@ -129,9 +136,17 @@ impl Session {
                 continue;
             };
             match subscription.unannounced.pop_front() {
-                Some((log, filter)) => self.announce_log(number, log, filter),
+                Some((log, filter)) => {
+                    self.announce_log(number, log, filter);
+                    self.poll_opening(cx);
+                }
+                // Its last log comes back here.
+                None if self.opening.iter().any(|opening| opening.subscription == number) => {
+                    self.announcing.pop_front();
+                }
                 None => {
                     if let Some(logs) = subscription.beginning.take() {
+                        self.line.extend(subscription.starved.drain(..));
                         let subscribed = Subscribed { subscription: number, logs };
                         self.outbound.say(FromNode::Subscribed(subscribed));
                     }
@@ -143,25 +158,53 @@ impl Session {
 
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
-        let name = log.name().clone();
         let start = subscription.start_of(&log);
         // What is resumed had been taken as it was.
         let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
-        let cursor = Cursor::starting(log, options, start, filter, Consumption::Told);
+        let mut cursor = self.node.open_cursor(log, options, start, filter, Consumption::Told);
         let channels_max = self.shared.limits.channels_max;
         let charge = self.shared.charge_readers(1, subscription.options.name.len());
-        let (cursor, charge) = match (cursor, charge) {
-            (Ok(_), _) if self.channels.len() >= channels_max => {
-                let refused = Refused::limit("channels_max", channels_max as u64);
-                return self.end_subscription(number, &refused);
+        let refused = match (cursor.take_now(), charge) {
+            (Some(Err(error)), _) | (_, Err(error)) => Refused::from(&error),
+            _ if self.channels.len() + self.opening.len() >= channels_max => {
+                Refused::limit("channels_max", channels_max as u64)
             }
-            (Ok(cursor), Ok(charge)) => (cursor, charge),
-            (Err(error), _) | (_, Err(error)) => {
-                return self.end_subscription(number, &Refused::from(&error));
+            (Some(Ok(cursor)), Ok(charge)) => return self.open_channel(number, cursor, charge),
+            (None, Ok(charge)) => {
+                return self.opening.push(Opening { subscription: number, cursor, charge });
             }
         };
+        self.end_subscription(number, &refused);
+    }
+
+    /// Gives channels to logs whose places have been found.
+    fn poll_opening(&mut self, cx: &mut Context<'_>) {
+        let mut at = 0;
+        while let Some(opening) = self.opening.get_mut(at) {
+            let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
+                at += 1;
+                continue;
+            };
+            let Opening { subscription, charge, .. } = self.opening.swap_remove(at);
+            match cursor {
+                Ok(cursor) => self.open_channel(subscription, cursor, charge),
+                Err(error) => self.end_subscription(subscription, &Refused::from(&error)),
+            }
+            self.announcing.push_back(subscription);
+            if self.opening_is_stale
+                && let Err(refused) = self.recheck_subscription(subscription)
+            {
+                self.end_subscription(subscription, &refused);
+            }
+        }
+        self.opening_is_stale &= !self.opening.is_empty();
+    }
+
+    fn open_channel(&mut self, number: u32, cursor: Cursor, charge: Charge) {
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        let name = cursor.log().name().clone();
         self.channel_last += 1;
         let channel = self.channel_last;
         let next = cursor.next();
@@ -272,6 +315,7 @@ impl Session {
 
     pub(super) fn end_subscription(&mut self, number: u32, refused: &Refused) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        self.opening.retain(|opening| opening.subscription != number);
         let mut behind = 0;
         for channel in subscription.channels {
             if let Entry::Occupied(entry) = self.channels.entry(channel) {
@@ -297,7 +341,9 @@ impl Session {
         let lost = channel.cursor.was_lost();
         let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return };
         subscription.channels.retain(|&other| other != number);
-        let more = subscription.newcomers.is_some() || !subscription.channels.is_empty();
+        let more = subscription.newcomers.is_some()
+            || !subscription.channels.is_empty()
+            || self.opening.iter().any(|opening| opening.subscription == channel.subscription);
         if lost {
             self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Lost));
         } else if !more && subscription.unannounced.is_empty() {

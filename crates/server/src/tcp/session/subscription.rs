@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dunlin::CursorFuture;
 use dunlin::topic::Reading;
 use dunlin::topic::{
     Budget, BudgetSpent, Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Snapshot,
@@ -36,6 +37,15 @@ pub(super) struct Subscription {
     pub(super) beginning: Option<u32>,
     /// What it takes of the node's memory.
     pub(super) _charge: Charge,
+}
+
+/// A log of a subscription whose place is being found.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) subscription: u32,
+    pub(super) cursor: CursorFuture,
+    /// What it will take of the node's memory.
+    pub(super) charge: Charge,
 }
 
 /// Positions by topic and partition, and what they take of the node's memory.

@@ -111,6 +111,9 @@ impl Session {
     }
 
     fn take_tasks(&mut self, asked: &wire::Tasks<'_>) -> Result<(), Refused> {
+        if let Some(Err(refused)) = self.waited.take() {
+            return Err(refused);
+        }
         let request = Request { number: asked.request, bytes: asked.bytes.0.len() };
         if self.tasking.unanswered >= REQUESTS_MAX {
             return Err(Refused::limit("task_requests_max", REQUESTS_MAX as u64));

@@ -30,22 +30,34 @@ const LOSE_EVERY: &str = "lose_every";
 
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
-        let node = &self.node;
-        let config = config_from_wire(&create.config, &node.config().topic);
-        let created = node.create_topic(create.config.name, config, create.or_same).map(drop);
+        let created = self.waited.take().unwrap_or_else(|| {
+            let created = self.node.create_topic(create.config.name, self.config_of(create), create.or_same);
+            created.map(drop).map_err(|error| Refused::from(&error))
+        });
         self.answer(create.request, created);
     }
 
+    pub(super) fn config_of(&self, create: &CreateTopic<'_>) -> TopicConfig {
+        config_from_wire(&create.config, &self.node.config().topic)
+    }
+
     pub(super) fn create_topic_with(&mut self, create: &CreateTopicWith<'_>) {
-        let node = &self.node;
-        let mut config = config_from_wire(&create.config, &node.config().topic);
+        let created = self.waited.take().unwrap_or_else(|| {
+            let created = self
+                .config_with(create)
+                .and_then(|config| self.node.create_topic(create.config.name, config, create.or_same));
+            created.map(drop).map_err(|error| Refused::from(&error))
+        });
+        self.answer(create.request, created);
+    }
+
+    pub(super) fn config_with(&self, create: &CreateTopicWith<'_>) -> Result<TopicConfig, TopicError> {
+        let mut config = config_from_wire(&create.config, &self.node.config().topic);
         if create.config.retain_bytes == 0 && create.settings.iter().any(|setting| setting.name == DURABLE) {
             config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
         }
-        let created = set(&mut config, create.settings.iter())
-            .map_err(TopicError::Config)
-            .and_then(|()| node.create_topic(create.config.name, config, create.or_same).map(drop));
-        self.answer(create.request, created);
+        set(&mut config, create.settings.iter()).map_err(TopicError::Config)?;
+        Ok(config)
     }
 
     pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
@@ -91,14 +103,17 @@ impl Session {
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
-        let deleted = self.node.delete_topic(delete.topic);
+        let deleted = self
+            .waited
+            .take()
+            .unwrap_or_else(|| self.node.delete_topic(delete.topic).map_err(|error| Refused::from(&error)));
         self.answer(delete.request, deleted);
     }
 
-    fn answer(&mut self, request: u32, outcome: Result<(), TopicError>) {
+    fn answer(&mut self, request: u32, outcome: Result<(), Refused>) {
         match outcome {
             Ok(()) => self.outbound.say(FromNode::Done { request }),
-            Err(error) => self.refuse_request(request, &Refused::from(&error)),
+            Err(refused) => self.refuse_request(request, &refused),
         }
     }
 

@@ -1,6 +1,7 @@
 //! WebSockets from raw sockets: whose pages get one, and what becomes of who breaks the rules.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -16,14 +17,18 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 
 /// A WebSocket, frame by frame.
-struct Socket(Peer);
+pub(crate) struct Socket(Peer);
 
 fn shake(stage: &Stage, more: &[(&str, &str)]) -> (Peer, u16) {
+    shake_at(stage.address(), more)
+}
+
+fn shake_at(address: SocketAddr, more: &[(&str, &str)]) -> (Peer, u16) {
     let mut headers =
         vec![("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
     headers.push(("sec-websocket-key", KEY));
     headers.extend(more);
-    let mut peer = stage.peer();
+    let mut peer = Peer::connect(address);
     peer.head("GET", "/v1/ws", &headers);
     let (status, _) = peer.answer_head();
     (peer, status)
@@ -31,13 +36,21 @@ fn shake(stage: &Stage, more: &[(&str, &str)]) -> (Peer, u16) {
 
 impl Socket {
     fn open(stage: &Stage, protocol: &str) -> Socket {
-        let (peer, status) = shake(stage, &[("sec-websocket-protocol", protocol)]);
+        Socket::open_at(stage.address(), protocol)
+    }
+
+    fn open_at(address: SocketAddr, protocol: &str) -> Socket {
+        let (peer, status) = shake_at(address, &[("sec-websocket-protocol", protocol)]);
         assert_eq!(status, 101);
         Socket(peer)
     }
 
     fn json(stage: &Stage) -> Socket {
-        let mut socket = Socket::open(stage, "dunlin.v1.json");
+        Socket::json_at(stage.address())
+    }
+
+    pub(crate) fn json_at(address: SocketAddr) -> Socket {
+        let mut socket = Socket::open_at(address, "dunlin.v1.json");
         socket.say(&json!({"op": "hello", "name": "raw"}));
         assert_eq!(socket.hear()["op"], "welcome");
         socket
@@ -61,7 +74,7 @@ impl Socket {
         self.0.send_some(&frame);
     }
 
-    fn say(&mut self, what: &Value) {
+    pub(crate) fn say(&mut self, what: &Value) {
         self.frame(0x80 | TEXT, what.to_string().as_bytes());
     }
 
@@ -87,7 +100,7 @@ impl Socket {
         (head[0] & 15, payload)
     }
 
-    fn hear(&mut self) -> Value {
+    pub(crate) fn hear(&mut self) -> Value {
         let (kind, payload) = self.next();
         assert_eq!(kind, TEXT, "{payload:?}");
         serde_json::from_slice(&payload).unwrap()

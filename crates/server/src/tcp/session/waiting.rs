@@ -1,0 +1,107 @@
+//! Messages that wait for a cluster's agreement or for a disk. The thread of the listener does not: what is waited for is done
+//! by a thread of the node's, and the session reads no further until it is. Then the message is handled again, and finds it done.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dunlin::topic::Pattern;
+use dunlin::wire::{FromClient, GroupKind, StartAt};
+use dunlin::{Missing, Node, Refused, TopicFuture};
+
+use super::Session;
+use super::groups::work_options;
+
+/// What is waited for.
+pub(super) type Waiting = Pin<Box<dyn Future<Output = Waited> + Send>>;
+
+/// What came of it.
+pub(super) type Waited = Result<(), Refused>;
+
+/// Whether the session reads on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    No,
+    Still,
+    /// What it waited for is done just now.
+    Done,
+}
+
+impl Session {
+    /// Looks whether what is waited for is done.
+    pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Waits {
+        let Some(waiting) = &mut self.waiting else { return Waits::No };
+        match waiting.as_mut().poll(cx) {
+            Poll::Pending => Waits::Still,
+            Poll::Ready(waited) => {
+                (self.waiting, self.waited) = (None, Some(waited));
+                Waits::Done
+            }
+        }
+    }
+
+    /// Whether the message has to wait for something, which has been begun then.
+    pub(super) fn must_wait(&mut self, message: &FromClient<'_>) -> bool {
+        let is_all_done = matches!(
+            message,
+            FromClient::CreateTopic(_) | FromClient::CreateTopicWith(_) | FromClient::DeleteTopic(_)
+        );
+        if self.waited.as_ref().is_some_and(|waited| is_all_done || waited.is_err()) {
+            return false;
+        }
+        self.waiting = self.wait_for(message);
+        self.waiting.is_some()
+    }
+
+    fn wait_for(&self, message: &FromClient<'_>) -> Option<Waiting> {
+        let node = &self.node;
+        let missing = |resumes| match (self.from_node, resumes) {
+            (true, _) => Missing::Refuse,
+            (false, true) => Missing::Await,
+            (false, false) => Missing::Create,
+        };
+        match message {
+            FromClient::OpenPublisher(open) => {
+                let pattern = Pattern::parse(open.subject).ok()?;
+                waiting(node.prepare_publish(&pattern, missing(false)))
+            }
+            FromClient::Subscribe(subscribe) => {
+                let pattern = Pattern::parse(subscribe.pattern).ok()?;
+                let resumes = matches!(subscribe.start, StartAt::Resume);
+                waiting(node.prepare_select(&pattern, missing(resumes)))
+            }
+            FromClient::JoinGroup(join) => waiting(match join.kind {
+                GroupKind::Share => node.prepare_share(join.topic, join.group),
+                GroupKind::Work => node.prepare_work(join.topic, join.group, &work_options(join)),
+            }),
+            FromClient::CreateTopic(create) => {
+                let config = self.config_of(create);
+                (!node.makes_at_once(&config))
+                    .then(|| node.create_topic_async(create.config.name, config, create.or_same))
+                    .and_then(waiting)
+            }
+            FromClient::CreateTopicWith(create) => {
+                let config = self.config_with(create).ok().filter(|config| !node.makes_at_once(config))?;
+                waiting(node.create_topic_async(create.config.name, config, create.or_same))
+            }
+            FromClient::DeleteTopic(delete) => (!node.deletes_at_once(delete.topic))
+                .then(|| node.delete_topic_async(delete.topic))
+                .and_then(waiting),
+            FromClient::Control(_) if node.control_if_any().is_none() => {
+                let start = |node: Node| async move { node.control_async().await.map(drop) };
+                let started = start(node.clone());
+                Some(Box::pin(async move { started.await.map_err(|error| Refused::from(&error)) }))
+            }
+            FromClient::Tasks(_) if node.tasks_if_any().is_none() => {
+                let start = |node: Node| async move { node.tasks_async().await.map(drop) };
+                let started = start(node.clone());
+                Some(Box::pin(async move { started.await.map_err(|error| Refused::from(&error)) }))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn waiting<T: Send + 'static>(future: TopicFuture<T>) -> Option<Waiting> {
+    let future = future.if_waiting()?;
+    Some(Box::pin(async move { future.await.map(drop).map_err(|error| Refused::from(&error)) }))
+}

@@ -1,0 +1,235 @@
+//! Notices a listener's thread that stands still: one connection's work holds up all others of the thread.
+//!
+//! A thread says when it parks. One that has not parked for a while is sent a probe, a task that does nothing; where the probe
+//! is not run within [`STALL`] the thread stands still. Only time counts in which the thread could have run: while it waits
+//! for a processor, or while the whole process is stopped, nothing is its fault.
+//!
+//! A stall is told once: in the log, with what the system says of the thread, and in `dunlin_listener_stalls_total`. In debug
+//! builds, and where `DUNLIN_STALL=abort` is set, it ends the process, so that no test passes in which a thread stood still.
+
+use std::fmt::{self, Write};
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+/// How long a thread may stand still.
+const STALL: Duration = Duration::from_secs(1);
+/// Between two looks. What takes longer counts as this: the watchdog itself was held up.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a listener's thread says of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    name: String,
+    /// The system's number of it; 0 before it runs.
+    thread: AtomicU32,
+    is_parked: AtomicBool,
+    /// How often it has parked.
+    parks: AtomicU64,
+    /// The last probe that it has run.
+    probe: AtomicU64,
+}
+
+impl Pulse {
+    pub(crate) fn new(name: &str) -> Arc<Pulse> {
+        // Nothing is to be done before it runs.
+        Arc::new(Pulse { name: name.to_owned(), is_parked: AtomicBool::new(true), ..Pulse::default() })
+    }
+
+    /// The thread that calls this is the one.
+    pub(crate) fn begins(&self) {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.thread.store(thread.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn parks(&self) {
+        self.parks.fetch_add(1, Ordering::Relaxed);
+        self.is_parked.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unparks(&self) {
+        self.is_parked.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A thread that stands still.
+#[derive(Debug, Clone)]
+pub(crate) struct Stall {
+    pub(crate) thread: String,
+    /// As the system sees it.
+    what: String,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stall { thread, what } = self;
+        write!(f, "listener thread {thread} has stood still for {STALL:?}; its connections wait. {what}")
+    }
+}
+
+/// Watches threads until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    watched: Arc<Mutex<Vec<Watched>>>,
+    _ends: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// `told` is told of each thread that stands still, once for each time.
+    pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
+        let watched = Arc::<Mutex<Vec<Watched>>>::default();
+        let (ends, ended) = mpsc::channel::<()>();
+        let of_thread = Arc::clone(&watched);
+        let run = move || {
+            let mut looked = Instant::now();
+            while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let step = looked.elapsed().min(LOOK);
+                looked = Instant::now();
+                let mut watched = of_thread.lock().unwrap_or_else(PoisonError::into_inner);
+                watched.iter_mut().filter_map(|watched| watched.look(step)).for_each(&told);
+            }
+        };
+        thread::Builder::new().name("dunlin-watchdog".to_owned()).spawn(run)?;
+        Ok(Watchdog { watched, _ends: ends })
+    }
+
+    pub(crate) fn watch(&self, pulse: &Arc<Pulse>, handle: &Handle) {
+        let (pulse, handle) = (Arc::clone(pulse), handle.clone());
+        let watched =
+            Watched { pulse, handle, parks: 0, asked: 0, still: Duration::ZERO, waited_ns: 0, told: false };
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
+    }
+}
+
+/// One thread.
+#[derive(Debug)]
+struct Watched {
+    pulse: Arc<Pulse>,
+    handle: Handle,
+    /// How often it had parked at the last look.
+    parks: u64,
+    /// The last probe that it was sent.
+    asked: u64,
+    /// How long that has not been run, in which it could have been.
+    still: Duration,
+    /// How long the thread had waited for a processor at the last look.
+    waited_ns: u64,
+    told: bool,
+}
+
+impl Watched {
+    /// Looks, a step after the last time; that it stands still, where that was not told yet.
+    fn look(&mut self, step: Duration) -> Option<Stall> {
+        let Watched { pulse, .. } = self;
+        let waited_ns = waited_ns(pulse.thread.load(Ordering::Relaxed));
+        let waited = Duration::from_nanos(waited_ns.saturating_sub(self.waited_ns));
+        self.waited_ns = waited_ns;
+        let parks = pulse.parks.load(Ordering::Relaxed);
+        let has_parked = pulse.is_parked.load(Ordering::Relaxed) || parks != self.parks;
+        self.parks = parks;
+        if has_parked || pulse.probe.load(Ordering::Relaxed) == self.asked {
+            (self.still, self.told) = (Duration::ZERO, false);
+            if !has_parked {
+                self.asked += 1;
+                let (pulse, probe) = (Arc::clone(&self.pulse), self.asked);
+                self.handle.spawn(async move { pulse.probe.store(probe, Ordering::Relaxed) });
+            }
+            return None;
+        }
+        self.still += step.saturating_sub(waited);
+        if self.still < STALL || std::mem::replace(&mut self.told, true) {
+            return None;
+        }
+        Some(Stall { thread: self.pulse.name.clone(), what: seen(self.pulse.thread.load(Ordering::Relaxed)) })
+    }
+}
+
+/// How long a thread has waited for a processor since it began; 0 where the system does not say.
+fn waited_ns(thread: u32) -> u64 {
+    let line = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+/// What the system says of a thread: what it waits for, and where in the kernel.
+fn seen(thread: u32) -> String {
+    let mut said = format!("Thread {thread}:");
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next());
+    let _ = write!(said, " state {}", state.unwrap_or('?'));
+    for name in ["wchan", "syscall", "stack"] {
+        let text = fs::read_to_string(format!("/proc/self/task/{thread}/{name}")).unwrap_or_default();
+        let text = text.trim().replace('\n', " ← ");
+        if !text.is_empty() {
+            let _ = write!(said, ", {name} {text}");
+        }
+    }
+    said
+}
+
+/// Says it, and ends the process where no stall is to pass.
+pub(crate) fn tell(stall: &Stall) {
+    tracing::error!("{stall}");
+    let aborts = match std::env::var_os("DUNLIN_STALL") {
+        Some(what) => what == "abort",
+        None => cfg!(debug_assertions),
+    };
+    if aborts {
+        eprintln!("{stall}");
+        std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::Runtime;
+
+    fn watch() -> (Runtime, Watchdog, mpsc::Receiver<Stall>) {
+        let runtime = Runtime::start("dunlin-watched".to_owned(), false).unwrap();
+        let (tell, told) = mpsc::channel();
+        let watchdog = Watchdog::start(move |stall| drop(tell.send(stall))).unwrap();
+        watchdog.watch(runtime.pulse(), &runtime.core().handle);
+        (runtime, watchdog, told)
+    }
+
+    #[test]
+    fn blocked_thread_is_told_once() {
+        let (runtime, _watchdog, told) = watch();
+        let (go_on, waits) = mpsc::channel::<()>();
+        runtime.core().handle.spawn(async move { drop(waits.recv()) });
+        let stall = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(stall.thread, "dunlin-watched");
+        assert!(stall.to_string().contains("state S"), "{stall}");
+        assert!(told.recv_timeout(3 * LOOK).is_err());
+        drop(go_on);
+    }
+
+    #[test]
+    fn thread_that_never_gives_way_is_told() {
+        let (runtime, _watchdog, told) = watch();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        runtime.core().handle.spawn(async move { while !stopped.load(Ordering::Relaxed) {} });
+        let stall = told.recv_timeout(Duration::from_secs(60));
+        stop.store(true, Ordering::Relaxed);
+        assert!(stall.is_ok());
+    }
+
+    #[test]
+    fn busy_thread_that_gives_way_is_not_told() {
+        let (runtime, _watchdog, told) = watch();
+        let busy = runtime.core().handle.spawn(async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(told.recv_timeout(2 * STALL).is_err());
+        busy.abort();
+    }
+}

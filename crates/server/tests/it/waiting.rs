@@ -1,0 +1,193 @@
+//! Listeners serve everybody while a client waits for what a cluster has to agree on: the topics of new subjects. In debug
+//! builds a listener's thread that waits for anything panics, and one that stands still ends the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::journal::RealDisk;
+use dunlin::wire::{FromClient, FromNode, NamedTopic, StartAt};
+use dunlin::{Config, ControlLimits, Node, OwnershipLimits, TasksLimits};
+use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
+use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_server::{Door, Server, ServerConfig};
+use serde_json::json;
+use tempfile::TempDir;
+use v1::publish_outcome::Outcome;
+
+use crate::grpc;
+use crate::http::{Peer as HttpPeer, Stage, socket::Socket};
+use crate::nats_peer::{NatsPeer, nats_address};
+use crate::peer::Peer;
+
+/// More than a task of the runtime may do at once.
+const BURST: u64 = 200;
+/// However slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster of one with all listeners, on one thread.
+struct Served {
+    stage: Stage,
+    _cluster: Cluster,
+    _dir: TempDir,
+}
+
+impl Served {
+    fn new() -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { is_of_cluster: true, ..Config::default() };
+        let (node, _) = Node::open(config, Arc::new(RealDisk), dir.path()).unwrap();
+        let cluster = ClusterConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            advertise: None,
+            data_dir: dir.path().to_owned(),
+            join: None,
+            give_up: Arc::default(),
+            limits: ClusterLimits::default(),
+            control: ControlLimits::default(),
+            tasks: TasksLimits::default(),
+            ownership: OwnershipLimits::default(),
+        };
+        let cluster = Cluster::start(&node, cluster).unwrap();
+        let anywhere = || vec![([127, 0, 0, 1], 0).into()];
+        let config = ServerConfig {
+            tcp: anywhere(),
+            nats: anywhere(),
+            http: anywhere(),
+            grpc: anywhere(),
+            threads: 1,
+            ..ServerConfig::default()
+        };
+        let server = Server::start(node.clone(), config).unwrap();
+        server.take_part(&cluster).unwrap();
+        let served = Served { stage: Stage { node, server }, _cluster: cluster, _dir: dir };
+        let began = Instant::now();
+        while served.stage.get("/readyz").status != 200 {
+            assert!(began.elapsed() < PATIENCE, "it never became ready");
+            thread::sleep(Duration::from_millis(10));
+        }
+        served
+    }
+
+    /// Others are answered on the same thread while this goes on, and the subjects of the burst have topics then.
+    fn answers_during(self, burst: impl FnOnce(&Stage)) {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let mut peer = self.stage.peer();
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!(peer.request("GET", "/healthz", &[], b"").status, 200);
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            burst(&self.stage);
+            over.store(true, Ordering::Relaxed);
+            asking.join().unwrap();
+        });
+        let count = (0..BURST).filter(|number| self.stage.node.topic(&subject(*number)).is_some()).count();
+        assert_eq!(count as u64, BURST);
+        assert!(self.stage.get("/metrics").text().contains("dunlin_listener_stalls_total 0"));
+    }
+}
+
+fn subject(number: u64) -> String {
+    format!("new.{number}")
+}
+
+#[test]
+fn nats_burst_of_new_subjects_stops_nobody() {
+    Served::new().answers_during(|stage| {
+        let mut peer = NatsPeer::at(nats_address(&stage.server));
+        assert!(peer.line().starts_with("INFO"));
+        let mut burst = b"CONNECT {\"verbose\":false}\r\n".to_vec();
+        for number in 0..BURST {
+            burst.extend(format!("PUB {} 1\r\nx\r\n", subject(number)).bytes());
+        }
+        burst.extend(b"PING\r\n");
+        peer.send(&burst);
+        assert_eq!(peer.line(), "PONG");
+    });
+}
+
+#[test]
+fn tcp_burst_of_new_subjects_stops_nobody() {
+    Served::new().answers_during(|stage| {
+        let mut peer = Peer::connect(&stage.server);
+        peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // By every message that makes a topic.
+        for number in 0..BURST {
+            match number % 4 {
+                0 => peer.subscribe(number as u32 + 1, &subject(number), StartAt::Earliest, 1 << 20),
+                _ => {
+                    peer.open_publisher(number as u32 + 1, &subject(number));
+                    peer.publish(number as u32 + 1, 1, &[b"x"]);
+                }
+            }
+        }
+        peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "nobody's" }));
+        let refused = peer.next(|message| match message {
+            FromNode::RequestRefused(refused) => Some(refused.request),
+            _ => None,
+        });
+        assert_eq!(refused, Some(7), "in its turn");
+    });
+}
+
+#[test]
+fn http_burst_of_new_subjects_stops_nobody() {
+    Served::new().answers_during(|stage| {
+        let mut peers: Vec<HttpPeer> = (0..8).map(|_| stage.peer()).collect();
+        for number in 0..BURST {
+            let peer = &mut peers[number as usize % 8];
+            peer.head("POST", &format!("/v1/topics/{}", subject(number)), &[("content-length", "1")]);
+            peer.send(b"x");
+        }
+        for number in 0..BURST {
+            assert_eq!(peers[number as usize % 8].answer().status, 200);
+        }
+    });
+}
+
+#[test]
+fn websocket_burst_of_new_subjects_stops_nobody() {
+    Served::new().answers_during(|stage| {
+        let mut socket = Socket::json_at(stage.address());
+        for number in 0..BURST {
+            socket.say(
+                &json!({"op": "publish", "request": number, "subject": subject(number), "payload": "x"}),
+            );
+        }
+        for number in 0..BURST {
+            let said = socket.hear();
+            assert_eq!((&said["op"], &said["request"]), (&json!("published"), &json!(number)), "{said}");
+        }
+    });
+}
+
+#[test]
+fn grpc_burst_of_new_subjects_stops_nobody() {
+    Served::new().answers_during(|stage| {
+        grpc::run(async {
+            let mut client = grpc::connect(&stage.server).await;
+            let requests = (0..BURST).map(|number| grpc::publish(&subject(number), "x")).collect();
+            let outcomes = client.publish_batch(v1::PublishBatchRequest { requests }).await.unwrap();
+            let outcomes = outcomes.into_inner().outcomes;
+            assert!(
+                outcomes.iter().all(|of| matches!(of.outcome, Some(Outcome::Receipt(_)))),
+                "{outcomes:?}"
+            );
+        });
+    });
+}
+
+#[test]
+fn first_use_of_keys_and_tasks_stops_nobody() {
+    let node = Node::start(Config::default()).unwrap();
+    let stage = Stage::of(node, |config| config.tcp = vec![([127, 0, 0, 1], 0).into()]);
+    assert_eq!(stage.peer().request("PUT", "/v1/kv/a", &[], b"1").status, 200);
+    assert!(stage.node.control_if_any().is_some());
+    let answer = stage.get("/v1/tasks");
+    assert!(answer.status < 500, "{answer:?}");
+    assert!(stage.server.addresses().iter().any(|(door, _)| *door == Door::Http));
+}
