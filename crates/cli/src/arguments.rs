@@ -112,6 +112,9 @@ pub enum Command {
     Kv(kv::Arguments),
     /// Run a command while holding a lock
     Lock(lock::Arguments),
+    /// Beside `lock`, started by it: kills the command when `lock` is killed or its lease is over
+    #[command(hide = true)]
+    LockGuard,
     /// Be elected, and stay so until ended
     Elect(elect::Arguments),
     /// Work for workers that come and go: submitted, done, looked at, tried again

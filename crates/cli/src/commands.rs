@@ -60,6 +60,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Kv(arguments) => kv::run(arguments, global, console),
         Command::Space(arguments) => space::run(arguments, global, console),
         Command::Lock(arguments) => lock::run(arguments, global, console),
+        Command::LockGuard => lock::guard::run(),
         Command::Elect(arguments) => elect::run(arguments, global, console),
         Command::Task(arguments) => task::run(arguments, global, console),
         Command::Subscriptions(arguments) => subscriptions::run(arguments, global, console),

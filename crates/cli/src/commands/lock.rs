@@ -1,12 +1,22 @@
 //! `lock`: a command that runs while a lock is held.
+//!
+//! Invariant: nothing of the command's process group runs when the lock is given back, or could be another's.
+
+pub mod guard;
 
 use std::process::{Child, Command, ExitStatus};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::{Kv, KvError, Lease};
+use dunlin_client::{Kv, KvError, Lease, LeaseLost};
 use dunlin_wire::ErrorCode;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+use self::guard::Guard;
 
 use crate::arguments::Global;
 use crate::commands::parse::duration;
@@ -16,6 +26,10 @@ use crate::outcome::Advised;
 
 /// How often the command and the lease are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long the command has between the signal that asks it to end and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// The share of --ttl before the lease's end at which the command is asked to end, where that is less than [`GRACE`].
+const NOTICE: u32 = 4;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -24,10 +38,18 @@ Examples:
   dunlin lock backup --no-wait -- ./backup.sh   or do not run at all
   dunlin lock deploy --ttl 30s -- sh -c 'store --token $DUNLIN_LOCK_TOKEN'
 
-The lock is let go when the command ends, and its exit code is ours. Should this node be lost to
-the cluster for --ttl, another gets the lock: the command is sent SIGTERM then, and the exit code
-is 2. DUNLIN_LOCK_TOKEN grows from holder to holder: whatever the lock guards refuses a lower one
-than it was shown before.")]
+The lock is released when the command has ended, and the exit code is the command's. The command
+runs in a process group of its own, and what is left of the group is killed before the lock is
+released: a process that is to go on without the lock needs `setsid`. Ctrl-Z has no effect.
+
+SIGTERM, SIGHUP, SIGINT and SIGQUIT are passed on to the group; it is killed after 2 s. If
+`dunlin lock` itself is killed, a guard process kills the group at once.
+
+If the node cannot be reached for --ttl, another gets the lock. The group is sent SIGTERM a quarter
+of --ttl (at most 2 s) before that, and SIGKILL at that time; the exit code is 2.
+
+DUNLIN_LOCK_TOKEN grows from holder to holder: what the lock protects refuses a lower token than
+the highest it has seen.")]
 pub struct Arguments {
     /// The lock
     pub name: String,
@@ -62,13 +84,24 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
             .map_err(|error| held_by(&kv, &arguments.name, error))?,
         false => kv.lock(&arguments.name, &lease, value.as_bytes())?,
     };
+    let signals = Signals::listen()?;
+    let mut guard = Guard::start(lease.check()?).context("cannot start the guard of the command")?;
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).env("DUNLIN_LOCK_TOKEN", lock.token().to_string());
-    let child = command.spawn().with_context(|| format!("cannot start {}", arguments.command[0]))?;
-    let status = watch_over(child, &lease)?;
-    // What is lost of these two ends by its time.
-    let _ = lock.release();
+    let mut child =
+        guard.spawn(&mut command).with_context(|| format!("cannot start {}", arguments.command[0]))?;
+    let end = watch_over(&mut child, &mut guard, &lease, &signals);
+    guard.end(&mut child);
+    // What is lost of these two ends by its time; of a lost lease nothing is left to give back.
+    if !matches!(end, Ok(End::Lost(_))) {
+        let _ = lock.release();
+    }
     drop(lease);
+    let status = match end? {
+        End::Ended(status) => status,
+        End::Signalled(signal) => return Ok(low_level::emulate_default_handler(signal)?),
+        End::Lost(lost) => return Err(anyhow::Error::from(lost).context("the lock is not ours any more")),
+    };
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => std::process::exit(code),
@@ -86,23 +119,75 @@ fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     Advised { code: ErrorCode::LockHeld, said, advice }.into()
 }
 
-/// Waits for the command; it is told to end when the lease is lost.
-fn watch_over(mut child: Child, lease: &Lease) -> Result<ExitStatus> {
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
-            return Ok(status);
+/// Why the command is over, or has to be.
+#[derive(Debug)]
+enum End {
+    Ended(ExitStatus),
+    Signalled(i32),
+    Lost(LeaseLost),
+}
+
+/// The signals that end `dunlin lock`.
+#[derive(Debug)]
+struct Signals(Arc<AtomicUsize>);
+
+impl Signals {
+    /// Listens from now on; what `nohup` or a shell has it ignore stays ignored.
+    fn listen() -> Result<Signals> {
+        let came = Arc::new(AtomicUsize::new(0));
+        let ignored = ignored();
+        for signal in [SIGTERM, SIGHUP, SIGINT, SIGQUIT].into_iter().filter(|at| ignored >> (at - 1) & 1 == 0)
+        {
+            flag::register_usize(signal, Arc::clone(&came), signal as usize)
+                .context("cannot listen for signals")?;
         }
-        if let Some(lost) = lease.wait_lost(LOOK) {
-            end(&mut child);
-            return Err(anyhow::Error::from(lost).context("the lock is not ours any more"));
-        }
+        Ok(Signals(came))
+    }
+
+    /// The last one that came.
+    fn take(&self) -> Option<i32> {
+        i32::try_from(self.0.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
     }
 }
 
-fn end(child: &mut Child) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended meanwhile.
-        let _ = kill_process(pid, Signal::TERM);
+/// One bit for each signal that this process ignores; none where the system does not say.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Returns when the command has ended, or when it had its time to end after a signal or for want of the lease.
+fn watch_over(child: &mut Child, guard: &mut Guard, lease: &Lease, signals: &Signals) -> Result<End> {
+    let notice = (lease.ttl() / NOTICE).min(GRACE);
+    let mut told: Option<(End, Instant)> = None;
+    loop {
+        let ended = child.try_wait().context("cannot wait for the command")?;
+        let until = lease.check();
+        if let Ok(until) = &until {
+            guard.extend(*until);
+        }
+        let over_at = until.as_ref().ok().copied();
+        let (now, signal) = (Instant::now(), signals.take());
+        match (told, ended) {
+            (Some((end, _)), Some(_)) => return Ok(end),
+            (None, Some(status)) => return Ok(End::Ended(status)),
+            (Some((end, kill_at)), None) if now >= kill_at.min(over_at.unwrap_or(now)) => return Ok(end),
+            (before, None) => told = before,
+        }
+        if let Some(signal) = signal {
+            guard.signal(Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+            told = told.or(Some((End::Signalled(signal), now + GRACE)));
+        }
+        if told.is_none() && over_at.is_none_or(|over_at| now + notice >= over_at) {
+            guard.signal(Signal::TERM);
+            told = Some((End::Lost(lost(lease, until.err())), over_at.unwrap_or(now)));
+        }
+        std::thread::sleep(LOOK);
     }
-    let _ = child.wait();
+}
+
+fn lost(lease: &Lease, lost: Option<LeaseLost>) -> LeaseLost {
+    let why = || "the cluster could not be reached to keep it alive".to_owned();
+    lost.unwrap_or_else(|| LeaseLost { lease: lease.id(), why: why() })
 }

@@ -1,0 +1,179 @@
+//! A process beside `dunlin lock` that ends the command when `dunlin lock` cannot.
+//!
+//! ```text
+//!   dunlin lock ──── pipe: deadlines, u64 each … ────► guard, leader of the command's process group
+//! ```
+//! The guard leads a process group, and the command is started as a member of it, so there is no moment at which the command
+//! runs and the guard does not know it. It kills the group, itself included, when the pipe ends (`dunlin lock` has ended or was
+//! killed) and when the deadline passes (`dunlin lock` was stopped, and its lease is over).
+//!
+//! A deadline is a time of the system's monotonic clock in nanoseconds, so a message that is read late does not extend it.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, kill_process_group, test_kill_process_group};
+use rustix::stdio::stdin;
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use rustix::time::{ClockId, clock_gettime};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+use signal_hook::flag;
+
+const READY: u8 = b'+';
+/// How long [`Guard::end`] waits for processes that were killed to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// `dunlin lock`'s end of the guard. Dropped, the group is killed.
+#[derive(Debug)]
+pub struct Guard {
+    process: Child,
+    group: Pid,
+    pipe: Option<ChildStdin>,
+    deadline: Option<Instant>,
+}
+
+impl Guard {
+    /// Starts a guard: this program, as `lock-guard`. The group has until `deadline`.
+    pub fn start(deadline: Instant) -> Result<Guard> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .arg("lock-guard")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let pipe = process.stdin.take();
+        let group = pid_of(&process)?;
+        let mut said = [0];
+        // It is ready when no signal to the group ends it any more.
+        let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
+        let mut guard = Guard { process, group, pipe, deadline: None };
+        if !matches!(heard, Some(Ok(()))) || said != [READY] {
+            bail!("the process that guards the command has ended");
+        }
+        guard.extend(deadline);
+        Ok(guard)
+    }
+
+    /// Starts the command as a member of the group. It gets the terminal that `dunlin lock` has, if it has one.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child> {
+        let child = command.process_group(self.group.as_raw_nonzero().get()).spawn()?;
+        let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        if is_on_terminal && tcgetpgrp(stdin()) == Ok(getpgrp()) {
+            tcsetpgrp(stdin(), self.group).context("cannot hand the terminal over")?;
+        }
+        Ok(child)
+    }
+
+    /// The group may run until then.
+    pub fn extend(&mut self, deadline: Instant) {
+        let is_new = self.deadline.replace(deadline) != Some(deadline);
+        if let Some(pipe) = self.pipe.as_mut().filter(|_| is_new) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A guard that somebody has killed is missed only if `dunlin lock` is killed too.
+            let _ = pipe.write_all(&(now() + left.as_nanos() as u64).to_le_bytes());
+        }
+    }
+
+    /// Sends a signal to the command and what it has started.
+    pub fn signal(&self, signal: Signal) {
+        // All of them may have ended.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Kills what is left of the group and waits until it is gone.
+    pub fn end(mut self, command: &mut Child) {
+        self.kill();
+        let _ = command.wait();
+        let until = Instant::now() + GONE_WITHIN;
+        while test_kill_process_group(self.group).is_ok() && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn kill(&mut self) {
+        // The guard gives the terminal back, then kills.
+        self.pipe = None;
+        let _ = self.process.wait();
+        self.signal(Signal::KILL);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.pipe.is_some() {
+            self.kill();
+        }
+    }
+}
+
+fn pid_of(child: &Child) -> Result<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the system gave a process no number")
+}
+
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The guard itself.
+pub fn run() -> Result<()> {
+    let holder = getpgid(getppid()).context("nobody has started this")?;
+    let suspended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
+        flag::register(signal, Arc::default())?;
+    }
+    flag::register(SIGTSTP, Arc::clone(&suspended))?;
+    let mut out = io::stdout();
+    out.write_all(&[READY])?;
+    out.flush()?;
+    let _ = watch(&suspended);
+    if let Ok(terminal) = fs::File::open("/dev/tty")
+        && tcgetpgrp(&terminal) == Ok(getpgrp())
+    {
+        let _ = tcsetpgrp(&terminal, holder);
+    }
+    Ok(kill_process_group(getpgrp(), Signal::KILL)?)
+}
+
+/// Returns when the pipe has ended or the deadline has passed.
+fn watch(suspended: &AtomicBool) -> Result<(), Errno> {
+    let pipe = stdin();
+    let (mut deadline, mut message, mut filled) = (None, [0; 8], 0);
+    loop {
+        let left = deadline.map(|deadline: u64| deadline.saturating_sub(now()));
+        if left == Some(0) {
+            return Ok(());
+        }
+        let left = left.map(|left| Timespec {
+            tv_sec: (left / 1_000_000_000) as i64,
+            tv_nsec: (left % 1_000_000_000) as _,
+        });
+        let readable = poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref());
+        if suspended.swap(false, Ordering::Relaxed) {
+            // A command that stands still with a lock would hold it for nothing.
+            let _ = kill_process_group(getpgrp(), Signal::CONT);
+        }
+        match readable
+            .and_then(|ready| if ready == 0 { Err(Errno::INTR) } else { read(pipe, &mut message[filled..]) })
+        {
+            Ok(0) => return Ok(()),
+            Ok(bytes) => filled += bytes,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        if filled == message.len() {
+            (deadline, filled) = (Some(u64::from_le_bytes(message)), 0);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `lock`: nothing of a command runs on when its lock is, or may be, another's.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::dunlin::{Node, Program, signal};
+
+/// Nothing here takes that long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A lock's command that writes its process number when it begins; the number.
+fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
+    let mut command = node.command(&["lock", name, "--ttl", ttl, "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child.into(), line.trim().parse().unwrap_or_else(|_| panic!("{line:?}")))
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+fn runs(pid: u32) -> bool {
+    let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
+    let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+/// Waits until the next holder of the lock has looked; whether the process still ran then.
+fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
+    let look = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
+    node.run(&["lock", name, "--", "sh", "-c", &look]).done() == "runs\n"
+}
+
+#[test]
+fn signalled_lock_leaves_nothing_to_run_beside_the_next() {
+    let node = Node::start();
+    for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
+        let (mut first, pid) = hold(&node, name, "2s", "echo $$; exec sleep 600");
+        signal(name, first.id());
+        assert!(!next_holder_sees(&node, name, pid), "{name}");
+        assert!(!first.wait().unwrap().success(), "{name}");
+    }
+}
+
+#[test]
+fn command_that_ignores_signals_is_killed_before_release() {
+    let node = Node::start();
+    let (first, pid) = hold(&node, "stubborn", "30s", "trap '' TERM INT; echo $$; while :; do sleep 1; done");
+    signal("TERM", first.id());
+    assert!(!next_holder_sees(&node, "stubborn", pid));
+}
+
+#[test]
+fn rest_of_the_group_ends_with_the_command() {
+    let node = Node::start();
+    let (mut first, left) = hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");
+    assert_eq!(first.wait().unwrap().code(), Some(3));
+    assert!(!runs(left));
+}
+
+#[test]
+fn frozen_node_ends_the_command_with_the_lease() {
+    let node = Node::start();
+    let (mut first, pid) = hold(&node, "frozen", "2s", "trap '' TERM; echo $$; while :; do sleep 1; done");
+    signal("STOP", node.pid());
+    let ended = first.wait();
+    signal("CONT", node.pid());
+    assert_eq!(ended.unwrap().code(), Some(2));
+    assert!(!runs(pid));
+}
+
+#[test]
+fn frozen_holder_loses_its_command_with_the_lease() {
+    let node = Node::start();
+    let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
+    signal("STOP", first.id());
+    let until = Instant::now() + PATIENCE;
+    while runs(pid) {
+        assert!(Instant::now() < until, "it runs on without a lease");
+        thread::sleep(Duration::from_millis(20));
+    }
+    signal("CONT", first.id());
+}
