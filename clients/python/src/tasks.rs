@@ -1,6 +1,6 @@
 //! Tasks, as `python/dunlin/tasks.py` asks for them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::scheduler::{
     After, Backoff, KeyLimit, Label, Labelled, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView,
@@ -145,7 +145,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// A task by the names of `tasks.TaskInfo`'s fields.
-fn info<'py>(py: Python<'py>, view: &TaskView) -> PyResult<Bound<'py, PyDict>> {
+fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
+    // The cluster's own count is nobody's outside.
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let when = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let found = PyDict::new(py);
     let stage = STAGES.iter().find(|(_, stage)| *stage == view.stage).map_or("", |(name, _)| name);
     let pairs = |labels: &[Labelled]| -> Vec<_> {
@@ -180,6 +183,16 @@ fn info<'py>(py: Python<'py>, view: &TaskView) -> PyResult<Bound<'py, PyDict>> {
     found.set_item("run", outcome.map_or(0.0, |outcome| outcome.run_us as f64 / 1e6))?;
     found.set_item("cpu", outcome.map_or(0.0, |outcome| outcome.cpu_us as f64 / 1e6))?;
     found.set_item("memory_bytes", outcome.map_or(0, |outcome| outcome.memory_bytes))?;
+    found.set_item("timeout", f64::from(view.timeout_ms) / 1e3)?;
+    found.set_item("submitted", when(view.submitted_ms))?;
+    found.set_item("started", view.started_ms.map(when))?;
+    found.set_item("not_before", view.not_before_ms.map(when))?;
+    found.set_item("deadline", view.deadline_ms.map(when))?;
+    found.set_item("retries", view.retry.retries)?;
+    found.set_item("idempotency_key", PyBytes::new(py, &view.idempotency_key))?;
+    found.set_item("subject", text(&view.subject))?;
+    found.set_item("cpu_milli", view.amounts[0])?;
+    found.set_item("needs_memory_bytes", view.amounts[1])?;
     Ok(found)
 }
 
@@ -209,8 +222,8 @@ impl TaskCalls {
     }
 
     fn get<'py>(&self, py: Python<'py>, task: u64) -> PyResult<Bound<'py, PyDict>> {
-        let view = self.ask(py, |tasks| tasks.get(task))?;
-        info(py, &view)
+        let (view, now_ms) = self.ask(py, |tasks| tasks.get_at(task))?;
+        info(py, &view, now_ms)
     }
 
     /// A page, and from where the next goes on.
@@ -236,7 +249,7 @@ impl TaskCalls {
             label: (label.0.as_bytes(), label.1.as_bytes()),
         };
         let page = self.ask(py, |tasks| tasks.list(&filter, start, limit, whole))?;
-        let rows = page.tasks.iter().map(|view| info(py, view)).collect::<PyResult<Vec<_>>>()?;
+        let rows = page.tasks.iter().map(|view| info(py, view, page.now_ms)).collect::<PyResult<Vec<_>>>()?;
         Ok((PyList::new(py, rows)?, page.next))
     }
 
@@ -253,8 +266,11 @@ impl TaskCalls {
     }
 
     /// How many were begun anew at once, and whether there are more.
-    fn redrive(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
-        self.ask(py, |tasks| tasks.redrive(tenant, count))
+    fn redrive(&self, py: Python<'_>, tenant: &str, count: u32, poisoned: bool) -> PyResult<(u64, bool)> {
+        self.ask(py, |tasks| match poisoned {
+            true => tasks.redrive_with_poisoned(tenant, count),
+            false => tasks.redrive(tenant, count),
+        })
     }
 
     /// The same of those that were let go of.

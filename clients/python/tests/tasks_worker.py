@@ -85,5 +85,53 @@ def burn(task: dunlin.Task) -> int:
     return os.getpid()
 
 
+class _Odd(Exception):
+    """Neither its text nor its attributes can be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    @property
+    def retry(self) -> bool:
+        raise RuntimeError("no attribute")
+
+
+class _NoText:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _raise(what: str) -> Any:
+    match what:
+        case "refused":
+            raise dunlin.errors.KeyMovedError("of Dunlin's own")
+        case "surrogate":
+            raise ValueError("lone \udcff surrogate")
+        case "odd":
+            raise _Odd
+        case "exit":
+            sys.exit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "nan":
+            return float("nan")
+        case "unsendable":
+            return _NoText()
+        case "lone":
+            return "\udcff"
+    raise AssertionError(what)
+
+
+@worker.task("raise")
+def raises(task: dunlin.Task) -> Any:
+    return _raise(task.payload.decode())
+
+
+@worker.task("araise")
+async def araises(task: dunlin.Task) -> Any:
+    await asyncio.sleep(0)
+    return _raise(task.payload.decode())
+
+
 if __name__ == "__main__":
     worker.run()

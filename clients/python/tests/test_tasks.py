@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -239,3 +240,59 @@ def test_limits_by_key_hold_and_change_while_tasks_wait(client: dunlin.Client, t
     assert "may start in" in tasks.why(ids[2])
     tasks.set_tenant(tenant)
     assert tasks.get(ids[2]).stage == "ready"
+
+
+_ODD = ("refused", "surrogate", "odd", "exit", "interrupt", "nan", "unsendable", "lone")
+
+
+@pytest.mark.parametrize(("kind", "options"), [("raise", ()), ("raise", ("--processes",)), ("araise", ())])
+def test_odd_failures_are_answered_and_give_the_slot_back(
+    client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
+) -> None:
+    start(*options)
+    # More than there are slots: each has to be given back.
+    for what in _ODD * 2:
+        done = client.tasks.wait(client.tasks.submit(tenant, kind, what, retry=0), PATIENCE)
+        assert (done.stage, done.failure) == ("dead", "failed"), what
+        assert done.error, what
+    after = client.tasks.wait(client.tasks.submit(tenant, "upper", "well"), PATIENCE)
+    assert after.result == b"WELL"
+
+
+def test_values_that_cannot_be_meant_are_refused(client: dunlin.Client, tenant: str) -> None:
+    submit = client.tasks.submit
+    for wrong in (
+        {"not_before": time.time() * 1000},
+        {"not_before": time.time() / 1000},
+        {"deadline": time.time() * 1_000_000},
+    ):
+        with pytest.raises(errors.RefusedError, match="milliseconds since 1970"):
+            submit(tenant, "x", **wrong)
+    for wrong in (
+        {"not_before": -1.0},
+        {"not_before": float("nan")},
+        {"timeout": 0.0},
+        {"timeout": float("inf")},
+        {"timeout": 1e9},
+        {"payload": float("nan")},
+    ):
+        with pytest.raises(ValueError):
+            submit(tenant, "x", **wrong)
+    with pytest.raises(TypeError):
+        submit(tenant, "x", retry=True)
+    with pytest.raises(ValueError):
+        dunlin.Worker(slots=-1)
+
+
+def test_known_key_is_the_same_task_or_refused(client: dunlin.Client, tenant: str) -> None:
+    submit = client.tasks.submit
+    task = submit(tenant, "mail", "x", idempotency_key="order-17", timeout=90.0, retry=7)
+    assert submit(tenant, "mail", "x", idempotency_key="order-17") == task
+    with pytest.raises(errors.RefusedError, match="another queue, kind, payload or subject"):
+        submit(tenant, "mail", "y", idempotency_key="order-17")
+    info = client.tasks.get(task)
+    assert (info.idempotency_key, info.timeout, info.retries) == (b"order-17", 90.0, 7)
+    assert abs(info.submitted - time.time()) < PATIENCE
+    client.tasks.cancel(task)
+    with pytest.raises(errors.TaskOverError, match="cancelled"):
+        submit(tenant, "mail", "x", idempotency_key="order-17")

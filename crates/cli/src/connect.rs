@@ -1,6 +1,7 @@
 //! From `--url` to a client.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::tls::TlsOptions;
@@ -8,13 +9,52 @@ use dunlin_client::{AskError, Client, ConnectError, Credentials, Limits, Options
 
 use crate::arguments::Global;
 use crate::commands::user::without_line_end;
+use crate::console::Paint;
+use crate::outage::Outage;
+use crate::signals::Stop;
 
 pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
+
+/// Between two tries to reach a node that is not there yet.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Connects as `name`, which operators see.
 pub fn connect(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits::default())
 }
+
+/// The same for what goes on when its node is away, and so begins before it is there: waits for a node that cannot be reached, and says so once. `None`
+/// when it is time to end before that.
+pub fn connect_when_up(global: &Global, name: &str, stop: &Stop, paint: Paint) -> Result<Option<Client>> {
+    let mut outage = Outage::default();
+    loop {
+        let connected = stop.breaks_off(|| match connect(global, name) {
+            Err(error) if !error.is::<Unreachable>() => Err(error),
+            connected => Ok(connected),
+        })?;
+        match connected {
+            None => return Ok(None),
+            Some(Ok(client)) => {
+                outage.over();
+                return Ok(Some(client));
+            }
+            Some(Err(error)) => outage.said_once(&error.to_string(), paint)?,
+        }
+        stop.sleep(AGAIN);
+    }
+}
+
+/// No node is there.
+#[derive(Debug)]
+struct Unreachable(String);
+
+impl std::fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreachable {}
 
 /// The same for a reader that sleeps on purpose. What is on its way to a reader is not yet lost to it; with the usual
 /// credit that would be half a minute of small records, and a demonstration would have to wait for it.
@@ -40,7 +80,7 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
         ConnectError::Away(Why::Opening(refused)) => anyhow::Error::from(AskError::Refused(refused))
             .context(format!("the node at {url} has not opened in time")),
         ConnectError::Away(why) => {
-            anyhow!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")
+            Unreachable(format!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")).into()
         }
         other => anyhow!("{other}"),
     })

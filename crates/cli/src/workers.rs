@@ -39,7 +39,7 @@ impl WorkersConfig {
         let Some((min, max)) = bounds(&scale.text) else {
             let most = WorkersLimits::default().processes_max;
             bail!(
-                "scale = {:?} ({}): expected how many workers at least and at most, like 1..8; up to {most}",
+                "scale = {:?} ({}): expected how many workers at least and at most, like 1..8 or 0..8; up to {most}",
                 scale.text,
                 scale.origin
             );
@@ -112,7 +112,7 @@ fn season(raw: &RawConfig) -> Result<Option<Duration>> {
 fn bounds(text: &str) -> Option<(u32, u32)> {
     let (min, max) = text.split_once("..")?;
     let (min, max): (u32, u32) = (min.trim().parse().ok()?, max.trim().parse().ok()?);
-    let is_possible = (1..=max).contains(&min) && max as usize <= WorkersLimits::default().processes_max;
+    let is_possible = min <= max && (1..=WorkersLimits::default().processes_max).contains(&(max as usize));
     is_possible.then_some((min, max))
 }
 
@@ -122,8 +122,11 @@ mod tests {
 
     #[test]
     fn bounds_are_two_numbers_the_lower_first() {
-        assert_eq!((bounds("1..8"), bounds("3 .. 3")), (Some((1, 8)), Some((3, 3))));
-        for text in ["0..3", "4..3", "1..", "..3", "3", "1..9999999", "a..b"] {
+        assert_eq!(
+            (bounds("1..8"), bounds("3 .. 3"), bounds("0..3")),
+            (Some((1, 8)), Some((3, 3)), Some((0, 3)))
+        );
+        for text in ["0..0", "4..3", "1..", "..3", "3", "1..9999999", "a..b"] {
             assert_eq!(bounds(text), None, "{text}");
         }
     }

@@ -87,8 +87,13 @@ impl Tasks {
 
     /// All of a task.
     pub fn get(&self, task: u64) -> Result<TaskView, TasksError> {
+        self.get_at(task).map(|(task, _)| task)
+    }
+
+    /// All of a task, and the cluster's own count of milliseconds, which is that of the task's times.
+    pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.question(&Query::Get { task })? {
-            Found::Task { task, .. } => Ok(task),
+            Found::Task { task, now_ms } => Ok((task, now_ms)),
             _ => Err(TasksError::odd()),
         }
     }
@@ -164,8 +169,13 @@ impl Tasks {
     }
 
     /// Does so with the oldest dead letters of a tenant, at most so many, 0 for as many as may be at once; how many, and whether
-    /// there are more.
+    /// there are more. Leaves out poisoned ones, under which workers died.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
+        self.some_changed(&Command::RedriveSafe { tenant: tenant.as_bytes(), count })
+    }
+
+    /// The same, poisoned ones included.
+    pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.some_changed(&Command::Redrive { tenant: tenant.as_bytes(), count })
     }
 

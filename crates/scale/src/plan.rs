@@ -3,6 +3,7 @@
 use crate::document::{Document, Group};
 use crate::prices::Prices;
 use crate::sim::Node;
+use crate::sizing::Fit;
 
 /// What is asked of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,26 +110,29 @@ fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<S
     let mut price = |group: &Group, is_alone: bool| {
         let Some(machine) = prices.machine(&group.machine) else {
             warnings.push(format!("the table of prices has no {}: it is not in the cost", group.machine));
-            return (0.0, 0.0);
+            return None;
         };
-        let fit = (f64::from(machine.cpus) / group.cpus).min(machine.memory_gib / group.memory_gib);
+        let onto =
+            |memory_gib: f64| (f64::from(machine.cpus) / group.cpus).min(memory_gib / group.memory_gib);
+        let fit = onto(machine.memory_gib);
         if fit < 1.0 {
             let Group { cpus, memory_gib, .. } = group;
             warnings
                 .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }
-        let fit = if is_alone { 1.0 } else { fit.floor().max(1.0) };
-        (machine.per_hour / fit, machine.spot_per_hour / fit)
+        // A document may name all that a machine has, for the only one on it; of several none takes what the system needs.
+        let workers = if is_alone { 1 } else { onto(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
+        Some(Fit::new(machine, workers))
     };
     let spot = &document.policy.spot;
     // A machine for each coordinator: two on one would be lost together.
-    let (coordinator, _) = price(&document.coordinators, true);
-    let (on_demand, on_spot) = price(&document.workers, false);
+    let coordinator = price(&document.coordinators, true);
+    let worker = price(&document.workers, false);
     let spots = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;
     let hours = prices.hours_per_month;
     [
-        f64::from(document.coordinators.count) * coordinator * hours,
-        ((workers - spots) * on_demand + spots * on_spot) * hours,
+        coordinator.map_or(0.0, |fit| fit.per_hour(f64::from(document.coordinators.count), 0.0)) * hours,
+        worker.map_or(0.0, |fit| fit.per_hour(workers - spots, spots)) * hours,
         f64::from(document.policy.warm.size) * prices.warm_per_hour * hours,
     ]
 }

@@ -122,7 +122,7 @@ pub struct Spot {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// The bounds are the wrong way round, or beyond what there may be.
-    #[error("from {workers_min} to {workers_max} workers: at least 1 and at most {most}, the lower first")]
+    #[error("from {workers_min} to {workers_max} workers: the lower first, and at most 1 to {most}")]
     Bounds {
         /// The lower.
         workers_min: u32,
@@ -267,7 +267,7 @@ impl Policy {
     /// Whether it makes sense; a scaler takes no other.
     pub fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
         let Policy { workers_min, workers_max, .. } = *self;
-        if !(1..=workers_max).contains(&workers_min) || workers_max > limits.workers_max {
+        if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
             return Err(PolicyError::Bounds { workers_min, workers_max, most: limits.workers_max });
         }
         let Triggers { cpu_target, cpu_low, .. } = self.triggers;

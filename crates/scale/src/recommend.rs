@@ -44,7 +44,6 @@ pub fn recommend(
     node: &Node,
     spot_percent: u32,
 ) -> Option<Recommendation> {
-    let fit = need.cheapest(prices)?;
     let workers_for = |per_s: f64| (per_s * demand.task_ms / 1_000.0 / TARGET).ceil().clamp(1.0, 1e6) as u32;
     let (workers, peak) = (workers_for(demand.per_s), workers_for(demand.peak_per_s));
     let (workers_min, workers_max) = ((workers / 2).max(1), peak.max(workers) + peak / 5);
@@ -61,9 +60,9 @@ pub fn recommend(
     // As a document has it: half of the least are always on demand.
     let base = workers_min / 2;
     let spots = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
-    let an_hour = f64::from(coordinators) * coordinator.per_hour
-        + (f64::from(workers) - spots) * fit.per_worker_hour
-        + spots * fit.spot_per_worker_hour;
+    let on_demand = f64::from(workers) - spots;
+    let fit = need.cheapest_for(prices, on_demand, spots)?;
+    let an_hour = f64::from(coordinators) * coordinator.per_hour + fit.per_hour(on_demand, spots);
     let reasons = vec![
         format!(
             "{:.0} tasks a second of {:.1} ms each, and {:.0} at the peak, with processors used to {:.0} %: {workers} workers, and {peak} at the peak",
@@ -116,7 +115,7 @@ impl Recommendation {
             self.workers,
             fit.machine.name,
             cpus,
-            gib(fit.machine.memory_gib / share),
+            gib(fit.machine.usable_gib() / share),
             spot_percent.min(100),
             self.workers_min,
             self.workers_max,

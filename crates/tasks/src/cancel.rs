@@ -94,15 +94,18 @@ impl State {
         &mut self,
         tenant: &[u8],
         count: u32,
+        with_poisoned: bool,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let tenant = self.find_tenant(tenant)?;
-        let tasks = self.dead_count(tenant, count);
-        for _ in 0..tasks {
-            let at = self.tenants[tenant as usize].dead.head;
-            self.begin_anew(at, effects);
-        }
-        Ok(Reply::Changed { tasks, more: self.tenants[tenant as usize].dead.len > 0 })
+        let dead = &self.tenants[tenant as usize].dead;
+        let chosen = dead.iter(&self.tasks).filter(|(_, task)| with_poisoned || !task.is_poisoned());
+        let mut chosen = chosen.map(|(at, _)| at);
+        let first: Vec<u32> = chosen.by_ref().take(self.dead_count(tenant, count) as usize).collect();
+        let more = chosen.next().is_some();
+        drop(chosen);
+        first.iter().for_each(|&at| self.begin_anew(at, effects));
+        Ok(Reply::Changed { tasks: first.len() as u64, more })
     }
 
     pub(crate) fn discard(

@@ -25,7 +25,7 @@ choice! {
         /// Begins a dead letter anew, with all its retries.
         Retry { /// Which.
             task: u64 } = 4,
-        /// Does so with the oldest dead letters of a tenant.
+        /// Does so with the oldest dead letters of a tenant, those under which workers died among them.
         Redrive { /// Whose.
             tenant: &'a [u8], /// At most so many; 0 for as many as may be.
             count: u32 } = 5,
@@ -102,6 +102,10 @@ choice! {
         Enlist { /// Under which id.
             id: u64, /// It.
             worker: NewWorker<'a> } = 23,
+        /// Begins the oldest dead letters of a tenant anew, but for those under which workers died.
+        RedriveSafe { /// Whose.
+            tenant: &'a [u8], /// At most so many; 0 for as many as may be.
+            count: u32 } = 24,
     }
 }
 
@@ -189,7 +193,7 @@ layout! {
         pub timeout_ms: u32,
         /// What is done when it fails; three retries if nothing is said.
         pub retry: Option<Retry>,
-        /// A second task with the same key is the first; empty for none.
+        /// A second task with the same key is the first; with another queue, kind, payload or subject it is refused. Empty for none.
         pub idempotency_key: &'a [u8],
         /// What has to be done before.
         pub after: Vec<After>,

@@ -159,6 +159,26 @@ choice! {
         DependencyElsewhere { /// Which waits.
             index: u32, /// For which.
             task: u64 } = 30,
+        /// A known idempotency key, for something else.
+        #[error("task {index} of the batch has the idempotency key of task {task:x}, which has another queue, kind, payload or subject: use another key")]
+        KeyReused { /// Which has the key.
+            index: u32, /// Whose key it is.
+            task: u64 } = 31,
+        /// A known idempotency key, of a task that was cancelled.
+        #[error("task {index} of the batch has the idempotency key of task {task:x}, which was cancelled: use another key to have it done")]
+        KeyCancelled { /// Which has the key.
+            index: u32, /// Whose key it is.
+            task: u64 } = 32,
+        /// Two tasks of a batch with one key, for different things.
+        #[error("tasks {before} and {index} of the batch have the same idempotency key, but another queue, kind, payload or subject")]
+        KeyInBatch { /// The second.
+            index: u32, /// The first.
+            before: u32 } = 33,
+        /// A time that is far from now.
+        #[error("{at_ms} is more than ten years from now, which is {now_ms}: times are milliseconds since 1970")]
+        TimeFar { /// The time.
+            at_ms: u64, /// The cluster's.
+            now_ms: u64 } = 34,
     }
 }
 

@@ -34,6 +34,7 @@ impl Command<'_> {
             Command::Tenant { ref tenant } => Route::of_tenant(tenant.name, shards),
             Command::Submit { tenant, .. }
             | Command::Redrive { tenant, .. }
+            | Command::RedriveSafe { tenant, .. }
             | Command::Discard { tenant, .. }
             | Command::Schedule { tenant, .. }
             | Command::Unschedule { tenant, .. }

@@ -23,6 +23,13 @@ use crate::task::{Extra, Labelled, NEVER_MS, PRIORITY_MAX, Stage, Task, ids_of};
 const PRIORITY_USUAL: u8 = 5;
 /// A tenant that is refused is told to try again no sooner and no later.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
+/// A time that is further from now than ten years is not meant as one.
+const FAR_MS: u64 = 10 * 365 * 86_400_000;
+
+/// What is to be done, by which two tasks of one idempotency key are the same.
+fn what<'n>(task: &NewTask<'n>) -> (&'n [u8], &'n [u8], &'n [u8], &'n [u8]) {
+    (task.queue, task.kind, task.payload, task.subject)
+}
 
 impl State {
     pub(crate) fn submit(
@@ -34,7 +41,7 @@ impl State {
         let tenant = self.find_tenant(tenant)?;
         self.check_batch(new.len())?;
         new.iter().try_for_each(|task| self.check_task(task))?;
-        let known = self.known(tenant, new);
+        let known = self.known(tenant, new)?;
         self.check_dependencies(new, &known)?;
         let fresh = || new.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(new, _)| new);
         let slow_down_ms = self.check_queue(tenant, fresh())?;
@@ -59,6 +66,7 @@ impl State {
         if new.priority > PRIORITY_MAX {
             return Err(Refusal::Priority { priority: new.priority });
         }
+        [new.not_before_ms, new.deadline_ms].iter().try_for_each(|at_ms| self.check_time(*at_ms))?;
         if let Some(deadline_ms) = self.own_ms(new.deadline_ms)
             && deadline_ms <= self.now_ms
         {
@@ -72,6 +80,14 @@ impl State {
         self.check_labels(&new.labels)?;
         self.check_labels(&new.needs)?;
         Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
+    }
+
+    /// A time in seconds, microseconds or nanoseconds is far from now when it is read as milliseconds.
+    fn check_time(&self, at_ms: u64) -> Result<(), Refusal> {
+        let now_ms = self.unix_ms();
+        // Before the first clock there is nothing to compare with.
+        let is_far = at_ms > 0 && now_ms > FAR_MS && at_ms.abs_diff(now_ms) > FAR_MS;
+        if is_far { Err(Refusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
     }
 
     pub(crate) fn check_labels(&self, labels: &[Label<'_>]) -> Result<(), Refusal> {
@@ -110,22 +126,43 @@ impl State {
     }
 
     /// Of each task, the one that has its idempotency key: here already (an id), or earlier in the batch (an index).
-    fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Vec<Option<Known>> {
+    fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Result<Vec<Option<Known>>, Refusal> {
         let mut first: BTreeMap<&[u8], u32> = BTreeMap::new();
         new.iter()
             .enumerate()
             .map(|(index, task)| {
                 if task.idempotency_key.is_empty() {
-                    return None;
+                    return Ok(None);
                 }
                 if let Some(&id) = self.keys.get(&(tenant, Arc::from(task.idempotency_key))) {
-                    return Some(Known::Task(id));
+                    self.check_same(index as u32, task, id)?;
+                    return Ok(Some(Known::Task(id)));
                 }
-                let known = first.get(task.idempotency_key).map(|&index| Known::Batch(index));
-                first.entry(task.idempotency_key).or_insert(index as u32);
-                known
+                let index = index as u32;
+                let before = *first.entry(task.idempotency_key).or_insert(index);
+                match &new[before as usize] {
+                    _ if before == index => Ok(None),
+                    other if what(other) == what(task) => Ok(Some(Known::Batch(before))),
+                    _ => Err(Refusal::KeyInBatch { index, before }),
+                }
             })
             .collect()
+    }
+
+    /// A known key is for the same work, which is done, under way or to come.
+    fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), Refusal> {
+        let Some(at) = self.tasks.find(id) else { return Ok(()) };
+        let task = &self.tasks[at];
+        let class = &self.classes[self.lanes[task.lane as usize].class as usize];
+        let (queue, kind) = (self.names.get(class.queue), self.names.get(class.kind));
+        let subject = task.extra.as_ref().and_then(|extra| extra.subject.as_deref()).unwrap_or_default();
+        if what(new) != (&**queue, &**kind, &*task.payload, subject) {
+            return Err(Refusal::KeyReused { index, task: id });
+        }
+        match task.stage {
+            Stage::Cancelled | Stage::Stopping => Err(Refusal::KeyCancelled { index, task: id }),
+            _ => Ok(()),
+        }
     }
 
     /// By how much to slow down, in ms a task.

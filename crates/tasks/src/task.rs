@@ -170,6 +170,11 @@ impl Task {
         Arc::make_mut(self.extra.get_or_insert_default())
     }
 
+    /// A dead letter because workers died under it.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(Failure::Poisoned))
+    }
+
     pub(crate) fn is_published(&self) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.subject.is_some())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::Refusal;
 use crate::layout::layout;
 use crate::quota::Quota;
+use crate::retry::Retry;
 use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{Labelled, Outcome, Stage};
@@ -57,6 +58,16 @@ layout! {
         pub needs: Vec<Labelled>,
         /// Thousandths of a processor and bytes of memory that it needs.
         pub amounts: [u64; 2],
+        /// How long one attempt may take.
+        pub timeout_ms: u32,
+        /// When it may start, while it waits for that: its own time, or its next retry's.
+        pub not_before_ms: Option<u64>,
+        /// What is done when an attempt fails.
+        pub retry: Retry,
+        /// Under which a second one is the same; empty for none.
+        pub idempotency_key: Arc<[u8]>,
+        /// Where it publishes, if it does.
+        pub subject: Arc<[u8]>,
     }
 }
 
@@ -188,6 +199,13 @@ impl State {
             outcome: task.outcome.as_deref().cloned(),
             needs: class.needs.to_vec(),
             amounts: [u64::from(extra.cpu_milli), extra.memory_bytes],
+            timeout_ms: task.timeout_ms,
+            not_before_ms: matches!(task.stage, Stage::Blocked | Stage::Delayed)
+                .then_some(task.since_ms)
+                .filter(|since_ms| *since_ms > self.now_ms),
+            retry: self.policies[usize::from(task.policy)],
+            idempotency_key: extra.idempotency_key.unwrap_or_default(),
+            subject: extra.subject.unwrap_or_default(),
         }
     }
 

@@ -43,9 +43,25 @@ def peak_memory_bytes() -> int:
 
 
 def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Ran:
-    """An attempt that raised: the last line says what, those before it where."""
-    text = "".join(traceback.format_exception(error)).strip()
-    return Ran(error=text, retry=getattr(error, "retry", True), cpu_us=cpu_us, memory_bytes=memory_bytes)
+    """An attempt that raised: the last line says what, those before it where.
+
+    Never raises, whatever the exception's text and attributes are: its `retry` counts only where it is a bool.
+    """
+    try:
+        text = "".join(traceback.format_exception(error)).strip()
+    except BaseException as odd:
+        text = f"{type(error).__name__} (its text cannot be had: {type(odd).__name__})"
+    try:
+        retry = getattr(error, "retry", True)
+    except BaseException:
+        retry = True
+    retry = retry if isinstance(retry, bool) else True
+    return Ran(error=sendable(text), retry=retry, cpu_us=cpu_us, memory_bytes=memory_bytes)
+
+
+def sendable(text: str) -> str:
+    """The text with what UTF-8 has no form for (lone surrogates) written as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ran:

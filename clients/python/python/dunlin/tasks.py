@@ -37,8 +37,30 @@ class Retry:
     cap: float = 60.0
 
 
+def _at_ms(name: str, at: float | None) -> int:
+    """A time in seconds since the Unix epoch, as the cluster has it; it refuses what is far from now."""
+    if at is None:
+        return 0
+    if not 0 < at < 2**53:
+        raise ValueError(f"{name}={at!r} is not a time in seconds since the Unix epoch, as time.time() gives it")
+    return max(round(at * 1000), 1)
+
+
+def _span_ms(name: str, seconds: float | None) -> int:
+    """A span in seconds, as the cluster has it, which counts whole ms in 32 bits."""
+    if seconds is None:
+        return 0
+    if not 0.001 <= seconds <= 0xFFFF_FFFF / 1000:
+        raise ValueError(f"{name}={seconds!r} is not from 0.001 to {0xFFFF_FFFF // 1000:,} seconds")
+    return round(seconds * 1000)
+
+
 class NewTask:
-    """A task to submit; `submit` takes the same by name. Times are seconds since the Unix epoch.
+    """A task to submit; `submit` takes the same by name. `not_before` and `deadline` are seconds since the Unix epoch, `timeout` is how many seconds
+    one attempt may take (300 if nothing is said).
+
+    A second task with the same `idempotency_key` is the first; it is refused with another queue, kind, payload or subject, and when the first was
+    cancelled.
 
     `labels` are what people know it by; `needs` are labels that a worker has to have to be given it, all of them; `cpu_milli` (thousandths of a
     processor) and `memory_bytes` are what it needs of a worker that says what it has.
@@ -81,14 +103,16 @@ class NewTask:
         memory_bytes: int = 0,
         subject: str = "",
     ) -> None:
+        if isinstance(retry, bool):
+            raise TypeError(f"retry={retry!r}: how many retries, or a Retry")
         retry = Retry(retry) if isinstance(retry, int) else retry
         self.kind = kind
         self.payload = encode(payload)
         self.queue = queue
         self.priority = priority
-        self.not_before_ms = round((not_before or 0.0) * 1000)
-        self.deadline_ms = round((deadline or 0.0) * 1000)
-        self.timeout_ms = round((timeout or 0.0) * 1000)
+        self.not_before_ms = _at_ms("not_before", not_before)
+        self.deadline_ms = _at_ms("deadline", deadline)
+        self.timeout_ms = _span_ms("timeout", timeout)
         self.retry = None if retry is None else (retry.retries, round(retry.base * 1000), round(retry.cap * 1000))
         self.idempotency_key = idempotency_key.encode() if isinstance(idempotency_key, str) else idempotency_key
         self.after = [number_of(task) for task in ([after] if isinstance(after, str) else after)]
@@ -135,6 +159,25 @@ class TaskInfo:
     cpu: float
     """Seconds of a processor that it took."""
     memory_bytes: int
+    timeout: float
+    """Seconds that one attempt may take."""
+    submitted: float
+    """When it was submitted, seconds since the Unix epoch."""
+    started: float | None
+    """When its last attempt began."""
+    not_before: float | None
+    """When it may start, while it waits for that: its own time, or its next retry's."""
+    deadline: float | None
+    """When it has to be done."""
+    retries: int
+    """Attempts after the first."""
+    idempotency_key: bytes
+    subject: str
+    """Where it publishes, if it does."""
+    cpu_milli: int
+    """Thousandths of a processor that it needs."""
+    needs_memory_bytes: int
+    """Bytes of memory that it needs."""
 
     @property
     def is_over(self) -> bool:
@@ -273,9 +316,11 @@ class Tasks:
         """Begins a dead letter anew."""
         self._calls.retry(number_of(task))
 
-    def redrive(self, tenant: str, count: int | None = None) -> int:
-        """Begins the oldest dead letters of a tenant anew, so many or all; how many. What dies again meanwhile is left as it is."""
-        return self._of_dead(tenant, count, self._calls.redrive)
+    def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
+        """Begins the oldest dead letters of a tenant anew, so many or all; how many. What dies again meanwhile is left as it is, and so are tasks under
+        which workers died (`failure == "poisoned"`), unless `poisoned`.
+        """
+        return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
 
     def discard(self, tenant: str, count: int | None = None) -> int:
         """Lets go of the oldest dead letters of a tenant, so many or all, and ends what waits for them; how many."""

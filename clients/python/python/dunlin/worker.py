@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import errors
 from ._ids import id_of
-from ._slots import ProcessSlot, Ran, failed, peak_memory_bytes, run_here
+from ._slots import ProcessSlot, Ran, failed, peak_memory_bytes, run_here, sendable
 
 if TYPE_CHECKING:
     from ._dunlin import RawAttachment
@@ -104,14 +104,17 @@ class Task:
 
 
 def encode(value: Any) -> bytes:
-    """A payload or a result as bytes: bytes as they are, text as UTF-8, `None` as nothing, all else as JSON."""
+    """A payload or a result as bytes: bytes as they are, text as UTF-8, `None` as nothing, all else as JSON.
+
+    `ValueError` for NaN and infinities, which JSON has no form for, and for text that UTF-8 has no form for.
+    """
     if value is None:
         return b""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
         return value.encode()
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 class Worker:
@@ -137,11 +140,15 @@ class Worker:
         `slots` tasks run at once, as many as there are processors if it is 0: functions that are not `async` each in a thread, or, with
         `processes`, each in a process of its own, for code that computes. `queues` are those it serves, none for all; `cpu_milli` and
         `memory_bytes` are what it has for tasks that say what they need, `labels` what tasks may need besides, as in `{"gpu": "a100"}`. `tenants` are
-        those whose tasks it takes, none for all. When nothing is heard of it for `ttl` seconds, others get its tasks.
+        those whose tasks it takes, none for all. When nothing is heard of it for `ttl` seconds, others get its tasks. `name` is for people; a
+        worker that a node started (`dunlin dev --workers`) has the name that the node gave it.
         """
         self._url = url
         self._connect = connect
-        self._name = name or os.environ.get("DUNLIN_WORKER_NAME", "") or f"{socket.gethostname()}-{os.getpid()}"
+        # A node that started this process knows it by the name that it gave it.
+        self._name = os.environ.get("DUNLIN_WORKER_NAME", "") or name or f"{socket.gethostname()}-{os.getpid()}"
+        if slots < 0:
+            raise ValueError(f"slots={slots}: 1 at least, or 0 for as many as there are processors")
         self._slots = slots or os.cpu_count() or 1
         self._processes = processes
         self._queues = queues
@@ -174,6 +181,8 @@ class Worker:
             raise ValueError("a worker needs a function for one kind of tasks at least")
         restore = self._hear_signals()
         client = self._connected()
+        if client is None:
+            return restore()
         try:
             if not self._is_to_work():
                 return
@@ -199,10 +208,20 @@ class Worker:
             client.close()
             restore()
 
-    def _connected(self) -> Client:
+    def _connected(self) -> Client | None:
+        """Waits for a node that is not up yet; `None` when it is told to end meanwhile."""
         from .client import connect
 
-        return self._connect() if self._connect is not None else connect(self._url, name=self._name)
+        said = False
+        while not self._stops:
+            try:
+                return self._connect() if self._connect is not None else connect(self._url, name=self._name)
+            except errors.DisconnectedError as away:
+                if not said:
+                    print(f"dunlin worker: {away}; waiting for the node", file=sys.stderr)
+                said = True
+            time.sleep(_LOOK)
+        return None
 
     def _is_to_work(self) -> bool:
         """At once, or, of a node's warm pool, when it is called: it says that it is prepared where it listens, which is a socket."""
@@ -313,38 +332,53 @@ class _Running:
     async def _serve_async(self, task: Task) -> None:
         started = time.monotonic_ns()
         used = _Used()
-        work = asyncio.ensure_future(_measured(self._functions[task.kind](task), used))
+        work = asyncio.ensure_future(_ran(self._functions[task.kind], task, used))
         while not work.done():
             await asyncio.wait([work], timeout=_LOOK)
             if not work.done() and task.is_stopped:
                 work.cancel()
         try:
-            ran = Ran(work.result(), cpu_us=used.cpu_ns // 1000)
+            ran = work.result()
         except BaseException as error:
+            # It was cancelled before it began.
             ran = failed(error, cpu_us=used.cpu_ns // 1000)
         # What is said waits for a lock that others may hold for a moment: not on the loop's time.
         await asyncio.get_running_loop().run_in_executor(None, self._answer, task, ran, started)
 
     def _answer(self, task: Task, ran: Ran, started: int) -> None:
-        run_us = (time.monotonic_ns() - started) // 1000
-        memory_bytes = ran.memory_bytes or peak_memory_bytes()
-        error, retry, result = ran.error, ran.retry, b""
-        if error is None:
-            try:
-                result = encode(ran.value)
-            except Exception as wrong:
-                error, retry = f"what it gave back cannot be sent: {wrong}", False
+        """Says what came of a task, and gives its slot back whatever happens meanwhile."""
         try:
-            if error is None:
-                self._attachment.complete(task.token, result, run_us, ran.cpu_us, memory_bytes)
-            else:
-                self._attachment.fail(task.token, error, retry, run_us, ran.cpu_us, memory_bytes)
+            self._say(task, ran, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
             # It went to another, or was cancelled; or there is no connection, and it will have gone to another.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:
                 self._under_way -= 1
+
+    def _say(self, task: Task, ran: Ran, run_us: int) -> None:
+        memory_bytes = ran.memory_bytes or peak_memory_bytes()
+        error, retry, result = ran.error, ran.retry, b""
+        if error is None:
+            try:
+                result = encode(ran.value)
+            except BaseException as wrong:
+                # An object's own methods may raise whatever they like.
+                reason = (failed(wrong).error or "").splitlines()[-1:]
+                error, retry = f"what it gave back cannot be sent: {''.join(reason)}", False
+        if error is None:
+            self._attachment.complete(task.token, result, run_us, ran.cpu_us, memory_bytes)
+        else:
+            self._attachment.fail(task.token, sendable(error), retry, run_us, ran.cpu_us, memory_bytes)
+
+
+async def _ran(function: Callable[[Task], Any], task: Task, used: _Used) -> Ran:
+    """Runs an async function to its end. What it raises stays here: `SystemExit` and `KeyboardInterrupt` would end the loop that all share."""
+    try:
+        value = await _measured(function(task), used)
+    except BaseException as error:
+        return failed(error, cpu_us=used.cpu_ns // 1000)
+    return Ran(value, cpu_us=used.cpu_ns // 1000)
 
 
 @dataclass(slots=True)

@@ -55,6 +55,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".into())
 }
 
+/// A span of whole milliseconds, one at least, as the cluster keeps it.
+pub fn span(text: &str) -> Result<u32, String> {
+    let ms = u32::try_from(duration(text)?.as_millis()).ok().filter(|ms| *ms > 0);
+    ms.ok_or_else(|| format!("expected 1ms to {}d", u32::MAX / 86_400_000))
+}
+
 /// Which node of a cluster.
 pub fn node_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a node's number, as `dunlin cluster status` shows it".into())

@@ -13,8 +13,8 @@ mod worker;
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::Tasks;
 use dunlin_client::scheduler::{ListFilter, Stage};
+use dunlin_client::{Tasks, TasksError};
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -110,7 +110,7 @@ Examples:
         #[arg(required = true, value_parser = show::id)]
         tasks: Vec<u64>,
     },
-    /// Begin the oldest dead letters of a tenant anew
+    /// Begin the oldest dead letters of a tenant anew, but not those under which workers died
     Redrive {
         /// Whose
         #[arg(long, default_value = "", hide_default_value = true)]
@@ -118,6 +118,9 @@ Examples:
         /// At most so many
         #[arg(long, short = 'n')]
         limit: Option<u32>,
+        /// Also those under which workers died (`poisoned`): they may kill more
+        #[arg(long)]
+        poisoned: bool,
     },
     /// Print what happens to tasks, as it happens
     Watch(watch::Arguments),
@@ -145,7 +148,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let filter = ListFilter { tenant, queue, kind, stage: *stage, label };
             list(&tasks, &filter, *limit, console)
         }
-        Verb::Get { task, result } => show::task(&tasks.get(*task)?, *result, console),
+        Verb::Get { task, result } => {
+            let (task, now_ms) = tasks.get_at(*task)?;
+            show::task(&task, now_ms, *result, console)
+        }
         Verb::Why { task } => {
             let why = tasks.why(*task)?;
             let mut out = console.out();
@@ -161,22 +167,23 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Workers => show::workers(&tasks.workers()?, console),
         Verb::Cancel { tasks: ids } => each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console),
         Verb::Retry { tasks: ids } => each(ids, "begun anew", |id| Ok(tasks.retry(id)?), console),
-        Verb::Redrive { tenant, limit } => redrive(&tasks, tenant, *limit, console),
+        Verb::Redrive { tenant, limit, poisoned } => redrive(&tasks, tenant, *limit, *poisoned, console),
         Verb::Watch(watch) => watch::run(watch, &client, console),
     }
 }
 
 fn list(tasks: &Tasks, filter: &ListFilter<'_>, limit: usize, console: &Console) -> Result<()> {
-    let (mut found, mut from) = (Vec::new(), Some(0));
+    let (mut found, mut from, mut now_ms) = (Vec::new(), Some(0), 0);
     while let Some(at) = from
         && found.len() < limit
     {
         let left = u32::try_from(limit - found.len()).unwrap_or(u32::MAX);
         let page = tasks.list(filter, at, left, false)?;
         found.extend(page.tasks);
+        now_ms = page.now_ms;
         from = page.next;
     }
-    show::tasks(&found, console)?;
+    show::tasks(&found, now_ms, console)?;
     if from.is_some() && !console.json {
         writeln!(std::io::stderr(), "there may be more: --limit shows more than {limit}")?;
     }
@@ -200,11 +207,16 @@ fn each(ids: &[u64], done: &str, act: impl Fn(u64) -> Result<u64>, console: &Con
 }
 
 /// The cluster begins so many anew at once. What fails again meanwhile is left as it is.
-fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, console: &Console) -> Result<()> {
-    let dead: u64 = tasks.tenants(tenant)?.iter().map(|found| found.dead).sum();
+fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
+    let count = || Ok::<u64, TasksError>(tasks.tenants(tenant)?.iter().map(|found| found.dead).sum());
+    let dead = count()?;
     let (mut all, limit) = (0, limit.map_or(dead, u64::from).min(dead));
     while all < limit {
-        let (some, more) = tasks.redrive(tenant, u32::try_from(limit - all).unwrap_or(u32::MAX))?;
+        let left = u32::try_from(limit - all).unwrap_or(u32::MAX);
+        let (some, more) = match poisoned {
+            true => tasks.redrive_with_poisoned(tenant, left)?,
+            false => tasks.redrive(tenant, left)?,
+        };
         all += some;
         if !more || some == 0 {
             break;
@@ -215,5 +227,13 @@ fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, console: &Console) -
         true => writeln!(out, "{}", json!({ "redriven": all }))?,
         false => writeln!(out, "{all} dead letters begun anew")?,
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    if !poisoned && !console.json && all < limit {
+        let left = count()?;
+        writeln!(
+            std::io::stderr(),
+            "{left} dead letters are left: workers died under them, or they failed again; --poisoned begins the former, too"
+        )?;
+    }
+    Ok(())
 }

@@ -244,7 +244,7 @@ pub const KEYS: &[Key] = &[
         name: "scale",
         value: "MIN..MAX",
         default: "1..4",
-        help: "How many workers there are at least and at most, where `workers` says what they are",
+        help: "How many workers there are at least and at most, where `workers` says what they are; 0 at least: none without work",
     },
     Key {
         name: "scale_warm",

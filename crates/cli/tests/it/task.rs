@@ -302,3 +302,62 @@ fn of_a_worker_that_is_killed_nothing_runs_on_and_another_has_its_task_long_befo
     }
     assert_eq!(node.run(&["task", "get", id.trim(), "--result"]).done(), "done by another\n");
 }
+
+#[test]
+fn known_key_is_said_and_refused_for_other_work() {
+    let node = Node::start();
+    let submit =
+        |payload: &str| node.run(&["task", "submit", "mail", payload, "--key", "order-17", "--retries", "7"]);
+    let first = submit("x").done();
+    let again = submit("x");
+    assert_eq!(again.out, first);
+    assert!(again.err.contains("was submitted with this key before; it is waiting"), "{again:?}");
+    let other = submit("y");
+    assert!(
+        other.code == Some(1) && other.err.contains("another queue, kind, payload or subject"),
+        "{other:?}"
+    );
+    let shown = node.run(&["task", "get", first.trim()]).done();
+    for line in ["submitted ", "timeout       5m", "retries       7, ", "key           order-17"] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let object = json(&node.run(&["task", "get", first.trim(), "--json"]).done());
+    assert_eq!(
+        (&object["timeout_ms"], &object["retry"]["retries"]),
+        (&300_000.into(), &7.into()),
+        "{object}"
+    );
+    node.run(&["task", "cancel", first.trim()]).done();
+    let cancelled = submit("x");
+    assert!(cancelled.code == Some(1) && cancelled.err.contains("was cancelled"), "{cancelled:?}");
+}
+
+#[test]
+fn worker_waits_for_a_node_that_is_not_up_yet() {
+    let node = Node::start();
+    let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    let mut command = node.command(&["task", "worker", "--kind", "count", "--", "wc", "-c"]);
+    node.kill();
+    let mut worker = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let _worker = Program::from(worker);
+    assert!(said.next().unwrap().unwrap().contains("cannot reach a node"));
+    let node = Node::start_with(&["--listen", &address]);
+    assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
+}
+
+#[test]
+fn node_knows_a_worker_by_the_name_it_gave_it() {
+    let node = Node::start();
+    let mut command = node.command(&["task", "worker", "--kind", "k", "--name", "own", "--", "true"]);
+    let _worker = Program::from(command.env("DUNLIN_WORKER_NAME", "given-1").spawn().unwrap());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let workers = node.run(&["task", "workers", "--json"]).done();
+        if !workers.is_empty() {
+            assert_eq!(json(&workers)["name"], "given-1");
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline);
+    }
+}

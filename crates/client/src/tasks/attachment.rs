@@ -26,13 +26,14 @@ use super::line::Line;
 use crate::client::Shared;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
+use crate::started::NAME_VARIABLE;
 use driving::Driver;
 use standing::{Saying, Standing};
 
 /// How a worker comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// For people.
+    /// For people. In a process that a node started as a worker the node's name for it is taken instead.
     pub name: String,
     /// What it can do.
     pub kinds: Vec<String>,
@@ -181,7 +182,11 @@ impl Tasks {
 
     /// The same. Where more tasks wait than there are workers, so many more are given to it before it can begin them, so that it need not wait
     /// for the next; the time that such a task may take runs meanwhile.
-    pub fn attach_ahead(&self, options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
+    pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
+        // A node that started this process knows its workers by the name that it gave it, and ends what it does not see.
+        if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
+            options.name = name;
+        }
         let core = Arc::new(Core {
             shared: Arc::clone(&self.shared),
             line: Arc::default(),

@@ -94,6 +94,7 @@ impl TaskRule {
         let allowed = match *command {
             Command::Submit { tenant, .. }
             | Command::Redrive { tenant, .. }
+            | Command::RedriveSafe { tenant, .. }
             | Command::Discard { tenant, .. }
             | Command::Schedule { tenant, .. }
             | Command::Unschedule { tenant, .. }
@@ -169,6 +170,7 @@ fn shown(command: &Command<'_>) -> String {
     match *command {
         Command::Submit { tenant, .. }
         | Command::Redrive { tenant, .. }
+        | Command::RedriveSafe { tenant, .. }
         | Command::Discard { tenant, .. }
         | Command::Schedule { tenant, .. }
         | Command::Unschedule { tenant, .. }

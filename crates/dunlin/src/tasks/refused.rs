@@ -34,7 +34,8 @@ impl From<&Refusal> for Refused {
             Refusal::NotHeld { task, .. } => of(Code::StaleToken, [task, 0, 0]),
             Refusal::Over { task }
             | Refusal::NotDead { task }
-            | Refusal::DependencyCancelled { task, .. } => of(Code::TaskOver, [task, 0, 0]),
+            | Refusal::DependencyCancelled { task, .. }
+            | Refusal::KeyCancelled { task, .. } => of(Code::TaskOver, [task, 0, 0]),
             Refusal::NoRoom { bytes, bytes_max } => of(Code::NoRoom, [bytes, bytes_max, 0]),
             _ => Refused::new(Code::BadTask, refusal.to_string()),
         }

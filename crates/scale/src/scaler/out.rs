@@ -19,8 +19,11 @@ impl Scaler {
     ) {
         let serving = self.fleet.serving();
         if serving < want.floor {
-            let trigger =
-                if want.scheduled > self.policy.workers_min { Trigger::Scheduled } else { Trigger::Bounds };
+            let trigger = match self.policy.workers_min {
+                least if want.scheduled > least => Trigger::Scheduled,
+                least if want.floor > least => Trigger::Queue,
+                _ => Trigger::Bounds,
+            };
             self.launch_for(trigger, (now_ms, now_ms, now_ms), want.floor - serving, 0, actions);
         }
         let triggers = self.policy.triggers;

@@ -49,7 +49,8 @@ impl Scaler {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
-            floor: self.bounded(f64::from(scheduled)),
+            // Where there may be none, what could start is worth one at once.
+            floor: self.bounded(f64::from(scheduled)).max(u32::from(sample.startable > 0)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
     }

@@ -66,9 +66,10 @@ fn a_policy_that_makes_no_sense_is_refused() {
     assert_eq!(refused(document()), None);
     assert_eq!(
         refused(Policy::document(11, 10)).unwrap(),
-        "from 11 to 10 workers: at least 1 and at most 1000000, the lower first"
+        "from 11 to 10 workers: the lower first, and at most 1 to 1000000"
     );
-    assert!(refused(Policy::document(0, 10)).is_some());
+    assert_eq!(refused(Policy::document(0, 10)), None);
+    assert!(refused(Policy::document(0, 0)).is_some());
     let mut policy = document();
     policy.triggers.cpu_low = 0.8;
     assert!(refused(policy).unwrap().contains("the low mark of processors is 0.8"));

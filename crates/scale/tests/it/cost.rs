@@ -27,6 +27,24 @@ fn a_worker_is_put_where_it_costs_least_and_fits() {
 }
 
 #[test]
+fn machines_are_paid_for_whole_and_keep_memory_for_the_system() {
+    let prices = Prices::default();
+    let need = Need { cpus: 1.4, memory_gib: 4.6 };
+    let large = need.fit(prices.machine("m6i.8xlarge").unwrap()).unwrap();
+    assert!(large.workers > 1);
+    assert_eq!(large.per_hour(1.0, 0.0), large.machine.per_hour);
+    let more = f64::from(large.workers) + 1.0;
+    assert_eq!(large.per_hour(more, 0.0), 2.0 * large.machine.per_hour);
+    assert_eq!(large.per_hour(1.0, 1.0), large.machine.per_hour + large.machine.spot_per_hour);
+    assert!(need.memory_gib * f64::from(large.workers) < large.machine.memory_gib * 0.95);
+    // For one worker no machine is cheaper than the smallest on which it fits.
+    let one = need.cheapest_for(&prices, 1.0, 0.0).unwrap();
+    let fits = prices.machines.iter().filter_map(|machine| need.fit(machine));
+    let least = fits.map(|fit| fit.machine.per_hour).fold(f64::MAX, f64::min);
+    assert_eq!(one.machine.per_hour, least);
+}
+
+#[test]
 fn what_a_worker_needs_is_measured_nearly_at_its_most() {
     let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
     let need = Need::of(&cpus, &cpus).unwrap();

@@ -31,6 +31,28 @@ fn a_threshold_is_passed_for_the_documents_time_before_workers_come() {
 }
 
 #[test]
+fn from_none_the_first_starts_at_once_and_goes_when_idle() {
+    let mut play = Play::settled(Policy::local(0, 4));
+    let nothing = |_| Sample::default();
+    play.run(60, nothing);
+    assert_eq!(play.ready(), 0);
+    play.run(1, |_| Sample { startable: 1, ..Sample::default() });
+    assert_eq!(play.scaler.fleet().serving(), 1);
+    let decision = play.scaler.decisions().out().last().unwrap();
+    assert_eq!((decision.trigger, decision.workers), (Trigger::Queue, 1));
+    play.run(60, |ready| Sample {
+        startable: u64::from(ready == 0),
+        workers: f64::from(ready),
+        ..Sample::default()
+    });
+    assert_eq!(play.ready(), 1, "until it is there it is not started twice");
+    let instance = play.instances(Phase::Ready)[0];
+    let idle = |ready| Sample { workers: f64::from(ready), idle: vec![(instance, 0)], ..Sample::default() };
+    play.run(120, idle);
+    assert_eq!(play.scaler.fleet().serving(), 0);
+}
+
+#[test]
 fn a_threshold_that_is_passed_in_turns_with_not_starts_nobody() {
     let mut play = Play::settled(Policy::document(10, 50));
     for _ in 0..20 {

@@ -95,7 +95,11 @@ impl Scheduler {
     async fn begin_anew(&self, request: &v1::RedriveRequest) -> Result<v1::RedriveResponse, Refused> {
         let rule = self.rule();
         let tenant = if request.tenant.is_empty() { &rule.tenant } else { &request.tenant };
-        let command = Command::Redrive { tenant: tenant.as_bytes(), count: request.count };
+        let (tenant, count) = (tenant.as_bytes(), request.count);
+        let command = match request.poisoned {
+            true => Command::Redrive { tenant, count },
+            false => Command::RedriveSafe { tenant, count },
+        };
         match self.command(&command).await? {
             Reply::Changed { tasks, more } => Ok(v1::RedriveResponse { changed: tasks, more }),
             _ => Err(odd()),

@@ -9,7 +9,9 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
-use dunlin::scheduler::{Command, Found, ListFilter, NewTask, Query as Question, Stage, Taken, TaskView};
+use dunlin::scheduler::{
+    Backoff, Command, Found, ListFilter, NewTask, Query as Question, Retry, Stage, Taken, TaskView,
+};
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, TasksError};
 use serde_json::{Map, Value, json};
@@ -200,12 +202,32 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
         "needs": task.needs.iter().map(|need| format!("{}={}", text(&need.key), text(&need.value))).collect::<Vec<_>>(),
         "cpu_milli": task.amounts[0],
         "memory_bytes": task.amounts[1],
+        "timeout_ms": task.timeout_ms,
+        "not_before_ms": task.not_before_ms.map(when),
+        "retry": retry_json(&task.retry),
+        "idempotency_key": text(&task.idempotency_key),
+        "subject": text(&task.subject),
         "after": task.after.iter().map(|task| format!("{task:x}")).collect::<Vec<_>>(),
         "outcome": task.outcome.as_ref().map(|outcome| json!({
             "bytes": text(&outcome.bytes),
             "failure": outcome.failure.map(|failure| format!("{failure:?}").to_lowercase()),
             "run_us": outcome.run_us,
             "cpu_us": outcome.cpu_us,
+            "memory_bytes": outcome.memory_bytes,
         })),
     })
+}
+
+/// As a draft has it.
+fn retry_json(retry: &Retry) -> Value {
+    let retries = retry.retries;
+    match retry.backoff {
+        Backoff::Fixed { delay_ms } => json!({"retries": retries, "fixed_ms": delay_ms}),
+        Backoff::Exponential { base_ms, cap_ms } => {
+            json!({"retries": retries, "exponential": {"base_ms": base_ms, "cap_ms": cap_ms}})
+        }
+        Backoff::Decorrelated { base_ms, cap_ms } => {
+            json!({"retries": retries, "decorrelated": {"base_ms": base_ms, "cap_ms": cap_ms}})
+        }
+    }
 }

@@ -97,6 +97,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
             "schedule_needs",
             Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task: needing },
         ),
+        ("redrive_safe", Command::RedriveSafe { tenant: b"tenant", count: 3 }),
         ("slots", Command::Slots { worker: 1, slots: 2, ahead: 3 }),
         (
             "enlist",

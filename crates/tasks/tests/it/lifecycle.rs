@@ -312,3 +312,84 @@ fn dead_letters_and_what_is_over_are_bounded_and_nothing_is_left_of_them() {
     scene.advance(1 << 40);
     assert_eq!((scene.state.len(), scene.state.bytes()), (0, 0));
 }
+
+#[test]
+fn key_of_another_or_a_cancelled_task_is_refused() {
+    let mut scene = Scene::new();
+    let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
+    let submit = |tasks| Command::Submit { tenant: b"a", tasks };
+    let task = scene.submit(keyed());
+    for other in [
+        NewTask { payload: b"another", ..keyed() },
+        NewTask { kind: b"another", ..keyed() },
+        NewTask { queue: b"another", ..keyed() },
+    ] {
+        let refused = scene.ask(submit(vec![work(), other.clone()]));
+        assert_eq!(refused, Err(Refusal::KeyReused { index: 1, task }), "{other:?}");
+    }
+    let together = vec![
+        NewTask { idempotency_key: b"8", ..work() },
+        work(),
+        NewTask { idempotency_key: b"8", payload: b"another", ..work() },
+    ];
+    assert_eq!(scene.ask(submit(together)), Err(Refusal::KeyInBatch { index: 2, before: 0 }));
+    assert_eq!(scene.submit(NewTask { priority: 9, ..keyed() }), task, "what is to be done is the same");
+    scene.done(Command::Cancel { task });
+    assert_eq!(scene.ask(submit(vec![keyed()])), Err(Refusal::KeyCancelled { index: 0, task }));
+}
+
+#[test]
+fn time_in_another_unit_is_refused() {
+    let mut scene = Scene::new();
+    let now_ms = 1_795_000_000_000;
+    scene.done(Command::Clock { unix_ms: now_ms });
+    for at_ms in [now_ms / 1_000, now_ms * 1_000, 1] {
+        let refused = Err(Refusal::TimeFar { at_ms, now_ms });
+        for task in [NewTask { not_before_ms: at_ms, ..work() }, NewTask { deadline_ms: at_ms, ..work() }] {
+            assert_eq!(scene.ask(Command::Submit { tenant: b"a", tasks: vec![task] }), refused);
+        }
+    }
+    let year_ms = 365 * 86_400_000;
+    scene.submit(NewTask { not_before_ms: now_ms - year_ms, deadline_ms: now_ms + year_ms, ..work() });
+}
+
+#[test]
+fn poisoned_letters_are_left_out_unless_told() {
+    let mut scene = Scene::with(Limits { poison_max: 1, ..Limits::default() });
+    scene.tenant(Tenant::new(b"a"));
+    let poisoned = scene.plain();
+    let worker = scene.join(1);
+    assert_eq!(scene.one_start().task, poisoned);
+    scene.done(Command::Leave { worker });
+    scene.join(1);
+    let failed = scene.plain();
+    let start = scene.one_start();
+    scene.fail(&start, false).unwrap();
+    assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [Stage::Dead; 2]);
+    let safe = scene.ask(Command::RedriveSafe { tenant: b"a", count: 0 });
+    assert_eq!(safe, Ok(Reply::Changed { tasks: 1, more: false }));
+    assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [Stage::Dead, Stage::Running]);
+    let all = scene.ask(Command::Redrive { tenant: b"a", count: 0 });
+    assert_eq!(all, Ok(Reply::Changed { tasks: 1, more: false }));
+    assert_eq!(scene.stage(poisoned), Stage::Ready);
+}
+
+#[test]
+fn view_of_a_task_shows_all_it_was_given() {
+    let mut scene = Scene::new();
+    scene.done(Command::Clock { unix_ms: 1_795_000_000_000 });
+    let retry = Retry { retries: 7, backoff: Backoff::Fixed { delay_ms: 250 } };
+    let task = scene.submit(NewTask {
+        not_before_ms: 1_795_000_060_000,
+        timeout_ms: 90_000,
+        retry: Some(retry),
+        idempotency_key: b"order 7",
+        ..work()
+    });
+    let view = scene.state.get(task).unwrap();
+    assert_eq!((view.timeout_ms, view.retry, &*view.idempotency_key), (90_000, retry, &b"order 7"[..]));
+    assert_eq!(view.not_before_ms.map(|at| scene.state.unix_ms_of(at)), Some(1_795_000_060_000));
+    let publish = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
+    let view = scene.state.get(publish).unwrap();
+    assert_eq!((&*view.subject, view.not_before_ms), (&b"orders.late"[..], None));
+}

@@ -1,10 +1,12 @@
 //! Tasks, tenants, queues and workers as people and programs read them.
 
 use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use dunlin_client::scheduler::{
-    Failure, Labelled, Limited, Outcome, QueueView, Quota, Stage, TaskView, TenantView, WorkerView,
+    Backoff, Failure, Labelled, Limited, Outcome, QueueView, Quota, Retry, Stage, TaskView, TenantView,
+    WorkerView,
 };
 use serde_json::{Value, json};
 
@@ -54,13 +56,14 @@ fn reason(failure: Failure) -> &'static str {
 }
 
 /// All of a task, or what came of it alone.
-pub fn task(task: &TaskView, result: bool, console: &Console) -> Result<()> {
+pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
     if result {
         out.write_all(task.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes))?;
     } else if console.json {
-        writeln!(out, "{}", object(task))?;
+        writeln!(out, "{}", object(task, now_ms))?;
     } else {
+        let time = |ms: Option<u64>| ms.map_or_else(String::new, |ms| time(ms, now_ms));
         let rows = [
             ("task", hex(task.task)),
             ("tenant", line(&task.tenant)),
@@ -70,6 +73,14 @@ pub fn task(task: &TaskView, result: bool, console: &Console) -> Result<()> {
             ("priority", task.priority.to_string()),
             ("attempts", task.attempts.to_string()),
             ("workers lost", task.lost.to_string()),
+            ("submitted", time(Some(task.submitted_ms))),
+            ("not before", time(task.not_before_ms)),
+            ("started", time(task.started_ms)),
+            ("deadline", time(task.deadline_ms)),
+            ("timeout", short(u64::from(task.timeout_ms))),
+            ("retries", retries(&task.retry)),
+            ("key", line(&task.idempotency_key)),
+            ("subject", line(&task.subject)),
             ("worker", task.worker.map_or_else(|| "–".to_owned(), hex)),
             ("waits for", task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>().join(" ")),
             ("labels", labels(&task.labels)),
@@ -82,13 +93,82 @@ pub fn task(task: &TaskView, result: bool, console: &Console) -> Result<()> {
         if let Some(note) = &task.progress.1 {
             writeln!(out, "{:<13} {} ‰ {}", "progress", task.progress.0, line(note))?;
         }
-        if let Some(Outcome { bytes, failure, run_us, cpu_us, .. }) = &task.outcome {
+        if let Some(Outcome { bytes, failure, run_us, cpu_us, memory_bytes, at_ms }) = &task.outcome {
+            if let Some(failure) = failure {
+                writeln!(out, "{:<13} {}", "failure", reason(*failure))?;
+            }
             let what = if failure.is_some() { "error" } else { "result" };
             writeln!(out, "{what:<13} {}", line(bytes))?;
-            writeln!(out, "{:<13} {} µs, processor {} µs", "ran", grouped(*run_us), grouped(*cpu_us))?;
+            writeln!(
+                out,
+                "{:<13} {}",
+                if failure.is_some() { "failed" } else { "done" },
+                time(Some(*at_ms))
+            )?;
+            let memory =
+                if *memory_bytes > 0 { format!(", {}", sized(*memory_bytes)) } else { String::new() };
+            writeln!(
+                out,
+                "{:<13} {} µs, processor {} µs{memory}",
+                "ran",
+                grouped(*run_us),
+                grouped(*cpu_us)
+            )?;
         }
     }
     Ok(out.flush()?)
+}
+
+/// A time by the clock on the wall, as the cluster's own count is nobody's outside, and how far that is from now.
+fn time(ms: u64, now_ms: u64) -> String {
+    let at = UNIX_EPOCH + Duration::from_millis(unix_ms(ms, now_ms));
+    let at = humantime::format_rfc3339_millis(at);
+    match ms.checked_sub(now_ms) {
+        Some(left) if left > 0 => format!("{at} (in {})", short(left)),
+        _ => format!("{at} ({} ago)", short(now_ms - ms.min(now_ms))),
+    }
+}
+
+fn unix_ms(ms: u64, now_ms: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now.as_millis() as u64 + ms).saturating_sub(now_ms)
+}
+
+fn short(ms: u64) -> String {
+    let exact = Duration::from_millis(ms);
+    let rounded = if ms < 10_000 { exact } else { Duration::from_secs(exact.as_secs()) };
+    humantime::format_duration(rounded).to_string()
+}
+
+fn retries(retry: &Retry) -> String {
+    let ms = |ms: u32| short(u64::from(ms));
+    let delay = match retry.backoff {
+        Backoff::Fixed { delay_ms } => format!("{} apart", ms(delay_ms)),
+        Backoff::Exponential { base_ms, cap_ms } => {
+            format!("up to {} apart, doubled each time, {} at most", ms(base_ms), ms(cap_ms))
+        }
+        Backoff::Decorrelated { base_ms, cap_ms } => {
+            format!("from {} to three times the delay before, {} at most", ms(base_ms), ms(cap_ms))
+        }
+    };
+    match retry.retries {
+        0 => "0".to_owned(),
+        count => format!("{count}, {delay}"),
+    }
+}
+
+/// As HTTP has it.
+fn retry_object(retry: &Retry) -> Value {
+    let retries = retry.retries;
+    match retry.backoff {
+        Backoff::Fixed { delay_ms } => json!({"retries": retries, "fixed_ms": delay_ms}),
+        Backoff::Exponential { base_ms, cap_ms } => {
+            json!({"retries": retries, "exponential": {"base_ms": base_ms, "cap_ms": cap_ms}})
+        }
+        Backoff::Decorrelated { base_ms, cap_ms } => {
+            json!({"retries": retries, "decorrelated": {"base_ms": base_ms, "cap_ms": cap_ms}})
+        }
+    }
 }
 
 fn labels(labels: &[Labelled]) -> String {
@@ -109,11 +189,12 @@ fn pairs(labels: &[Labelled]) -> Value {
     labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
 }
 
-pub fn object(task: &TaskView) -> Value {
+pub fn object(task: &TaskView, now_ms: u64) -> Value {
+    let when = |ms: u64| unix_ms(ms, now_ms);
     let outcome = task.outcome.as_ref().map(|outcome| {
         json!({
             "bytes": text(&outcome.bytes), "failure": outcome.failure.map(reason),
-            "run_us": outcome.run_us, "cpu_us": outcome.cpu_us, "memory_bytes": outcome.memory_bytes,
+            "at_ms": when(outcome.at_ms), "run_us": outcome.run_us, "cpu_us": outcome.cpu_us, "memory_bytes": outcome.memory_bytes,
         })
     });
     let labels: serde_json::Map<String, Value> = task
@@ -124,6 +205,10 @@ pub fn object(task: &TaskView) -> Value {
     json!({
         "task": hex(task.task), "tenant": text(&task.tenant), "queue": text(&task.queue), "kind": text(&task.kind),
         "stage": word(task.stage), "priority": task.priority, "attempts": task.attempts, "lost": task.lost,
+        "submitted_ms": when(task.submitted_ms), "not_before_ms": task.not_before_ms.map(when),
+        "started_ms": task.started_ms.map(when), "deadline_ms": task.deadline_ms.map(when),
+        "timeout_ms": task.timeout_ms, "retry": retry_object(&task.retry),
+        "idempotency_key": text(&task.idempotency_key), "subject": text(&task.subject),
         "worker": task.worker.map(hex), "payload": text(&task.payload), "labels": labels,
         "needs": pairs(&task.needs), "cpu_milli": task.amounts[0], "memory_bytes": task.amounts[1],
         "after": task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>(),
@@ -132,8 +217,8 @@ pub fn object(task: &TaskView) -> Value {
 }
 
 /// Of a list, which comes without what tasks were given and what they brought: better no field than an empty one.
-fn line_object(task: &TaskView) -> Value {
-    let mut object = object(task);
+fn line_object(task: &TaskView, now_ms: u64) -> Value {
+    let mut object = object(task, now_ms);
     if let Some(fields) = object.as_object_mut() {
         fields.remove("payload");
         if let Some(outcome) = fields.get_mut("outcome").and_then(Value::as_object_mut) {
@@ -143,10 +228,10 @@ fn line_object(task: &TaskView) -> Value {
     object
 }
 
-pub fn tasks(tasks: &[TaskView], console: &Console) -> Result<()> {
+pub fn tasks(tasks: &[TaskView], now_ms: u64, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
-        tasks.iter().try_for_each(|task| writeln!(out, "{}", line_object(task)))?;
+        tasks.iter().try_for_each(|task| writeln!(out, "{}", line_object(task, now_ms)))?;
         return Ok(out.flush()?);
     }
     let mut table =

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::show;
 use crate::commands::kv::content;
-use crate::commands::parse::{duration, header, memory, moment, processors, unix_ns};
+use crate::commands::parse::{duration, header, memory, moment, processors, span, unix_ns};
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
@@ -55,14 +55,14 @@ pub struct Arguments {
     /// A dead letter if it is not done by then
     #[arg(long, value_name = "TIME", value_parser = moment)]
     deadline: Option<SystemTime>,
-    /// How long one attempt may take
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    timeout: Option<Duration>,
-    /// Attempts after the first that failed
+    /// How long one attempt may take [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    timeout: Option<u32>,
+    /// Attempts after the first that failed [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// A second task with this key is the first
-    #[arg(long)]
+    /// A second task with this key is the first; refused where it is another task, or where the first was cancelled
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Waits until this task is done; may be given several times
     #[arg(long, value_name = "TASK", value_parser = show::id)]
@@ -144,8 +144,14 @@ fn submit(
     console: &Console,
     submitted: &mut Vec<u64>,
 ) -> Result<()> {
-    let unix_ms = |at: SystemTime| unix_ns(at) / 1_000_000;
-    let at = arguments.delay.and_then(|delay| SystemTime::now().checked_add(delay)).or(arguments.at);
+    // A time before 1970 is far from now, and not none.
+    let unix_ms = |at: SystemTime| (unix_ns(at) / 1_000_000).max(1);
+    let at = match arguments.delay {
+        Some(delay) => {
+            Some(SystemTime::now().checked_add(delay).ok_or_else(|| anyhow!("--in: no clock goes so far"))?)
+        }
+        None => arguments.at,
+    };
     let retries = arguments.retries.map(|retries| Retry { retries, ..Retry::default() });
     let (labels, needs) = (lent(&arguments.labels), lent(&arguments.needs));
     let after: Vec<_> = arguments.after.iter().map(|&task| After::Task { task }).collect();
@@ -156,7 +162,7 @@ fn submit(
         priority: arguments.priority,
         not_before_ms: at.map_or(0, unix_ms),
         deadline_ms: arguments.deadline.map_or(0, unix_ms),
-        timeout_ms: arguments.timeout.map_or(0, |of| u32::try_from(of.as_millis()).unwrap_or(u32::MAX)),
+        timeout_ms: arguments.timeout.unwrap_or(0),
         retry: retries,
         idempotency_key: arguments.key.as_deref().unwrap_or("").as_bytes(),
         after: after.clone(),
@@ -171,9 +177,22 @@ fn submit(
     if !arguments.wait && !arguments.quiet {
         said(&done.tasks, console)?;
     }
+    if !arguments.quiet && !console.json {
+        done.tasks.iter().filter(|taken| taken.known).try_for_each(|taken| say_known(tasks, taken.task))?;
+    }
     // As it was asked to.
     std::thread::sleep(done.slow_down);
     Ok(())
+}
+
+/// Nothing is begun by a key that is known: how far its task is may not be what was meant.
+fn say_known(tasks: &Tasks, task: u64) -> Result<()> {
+    let how_far = tasks.why(task).unwrap_or_else(|error| error.to_string());
+    Ok(writeln!(
+        std::io::stderr(),
+        "task {} was submitted with this key before; it is {how_far}",
+        show::hex(task)
+    )?)
 }
 
 fn lent(labels: &[(String, String)]) -> Vec<Label<'_>> {
@@ -194,7 +213,7 @@ fn said(taken: &[Taken], console: &Console) -> Result<()> {
 fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Result<()> {
     let mut failed = 0;
     for &task in submitted {
-        let Some(over) = wait_for(tasks, task, stop, console)? else {
+        let Some((over, now_ms)) = wait_for(tasks, task, stop, console)? else {
             return Err(anyhow!("interrupted: task {} goes on", show::hex(task)));
         };
         let mut out = console.out();
@@ -202,7 +221,7 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Res
             failed += 1;
         }
         if console.json {
-            writeln!(out, "{}", show::object(&over))?;
+            writeln!(out, "{}", show::object(&over, now_ms))?;
         } else if over.stage == Stage::Completed {
             let result = over.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes);
             out.write_all(result)?;
@@ -221,13 +240,13 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Res
     }
 }
 
-fn wait_for(tasks: &Tasks, task: u64, stop: &Stop, console: &Console) -> Result<Option<TaskView>> {
+fn wait_for(tasks: &Tasks, task: u64, stop: &Stop, console: &Console) -> Result<Option<(TaskView, u64)>> {
     let began = Instant::now();
     let (mut said, mut say_at) = (String::new(), began + SAY_AFTER);
     while !stop.is_set() {
-        let found = tasks.get(task)?;
+        let (found, now_ms) = tasks.get_at(task)?;
         if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) {
-            return Ok(Some(found));
+            return Ok(Some((found, now_ms)));
         }
         if Instant::now() >= say_at {
             say_at = Instant::now() + SAY_EVERY;

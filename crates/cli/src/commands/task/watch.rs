@@ -44,14 +44,16 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
         start: arguments.from,
         ..Default::default()
     };
-    let mut events = client.subscribe(&pattern, options)?;
+    let Some(mut events) = stop.breaks_off(|| Ok(client.subscribe(&pattern, options)?))? else {
+        return Ok(());
+    };
     let (mut out, mut left, mut outage) =
         (console.out(), arguments.count.unwrap_or(usize::MAX), Outage::default());
     while left > 0 && !stop.is_set() {
+        outage.look(client, console.errors)?;
         match events.next_timeout(LOOK) {
             Ok(None) => {}
             Ok(Some(Event::Record(record))) => {
-                outage.over();
                 left -= 1;
                 match console.json {
                     true => writeln!(out, "{}", String::from_utf8_lossy(record.payload()))?,

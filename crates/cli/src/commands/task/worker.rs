@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::{Attachment, AttachmentLoad, StartedByNode, WorkerOptions, started};
+use dunlin_client::{Attachment, AttachmentLoad, StartedByNode, WorkerOptions};
 use serde_json::json;
 
 use super::running::{Failed, Running};
@@ -14,7 +14,7 @@ use super::warden::Warden;
 use crate::arguments::Global;
 use crate::commands::lock::ourselves;
 use crate::commands::parse::{duration, header, memory, processors};
-use crate::connect::connect;
+use crate::connect::connect_when_up;
 use crate::console::Console;
 use crate::program::Program;
 use crate::signals::Stop;
@@ -46,8 +46,8 @@ pub struct Arguments {
     /// Tasks at once
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: u32,
-    /// A name, for people; for a node that started it, it is who it is [default: host and process]
-    #[arg(long, env = started::NAME_VARIABLE)]
+    /// A name, for people; a worker that a node started has the node's name for it [default: host and process]
+    #[arg(long)]
     name: Option<String>,
     /// What it has goes to others when nobody hears from it for so long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -83,9 +83,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let orphaned = Stop::of(started.orphaned());
     let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command"))?;
     program.check()?;
-    let client = connect(global, "dunlin task worker")?;
+    let Some(client) = connect_when_up(global, "dunlin task worker", &stop, console.errors)? else {
+        return Ok(());
+    };
     let options = WorkerOptions {
-        name: ourselves(arguments.name.as_deref()),
+        name: ourselves(started.name().or(arguments.name.as_deref())),
         kinds: arguments.kinds.clone(),
         queues: arguments.queues.clone(),
         slots: arguments.slots,

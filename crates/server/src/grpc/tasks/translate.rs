@@ -118,7 +118,22 @@ pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
         cpu_milli,
         memory_bytes,
         outcome: task.outcome.as_ref().map(outcome),
+        timeout_ms: task.timeout_ms,
+        not_before_ms: task.not_before_ms.map(when),
+        retry: Some(policy(&task.retry)),
+        idempotency_key: Bytes::copy_from_slice(&task.idempotency_key),
+        subject: text(&task.subject),
     }
+}
+
+fn policy(retry: &Retry) -> v1::RetryPolicy {
+    let bounds = |base_ms, cap_ms| v1::retry_policy::Bounds { base_ms, cap_ms };
+    let delay = match retry.backoff {
+        Backoff::Fixed { delay_ms } => Delay::FixedMs(delay_ms),
+        Backoff::Exponential { base_ms, cap_ms } => Delay::Exponential(bounds(base_ms, cap_ms)),
+        Backoff::Decorrelated { base_ms, cap_ms } => Delay::Decorrelated(bounds(base_ms, cap_ms)),
+    };
+    v1::RetryPolicy { retries: retry.retries.into(), delay: Some(delay) }
 }
 
 fn outcome(outcome: &Outcome) -> v1::TaskOutcome {

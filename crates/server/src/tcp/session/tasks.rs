@@ -392,6 +392,7 @@ fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
     match command {
         Command::Submit { tenant, .. }
         | Command::Redrive { tenant, .. }
+        | Command::RedriveSafe { tenant, .. }
         | Command::Discard { tenant, .. }
         | Command::Schedule { tenant, .. }
         | Command::Unschedule { tenant, .. }
