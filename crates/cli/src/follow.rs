@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use dunlin_client::Client;
 use dunlin_topic::{Event, Subscribe, SubscribeError};
 
 use crate::format::Writer;
@@ -35,6 +36,8 @@ pub struct Follow<W> {
     out: Mutex<W>,
     written: AtomicU64,
     stop: Stop,
+    /// The connection that the subscribers have, if they have one.
+    client: Option<Client>,
 }
 
 /// How often a reader with nothing to read looks whether it is to stop.
@@ -47,7 +50,12 @@ struct Turned(u32);
 
 impl<W: Write> Follow<W> {
     pub fn new(rules: Rules, writer: Writer, out: W, stop: Stop) -> Follow<W> {
-        Follow { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop }
+        Follow { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
+    }
+
+    /// Says when this connection, which the subscribers have, is lost and there again.
+    pub fn over(self, client: Client) -> Follow<W> {
+        Follow { client: Some(client), ..self }
     }
 
     /// Writes everything until it is time to stop. A lost connection is waited out.
@@ -77,13 +85,18 @@ impl<W: Write> Follow<W> {
                 Ok(Turned(0)) => {}
                 Ok(_) => {
                     quiet_since = Instant::now();
-                    outage.over();
+                    if self.client.is_none() {
+                        outage.over();
+                    }
                     continue;
                 }
                 Err(error) => match error.downcast() {
                     Ok(error) => outage.wait_out(error, self.writer.errors)?,
                     Err(error) => return Err(error),
                 },
+            }
+            if let Some(client) = &self.client {
+                outage.look(client, self.writer.errors)?;
             }
             let quiet = quiet_since.elapsed();
             if self.rules.idle.is_some_and(|idle| quiet >= idle) {

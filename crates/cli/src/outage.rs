@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{AskError, Refused};
+use dunlin_client::{AskError, Away, Client, Refused};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::{CODES, Retry};
 
@@ -13,6 +13,14 @@ use crate::console::Paint;
 
 /// The client paces its attempts; this only keeps one that does not from spinning.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// A connection that is lost for so long is said to be.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// Why the node is away, where it has been for so long that it is said.
+pub fn away(client: &Client) -> Option<Away> {
+    client.away().filter(|away| away.since.elapsed() >= NOTICE)
+}
 
 /// Whether the user knows that the connection is lost.
 #[derive(Debug, Default)]
@@ -40,10 +48,26 @@ impl Outage {
         Ok(())
     }
 
-    /// Something came.
+    /// Says that the connection is lost, or is there again, if that is news. A command that follows something looks at each turn: what it waits for
+    /// may be long in coming, and that is no sign of anything.
+    pub fn look(&mut self, client: &Client, paint: Paint) -> Result<()> {
+        match away(client) {
+            Some(away) => self.said_once(&away.why, paint),
+            None if client.is_up() => {
+                self.over();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Something came, or the connection is there.
     #[inline]
     pub fn over(&mut self) {
-        self.said = false;
+        if std::mem::take(&mut self.said) {
+            // Nobody is left to tell when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "connected again");
+        }
     }
 }
 

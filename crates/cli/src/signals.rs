@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use dunlin_client::interruptible;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -102,6 +103,15 @@ impl Stop {
     #[cfg(test)]
     pub fn never() -> Stop {
         Stop::default()
+    }
+
+    /// Runs `call`, whose waits for a node end as soon as it is time to end; then there is no result.
+    pub fn breaks_off<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        let stop = self.clone();
+        match interruptible(move || stop.is_set(), call) {
+            Err(_) if self.is_set() => Ok(None),
+            done => done.map(Some),
+        }
     }
 
     pub fn is_set(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::link::{Link, Patience, Pumped, Why};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::publishing::Publishing;
-use crate::session::{Asked, FollowAsked, Session};
+use crate::session::{Asked, Away, FollowAsked, Session};
 use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
 
@@ -89,6 +89,12 @@ impl Client {
         Client::connect_to(url.parse()?, options)
     }
 
+    /// A client of the node at `url` that does not wait for it: what is made from it begins when there is a connection. For a worker that is
+    /// started before its node.
+    pub fn open(url: &str, options: Options) -> Result<Client, ConnectError> {
+        Ok(Client::new(url.parse()?, options)?)
+    }
+
     /// Connects to the node at `address`, trying each of the endpoints it stands for once; one that says that it is opening is waited
     /// for as long as all of them may take (`connect_ms_max` each).
     pub fn connect_to(address: Address, options: Options) -> Result<Client, ConnectError> {
@@ -148,6 +154,11 @@ impl Client {
     /// Whether there is a connection, as far as anybody has looked.
     pub fn is_up(&self) -> bool {
         lock(&self.shared.session).up
+    }
+
+    /// Since when there is no connection, and why, as far as anybody has looked; `None` while there is one.
+    pub fn away(&self) -> Option<Away> {
+        lock(&self.shared.session).away.clone()
     }
 
     /// How often the connection was made: more than once means it was lost in between.

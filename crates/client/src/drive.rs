@@ -103,7 +103,13 @@ impl Shared {
             let now = Instant::now();
             let began = *began.get_or_insert(now);
             if until.is_some_and(|until| now >= until) {
-                return Waited::TimedOut;
+                // Many short waits are as patient as a long one.
+                return match pumped {
+                    Pumped::Away(why, since) if now >= since + link.patience(&self.limits) => {
+                        Waited::Away(why)
+                    }
+                    _ => Waited::TimedOut,
+                };
             }
             match pumped {
                 Pumped::Away(Why::Refused(refused), _) => return Waited::Away(Why::Refused(refused)),

@@ -79,6 +79,7 @@ pub use refusal::Refused;
 pub use relay::{Relay, Relayed, RunToRelay, Told};
 pub use request::Requester;
 pub use respond::Responder;
+pub use session::Away;
 pub use started::StartedByNode;
 pub use subscriber::Subscriber;
 pub use tasks::{

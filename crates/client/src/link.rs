@@ -284,7 +284,7 @@ impl Link {
             socket.shutdown();
         }
         shared.outbox.close();
-        lock(&shared.session).lost(&why.to_string());
+        lock(&shared.session).lost(&why.to_string(), since);
         self.chunks.clear();
         self.need = 0;
         self.silent_since = None;

@@ -10,6 +10,7 @@ mod resume;
 mod tasks;
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use dunlin_topic::{LogName, Position, SubscribeError};
 use dunlin_wire::{FromNode, GroupKind, OnGap, StartAt, WireError};
@@ -25,10 +26,21 @@ use crate::publishing::Publishing;
 use crate::refusal::{Refused, subscribe_error};
 use crate::relay::Relaying;
 
+/// A connection that is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Away {
+    /// When things were last well.
+    pub since: Instant,
+    /// Why there is none, as of the last try.
+    pub why: String,
+}
+
 /// The tables, and what the node said of itself.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) up: bool,
+    /// Since when there is none, and why, once there was one.
+    pub(crate) away: Option<Away>,
     /// Counts connections.
     pub(crate) generation: u64,
     /// The version of the protocol that is spoken.

@@ -7,13 +7,14 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result};
 use dunlin_client::state::prefix_end;
-use dunlin_client::{Entry, Kv, WatchError, WatchFrom, Written};
+use dunlin_client::{Client, Entry, Kv, WatchError, WatchFrom, Written};
 use dunlin_topic::SubscribeError;
 use serde_json::json;
 
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::outage::Outage;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 pub use show::{line, text as shown};
@@ -146,7 +147,8 @@ fn from(text: &str) -> Result<WatchFrom, String> {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let kv = connect(global, "dunlin kv")?.kv();
+    let client = connect(global, "dunlin kv")?;
+    let kv = client.kv();
     let asked = |stale: bool| if stale { kv.stale() } else { kv.clone() };
     match &arguments.verb {
         Verb::Get { key, stale } => get(&asked(*stale), key, console),
@@ -169,7 +171,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let show = Show { limit: limit.unwrap_or(usize::MAX), keys: *keys, all };
             range(&asked(*stale), start, &end, &show, console)
         }
-        Verb::Watch { prefix, from, count } => watch(&kv, prefix, *from, *count, console),
+        Verb::Watch { prefix, from, count } => {
+            let stop = Stop::on_signal()?;
+            stop.when_nobody_reads();
+            let ended = stop.breaks_off(|| watch(&client, prefix, *from, *count, &stop, console))?;
+            ended.map_or(Ok(()), Ok)
+        }
     }
 }
 
@@ -261,17 +268,26 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &Show, console: &Console) -> Re
     Ok(out.flush()?)
 }
 
-fn watch(kv: &Kv, prefix: &str, from: WatchFrom, count: Option<usize>, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
-    stop.when_nobody_reads();
-    let mut watch = kv.watch(prefix, from)?;
-    let (mut out, mut left) = (console.out(), count.unwrap_or(usize::MAX));
+fn watch(
+    client: &Client,
+    prefix: &str,
+    from: WatchFrom,
+    count: Option<usize>,
+    stop: &Stop,
+    console: &Console,
+) -> Result<()> {
+    let mut watch = client.kv().watch(prefix, from)?;
+    let (mut out, mut left, mut outage) = (console.out(), count.unwrap_or(usize::MAX), Outage::default());
     while left > 0 && !stop.is_set() {
+        outage.look(client, console.errors)?;
         let change = match watch.next_timeout(LOOK) {
             Ok(Some(change)) => change,
             Ok(None) => continue,
             // It goes on where it was, once there is a node again.
-            Err(WatchError::Subscribe(SubscribeError::Connection(_))) => continue,
+            Err(WatchError::Subscribe(error @ SubscribeError::Connection(_))) => {
+                outage.wait_out(error, console.errors)?;
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         show::change(&change, console, &mut out)?;

@@ -102,7 +102,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     let client = connect_for(arguments, global)?;
     let writer = writer(arguments, &client, console);
-    let follow = Follow::new(rules(arguments), writer, console.out_shared(), stop.clone());
+    let follow =
+        Follow::new(rules(arguments), writer, console.out_shared(), stop.clone()).over(client.clone());
     if let Some(group) = &arguments.group.group {
         let mut member = group::join(arguments, group, &client)?;
         let duty = arguments.group.duty(&arguments.patterns[0]);

@@ -2,6 +2,7 @@
 //! what has no answer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_wire::{
     ChannelPosition, Claim, Credit, Follow, FromClient, JoinGroup, List, LogPosition, Position, Resume,
@@ -9,15 +10,16 @@ use dunlin_wire::{
 };
 
 use crate::inbox::Inbox;
-use crate::session::{Answer, Asked, FollowAsked, Session, Subscription};
+use crate::session::{Answer, Asked, Away, FollowAsked, Session, Subscription};
 
 /// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl Session {
     /// The connection is gone.
-    pub(crate) fn lost(&mut self, why: &str) {
+    pub(crate) fn lost(&mut self, why: &str, since: Instant) {
         self.up = false;
+        self.away = Some(Away { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
             // Before SUBSCRIBED nothing was given: such a subscription begins anew.
@@ -41,6 +43,7 @@ impl Session {
     /// A new connection stands; what has to be said on it is added to `out`.
     pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.up = true;
+        self.away = None;
         self.version = version;
         self.generation += 1;
         self.inbox_prefix = welcome.inbox_prefix.to_owned();

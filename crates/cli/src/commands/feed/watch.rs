@@ -70,6 +70,11 @@ const TURN: usize = 1024;
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     let client = connect(global, "dunlin feed watch")?;
+    let ended = stop.breaks_off(|| watch(arguments, client, &stop, console))?;
+    ended.map_or(Ok(()), Ok)
+}
+
+fn watch(arguments: &Arguments, client: Client, stop: &Stop, console: &Console) -> Result<()> {
     let mut watching = Watching { client, arguments, watches: Vec::new(), outage: Outage::default() };
     for subject in &arguments.subjects {
         watching.subscribe(subject)?;
@@ -190,11 +195,11 @@ impl Watching<'_> {
             shown?;
             let came =
                 taken.and_then(|taken| if taken > 0 { Ok(true) } else { watch.replica.wait(Some(patience)) });
-            match came {
-                Ok(_) => self.outage.over(),
-                Err(error) => self.outage.wait_out(error, console.errors)?,
+            if let Err(error) = came {
+                self.outage.wait_out(error, console.errors)?;
             }
         }
+        self.outage.look(&self.client, console.errors)?;
         if self.watches.is_empty() {
             thread::sleep(LOOK);
         }

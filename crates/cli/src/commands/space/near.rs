@@ -4,12 +4,14 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use dunlin_client::space::{Change, EntityId, Rule, Schema, Viewer, Visible, Watch};
+use dunlin_client::interruptible;
+use dunlin_client::space::{Change, EntityId, Rule, Schema, ViewError, Viewer, Visible, Watch};
 use serde_json::{Value, json};
 
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::outage::{Outage, away};
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 use crate::table::Table;
@@ -53,7 +55,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     stop.when_nobody_reads();
-    let world = connect(global, "dunlin space near")?.world(&arguments.name);
+    let client = connect(global, "dunlin space near")?;
+    let world = client.world(&arguments.name);
     let center = EntityId(arguments.entity);
     let rule = match (arguments.kind, arguments.not_kind) {
         (Some(kind), _) => Rule::OfKind(kind),
@@ -61,14 +64,19 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         _ => Rule::All,
     };
     let watch = Watch { rule, bytes_per_tick: arguments.bytes, ..Watch::around(center, arguments.within) };
-    let mut viewer = world.watch::<3>(watch, Schema::default()).map_err(|why| Refusal(why.to_string()))?;
+    let watched = stop.breaks_off(|| Ok(world.watch::<3>(watch, Schema::default()).map_err(refused)?))?;
+    let Some(mut viewer) = watched else { return Ok(()) };
     if arguments.once {
         gather(&mut viewer, &stop)?;
         return tell_all(&viewer, center, console);
     }
-    let mut hint_at = Some(Instant::now() + QUIET.1);
+    let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), Outage::default());
     while !stop.is_set() {
-        let change = viewer.next_timeout(LOOK).map_err(|why| Refusal(why.to_string()))?;
+        let (asked, ends) = (client.clone(), stop.clone());
+        // A node that is away is not waited for.
+        let breaks_off = move || ends.is_set() || away(&asked).is_some();
+        let change = interruptible(breaks_off, || viewer.next_timeout(LOOK)).map_err(refused)?;
+        outage.look(&client, console.errors)?;
         let Some(change) = change else {
             if hint_at.take_if(|at| *at < Instant::now()).is_some() {
                 eprintln!(
@@ -87,11 +95,15 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(())
 }
 
+fn refused(why: ViewError) -> Refusal {
+    Refusal(why.to_string())
+}
+
 /// Until nobody else is told of.
 fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {
-        match viewer.next_timeout(LOOK).map_err(|why| Refusal(why.to_string()))? {
+        match viewer.next_timeout(LOOK).map_err(refused)? {
             Some(Change::Entered(_) | Change::Left(_)) => last = Some(Instant::now()),
             _ if last.map_or(began.elapsed() > QUIET.1, |last| last.elapsed() > QUIET.0) => break,
             _ if began.elapsed() > QUIET.1 => break,

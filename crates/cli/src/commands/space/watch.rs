@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, topic_of};
-use dunlin_client::{Client, Kv, Options, Subscriber};
+use dunlin_client::{Away, Client, Kv, Options, Subscriber, interruptible};
 use dunlin_feed::{Replica, Report};
 use dunlin_topic::{LogName, OnGap, Start, SubscribeOptions};
 use serde_json::json;
@@ -19,6 +19,7 @@ use crate::arguments::Global;
 use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::outage::{Outage, away};
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -64,10 +65,11 @@ pub struct Watcher {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     stop.when_nobody_reads();
-    let kv = connect(global, "dunlin space watch")?.kv();
-    let spec = Spec::read(&kv, &arguments.name)?;
+    let client = connect(global, "dunlin space watch")?;
+    let Some(spec) = stop.breaks_off(|| Spec::read(&client.kv(), &arguments.name))? else { return Ok(()) };
     let setup = spec.make()?.setup;
-    let mut watcher = Watcher::new(kv, spec, setup);
+    let mut watcher = Watcher::new(client.kv(), spec, setup);
+    let mut outage = Outage::default();
     let draws = console.is_terminal && !console.json && !arguments.once;
     let every =
         arguments.every.unwrap_or(if draws { Duration::from_millis(200) } else { Duration::from_secs(1) });
@@ -77,7 +79,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     while !stop.is_set() {
         if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            watcher.look()?;
+            look(&mut watcher, &client, &stop, arguments.once)?;
             looked = Some(Instant::now());
         }
         watcher.drain();
@@ -86,15 +88,28 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let late = watcher.began.elapsed() > PATIENCE;
         let due = if arguments.once { is_whole || late } else { drawn.elapsed() >= every };
         if due {
-            watcher.tell(draws, console)?;
+            watcher.tell(draws, away(&client), console)?;
             drawn = Instant::now();
             if arguments.once {
                 return Ok(());
             }
         }
+        if !draws {
+            outage.look(&client, console.errors)?;
+        }
         stop.sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Asks who owns what. A node that is away is not waited for unless the picture is the only one: it goes on with what is known.
+fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Result<()> {
+    let (asked, ends) = (client.clone(), stop.clone());
+    let breaks_off = move || ends.is_set() || !waits && away(&asked).is_some();
+    match interruptible(breaks_off, || watcher.look()) {
+        Err(_) if stop.is_set() || !waits && client.away().is_some() => Ok(()),
+        looked => looked,
+    }
 }
 
 impl Watcher {
@@ -139,7 +154,7 @@ impl Watcher {
         })
     }
 
-    fn tell(&self, draws: bool, console: &Console) -> Result<()> {
+    fn tell(&self, draws: bool, away: Option<Away>, console: &Console) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if console.json {
             for (region, state) in self.states() {
@@ -155,7 +170,7 @@ impl Watcher {
         let (width, height) = size();
         let world = self.setup.world;
         let (low, high) = ([world.min()[0], world.min()[1]], [world.max()[0], world.max()[1]]);
-        let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 2), low, high);
+        let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 3), low, high);
         for (region, state) in self.states() {
             let (store, region) = (state.store(), region as u32);
             for row in 0..store.len() {
@@ -177,6 +192,13 @@ impl Watcher {
         for owned in &self.owned {
             writeln!(out, "{}{end}", self.line(owned))?;
         }
+        if draws {
+            let lost = away.map_or_else(String::new, |Away { since, why }| {
+                let mark = console.paint.warning("connection lost");
+                format!("{mark} for {} s: {why}; trying again", since.elapsed().as_secs())
+            });
+            writeln!(out, "{lost}{end}")?;
+        }
         Ok(out.flush()?)
     }
 
@@ -185,11 +207,17 @@ impl Watcher {
         let held = state.map_or_else(String::new, |(_, state)| {
             format!("tick {}, {} entities", state.tick(), state.store().len())
         });
-        match owned.owner {
-            Some((process, epoch)) => {
+        match (owned.owner, &owned.url) {
+            (Some((process, epoch)), Some(url)) if !self.seen.contains_key(&owned.region) => {
+                format!(
+                    "region {}: process {process}, epoch {epoch}, its node {url} cannot be reached",
+                    owned.region
+                )
+            }
+            (Some((process, epoch)), _) => {
                 format!("region {}: process {process}, epoch {epoch}, {held}", owned.region)
             }
-            None => format!("region {}: nobody owns it, its {held} stand still", owned.region),
+            (None, _) => format!("region {}: nobody owns it, its {held} stand still", owned.region),
         }
     }
 }

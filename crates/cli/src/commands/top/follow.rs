@@ -5,17 +5,18 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin_client::Subscriber;
+use dunlin_client::{Client, Subscriber};
 use dunlin_topic::{Event, OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 use serde_json::Value;
 
 use super::told::Told;
 use crate::arguments::Global;
 use crate::connect::connect;
+use crate::outage::away;
 
 /// Between two tries to reach a node that is away.
 const AGAIN: Duration = Duration::from_millis(500);
-const WAIT: Duration = Duration::from_millis(500);
+const WAIT: Duration = Duration::from_millis(200);
 const EVENTS_MAX: usize = 64;
 const PATTERN: &str = "$node.>";
 
@@ -45,11 +46,11 @@ pub struct Follow {
 impl Follow {
     /// An error where there is no node, or none that lets us.
     pub fn start(global: &Global) -> Result<Follow> {
-        let subscriber = open(global)?;
+        let opened = open(global)?;
         let (sender, heard) = channel();
         let global = global.clone();
         let thread = thread::Builder::new().name("top".to_owned());
-        thread.spawn(move || follow(subscriber, &global, &sender)).context("cannot start a thread")?;
+        thread.spawn(move || follow(opened, &global, &sender)).context("cannot start a thread")?;
         Ok(Follow { heard })
     }
 
@@ -70,26 +71,27 @@ impl Follow {
     }
 }
 
-fn open(global: &Global) -> Result<Subscriber> {
+fn open(global: &Global) -> Result<(Client, Subscriber)> {
     let client = connect(global, "dunlin top")?;
     let options =
         SubscribeOptions { start: Start::Latest, on_gap: OnGap::Newest, ..SubscribeOptions::default() };
-    client
+    let subscriber = client
         .subscribe(PATTERN, options)
-        .context("cannot read what the node says of itself, which takes the permission `surveys`")
+        .context("cannot read what the node says of itself, which takes the permission `surveys`")?;
+    Ok((client, subscriber))
 }
 
 /// Until nobody listens.
-fn follow(mut subscriber: Subscriber, global: &Global, sender: &Sender<Heard>) {
+fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Heard>) {
     loop {
-        let Err(error) = read(&mut subscriber, sender) else { return };
+        let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
         if sender.send(Heard::Away(format!("{error:#}"))).is_err() {
             return;
         }
-        subscriber = loop {
+        opened = loop {
             thread::sleep(AGAIN);
             match open(global) {
-                Ok(subscriber) => break subscriber,
+                Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
                     // Nobody may listen any more.
                     let _ = sender.send(Heard::Refused(error));
@@ -103,8 +105,11 @@ fn follow(mut subscriber: Subscriber, global: &Global, sender: &Sender<Heard>) {
 }
 
 /// Until nobody listens; an error when the node is gone.
-fn read(subscriber: &mut Subscriber, sender: &Sender<Heard>) -> Result<(), SubscribeError> {
+fn read(client: &Client, subscriber: &mut Subscriber, sender: &Sender<Heard>) -> Result<(), SubscribeError> {
     loop {
+        if let Some(away) = away(client) {
+            return Err(SubscribeError::Connection(away.why));
+        }
         let mut listens = true;
         let count = subscriber.drain(EVENTS_MAX, |event| {
             let Event::Record(record) = event else { return };

@@ -1,0 +1,144 @@
+//! Commands that follow something: each says when its node is gone and when it is back, and ends on Ctrl-C at once.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::dunlin::{Node, Program, dunlin, signal};
+
+/// Nothing here takes that long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command, and the lines that it writes.
+struct Following {
+    program: Program,
+    errors: Receiver<String>,
+    out: Receiver<String>,
+}
+
+impl Following {
+    fn start(node: &Node, arguments: &[&str]) -> Following {
+        let mut child =
+            node.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (errors, out) = (lines(child.stderr.take().unwrap()), lines(child.stdout.take().unwrap()));
+        Following { program: child.into(), errors, out }
+    }
+
+    fn says(&self, what: &str, arguments: &[&str]) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self
+                .errors
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("{arguments:?} does not say {what}"));
+            if line.contains(what) {
+                return;
+            }
+        }
+    }
+
+    /// Ends it as Ctrl-C does.
+    fn interrupt(mut self, arguments: &[&str]) {
+        signal("INT", self.program.id());
+        let until = Instant::now() + PATIENCE;
+        while self.program.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "{arguments:?} does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(self.program.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+}
+
+fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        BufReader::new(pipe).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    lines
+}
+
+/// What follows something of a node, and what makes it write a line.
+const COMMANDS: [(&[&str], &[&str]); 4] = [
+    (&["sub", "ticks"], &["pub", "ticks", "again"]),
+    (&["kv", "watch"], &["kv", "put", "a", "again"]),
+    (&["task", "watch"], &["task", "submit", "count", "again"]),
+    (&["feed", "watch", "quotes"], &["pub", "quotes", "again", "--key", "k"]),
+];
+
+#[test]
+fn frozen_node_is_missed_and_found_again() {
+    let node = Node::start();
+    node.run(&["topics", "create", "quotes", "--fold", "last"]).done();
+    node.run(&["task", "submit", "count", "before"]).done();
+    let following = COMMANDS.map(|(command, _)| Following::start(&node, command));
+    // Each has begun when it writes what happens now.
+    for ((command, makes), following) in COMMANDS.iter().zip(&following) {
+        let until = Instant::now() + PATIENCE;
+        while following.out.try_recv().is_err() {
+            assert!(Instant::now() < until, "{command:?} writes nothing");
+            node.run(makes).done();
+        }
+    }
+    signal("STOP", node.pid());
+    for ((command, _), following) in COMMANDS.iter().zip(&following) {
+        following.says("connection lost", command);
+    }
+    signal("CONT", node.pid());
+    for ((command, makes), following) in COMMANDS.iter().zip(following) {
+        following.says("connected again", command);
+        while following.out.try_recv().is_ok() {}
+        node.run(makes).done();
+        following.out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{command:?} does not go on"));
+        following.interrupt(command);
+    }
+}
+
+#[test]
+fn interrupt_ends_a_command_whose_node_is_frozen() {
+    let node = Node::start();
+    node.run(&["topics", "create", "quotes", "--fold", "last"]).done();
+    let following = COMMANDS.map(|(command, _)| Following::start(&node, command));
+    signal("STOP", node.pid());
+    for ((command, _), following) in COMMANDS.iter().zip(following) {
+        following.says("connection lost", command);
+        following.interrupt(command);
+    }
+    signal("CONT", node.pid());
+}
+
+#[test]
+fn world_watch_misses_its_node_and_ends_on_interrupt() {
+    let run = [
+        "space",
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--processes",
+        "1",
+        "--no-standby",
+        "--flock",
+        "50",
+        "--json",
+    ];
+    let mut world = dunlin(&run).stdout(Stdio::piped()).spawn().unwrap();
+    let said = lines(world.stdout.take().unwrap());
+    let world: Program = world.into();
+    let url = loop {
+        let line = said.recv_timeout(PATIENCE).expect("it says where it is");
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if let Some(url) = said["url"].as_str() {
+            break url.to_owned();
+        }
+    };
+    let mut watch = dunlin(&["space", "watch", "--json", "--url", &url]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (errors, out) = (lines(watch.stderr.take().unwrap()), lines(watch.stdout.take().unwrap()));
+    let following = Following { program: watch.into(), errors, out };
+    following.out.recv_timeout(PATIENCE).expect("it shows the world");
+    drop(world);
+    following.says("connection lost", &["space", "watch"]);
+    following.interrupt(&["space", "watch"]);
+}
