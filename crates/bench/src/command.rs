@@ -107,7 +107,10 @@ fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
         }
         out.write_all((suite.blocks)(&outcome.rows).as_bytes())?;
         let goals = goals_table(suite, &outcome.rows);
-        if !goals.is_empty() {
+        if options.quick && !goals.is_empty() {
+            // A goal names how much is measured, and a quick run measures less.
+            writeln!(out, "\nquick: goals are not judged; they are of more entities, records and seconds")?;
+        } else if !goals.is_empty() {
             write!(out, "{}", goals.text(colour))?;
         }
     }

@@ -37,16 +37,23 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The format of a file that begins with these bytes; as much as its first line is enough.
+    /// The format of a file that begins with these bytes; as much as its first line is enough, or of that the first few hundred bytes.
     pub fn of(beginning: &[u8]) -> Option<Layout> {
-        let beginning = beginning.trim_ascii_start();
+        let beginning = without_mark(beginning).trim_ascii_start();
         let heading = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match beginning.first() {
-            Some(b'{') => Some(Layout::Betfair),
+            // Each of its messages names its kind as `op`. Lines of JSON are of many other exchanges, too.
+            Some(b'{') if heading.windows(4).any(|bytes| bytes == b"\"op\"") => Some(Layout::Betfair),
+            Some(b'{') => None,
             _ if heading.contains(&b',') => Some(Layout::Bitstamp),
             _ => None,
         }
     }
+}
+
+/// Text without the mark of its byte order, which some editors write before it.
+fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 impl fmt::Display for Layout {
@@ -153,6 +160,14 @@ impl Recording {
         }
     }
 
+    /// Whether there was something in the file, and nothing of the format: it is most likely of another.
+    pub fn is_foreign(&self) -> bool {
+        match &self.reader {
+            Reader::Betfair(betfair) => betfair.is_foreign(),
+            Reader::Bitstamp(bitstamp) => bitstamp.is_foreign(),
+        }
+    }
+
     /// The books that records name, in the order in which they were met. More may come with every push.
     pub fn books(&self) -> &[Recorded] {
         match &self.reader {
@@ -177,9 +192,9 @@ impl Reader {
     fn line(&mut self, number: u64, line: Result<&[u8], What>, sink: &mut Sink<'_>) {
         match line {
             Err(what) => sink(Item::Defect(Defect { line: number, what })),
-            Ok(line) => match self {
-                Reader::Betfair(betfair) => betfair.line(number, line, sink),
-                Reader::Bitstamp(bitstamp) => bitstamp.line(number, line, sink),
+            Ok(line) => match (self, if number == 1 { without_mark(line) } else { line }) {
+                (Reader::Betfair(betfair), line) => betfair.line(number, line, sink),
+                (Reader::Bitstamp(bitstamp), line) => bitstamp.line(number, line, sink),
             },
         }
     }

@@ -55,6 +55,11 @@ impl Reader {
         self.shared.files().all.first().map(|file| file.name.first)
     }
 
+    /// The random number of the oldest file, which no other log has; `None` before anything was appended.
+    pub fn identity(&self) -> Option<u64> {
+        self.shared.files().all.first().map(|file| file.name.identity)
+    }
+
     /// Where each epoch of which something is held begins, ascending; of the oldest, where its oldest file does.
     pub fn epochs(&self) -> Vec<Position> {
         let mut firsts: Vec<Position> = self.shared.files().all.iter().map(|file| file.name.first).collect();

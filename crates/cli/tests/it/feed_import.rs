@@ -48,9 +48,51 @@ fn what_is_no_recording_is_refused_with_what_to_do() {
     };
     assert!(refused(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
     assert!(refused(b"").contains("it is empty"));
-    assert!(refused(b"a recording\n").contains("neither of a Betfair stream"));
+    assert!(refused(b"a recording\n").contains("its format is not known"));
+    // Other exchanges' files, of which nothing could be imported.
+    let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
+    assert!(refused(kraken).contains("its format is not known"));
+    assert!(refused(b"{\"op\":\"subscribe\"}\n").contains("it is no Betfair stream"));
+    assert!(refused(b"time,price\n1,2\n").contains("it is no Bitstamp orders"));
     assert_eq!(run(&["feed", "import", "--check", "/nowhere"]).code, Some(2));
     assert_eq!(run(&["feed", "import"]).code, Some(2));
+}
+
+/// A recording of these rows in a folder of its own.
+fn recorded(folder: &std::path::Path, name: &str, rows: &str) -> String {
+    let out = folder.join(name).to_str().unwrap().to_owned();
+    run_with(dunlin(&["feed", "import", "--out", &out, "-"]), rows.as_bytes()).done();
+    out
+}
+
+#[test]
+fn dump_from_after_the_last_record_prints_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = format!("{}/md.bitstamp.btcusd", recorded(folder.path(), "a", ROWS));
+    let dumped = |from: &str| run(&["log", "dump", &log, "--from", from, "--json"]).done().lines().count();
+    let all = dumped("earliest");
+    assert!(all > 0);
+    assert_eq!(["2099-01-01T00:00:00Z", "1-999999", "7-0"].map(dumped), [0; 3]);
+    assert_eq!(dumped("1-1"), all - 1);
+}
+
+#[test]
+fn log_of_another_recording_and_doubled_line_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| recorded(folder.path(), name, ROWS));
+    let list = format!("{a}/topics");
+    let text = std::fs::read_to_string(&list).unwrap();
+    let line = text.lines().nth(1).unwrap();
+    std::fs::write(&list, text.replace(line, &format!("{line}\n{line}"))).unwrap();
+    let doubled = run(&["feed", "verify", "--strict", &a]);
+    assert!(doubled.code == Some(2) && doubled.err.contains("is damaged"), "{doubled:?}");
+    std::fs::write(&list, &text).unwrap();
+    run(&["feed", "verify", "--strict", &a]).done();
+    let topic = "md.bitstamp.btcusd";
+    std::fs::remove_dir_all(format!("{a}/{topic}")).unwrap();
+    std::fs::rename(format!("{b}/{topic}"), format!("{a}/{topic}")).unwrap();
+    let swapped = run(&["feed", "verify", "--strict", &a]);
+    assert!(swapped.code == Some(2) && swapped.err.contains("another recording"), "{swapped:?}");
 }
 
 #[test]

@@ -8,9 +8,11 @@ mod dunlin;
 mod durable;
 mod feed;
 mod feed_import;
+mod following;
 mod groups;
 mod http;
 mod kv;
+mod lock;
 #[cfg(feature = "otel-test")]
 mod otel;
 mod pages;

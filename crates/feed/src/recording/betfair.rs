@@ -99,6 +99,11 @@ impl BetfairTally {
 }
 
 impl Betfair {
+    /// Whether none of its lines, if there is any, is a market change message.
+    pub fn is_foreign(&self) -> bool {
+        self.tally.messages == 0 && self.tally.other_messages + self.tally.defects > 0
+    }
+
     /// Reads one line, without its end.
     pub fn line(&mut self, number: u64, line: &[u8], sink: &mut Sink<'_>) {
         if line.trim_ascii().is_empty() {

@@ -84,6 +84,11 @@ impl Bitstamp {
         }
     }
 
+    /// Whether its first line is not the heading.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.columns, Heading::Unusable)
+    }
+
     /// Reads one line, without its end.
     pub fn line(&mut self, number: u64, line: &[u8], sink: &mut Sink<'_>) {
         if line.trim_ascii().is_empty() {

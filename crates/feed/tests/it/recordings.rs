@@ -288,6 +288,40 @@ fn a_format_is_known_by_its_beginning() {
     assert_eq!(Layout::of(b" {\"op\""), Some(Layout::Betfair));
     assert_eq!(Layout::of(b"id,timestamp\n{"), Some(Layout::Bitstamp));
     assert_eq!([Layout::of(b""), Layout::of(b"\x1f\x8b\x08"), Layout::of(b"a\nb,c")], [None; 3]);
+    // Another exchange's lines of JSON.
+    assert_eq!(Layout::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
+}
+
+#[test]
+fn byte_order_mark_before_either_format_is_passed_over() {
+    let rows = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{CROSSED}");
+    for (text, layout) in [(STREAM, Layout::Betfair), (rows.as_str(), Layout::Bitstamp)] {
+        let marked = format!("\u{feff}{text}");
+        assert_eq!(Layout::of(marked.as_bytes()), Some(layout));
+        let counted = |text: &str| {
+            let mut recording = Recording::new(layout, &RecordingOptions::default());
+            recording.push(text.as_bytes(), &mut |_| {});
+            recording.end(&mut |_| {});
+            (recording.rows(), recording.is_foreign())
+        };
+        assert_eq!(counted(&marked), counted(text));
+        assert!(!counted(&marked).1);
+    }
+}
+
+#[test]
+fn file_with_nothing_of_its_format_is_foreign() {
+    let is_foreign = |layout, text: &str| {
+        let mut recording = Recording::new(layout, &RecordingOptions::default());
+        recording.push(text.as_bytes(), &mut |_| {});
+        recording.end(&mut |_| {});
+        recording.is_foreign()
+    };
+    assert!(is_foreign(Layout::Betfair, "{\"op\":\"subscribe\"}\n"));
+    assert!(is_foreign(Layout::Betfair, "{\"op\":\n"));
+    assert!(is_foreign(Layout::Bitstamp, "time,price\n1,2\n"));
+    assert!(!is_foreign(Layout::Betfair, ""));
+    assert!(!is_foreign(Layout::Bitstamp, "id,timestamp,exchange_timestamp,price,volume,action,direction\n"));
 }
 
 const STREAM: &str = concat!(

@@ -154,7 +154,7 @@ impl Scan {
                     open.log.note(at, &header);
                     open.mark = None;
                     let expected = std::mem::replace(&mut open.expected, header.next_seq());
-                    let passed = header.epoch == self.from.epoch && header.next_seq() <= self.from.seq;
+                    let passed = Position::new(header.epoch, header.next_seq()) <= self.from;
                     if let Some(hole) =
                         self.hole(header.epoch, expected, header.first_seq, HoleCause::Damaged)
                     {

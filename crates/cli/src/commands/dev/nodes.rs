@@ -15,6 +15,7 @@ use dunlin_server::cluster::ClusterClient;
 use crate::config::keys::{DEV_DEFAULTS, Key};
 use crate::config::{Origin, RawConfig, Setting};
 use crate::console::Console;
+use crate::outcome::Refusal;
 use crate::signals::Stop;
 use crate::table::Table;
 
@@ -53,6 +54,7 @@ impl Drop for Member {
 }
 
 pub fn run(count: u32, raw: &RawConfig, stop: &Stop, console: &Console) -> Result<()> {
+    check(raw)?;
     let kept = raw.get("data_dir").text.clone();
     let made = (kept == "off").then(temporary).transpose()?;
     let base = made.as_ref().map_or_else(|| PathBuf::from(&kept), |made| made.0.clone());
@@ -117,7 +119,7 @@ fn temporary() -> Result<Temporary> {
 fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: &Path) -> Result<Member> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen(number)]);
+    command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen(number, raw)?]);
     command.arg("--data-dir").arg(dir);
     command.args(raw.iter().filter_map(|(key, setting)| told(key, setting, number)));
     if let Some(through) = through
@@ -167,10 +169,30 @@ fn is_door(name: &str) -> bool {
     name == "listen" || DEV_DEFAULTS.iter().any(|(door, _)| *door == name)
 }
 
-fn cluster_listen(number: u32) -> String {
+/// The nodes join one another, so that whom to join and under which address is not for anybody else to say.
+fn check(raw: &RawConfig) -> Result<()> {
+    for name in ["cluster.advertise", "cluster.join", "cluster.token_file"] {
+        if let Some((key, setting)) = raw.iter().find(|(key, _)| key.name == name)
+            && setting.origin != Origin::Default
+        {
+            let why = format!("--{} means nothing with --nodes: the nodes join one another", key.flag());
+            return Err(Refusal(why).into());
+        }
+    }
+    Ok(())
+}
+
+/// Of the first node the address that was given, of the others the same with a port of the system's choice.
+fn cluster_listen(number: u32, raw: &RawConfig) -> Result<String> {
+    let given = raw.get("cluster.listen");
+    if given.origin != Origin::Default {
+        let address: SocketAddr =
+            given.text.parse().with_context(|| format!("--cluster-listen {}", given.text))?;
+        return Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) }.to_string());
+    }
     let usual = format!("127.0.0.1:{}", 6221 + number);
     let is_free = usual.parse().is_ok_and(Server::is_free);
-    if is_free { usual } else { "127.0.0.1:0".to_owned() }
+    Ok(if is_free { usual } else { "127.0.0.1:0".to_owned() })
 }
 
 fn wait_for_votes(members: &[Member], stop: &Stop) {
@@ -239,6 +261,21 @@ mod tests {
         let goes_on = |left, count| what_goes_on(left, count).starts_with("the others");
         assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
         assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
+    }
+
+    #[test]
+    fn first_node_has_the_cluster_address_given() {
+        let mut raw = RawConfig::dev_defaults();
+        let mut say = |name: &str, text: &str| {
+            raw.set(keys::find(name).unwrap(), text.to_owned(), Origin::Flag(name.to_owned()));
+            raw.clone()
+        };
+        let given = say("cluster.listen", "127.0.0.1:7001");
+        assert_eq!(cluster_listen(1, &given).unwrap(), "127.0.0.1:7001");
+        assert_eq!(cluster_listen(2, &given).unwrap(), "127.0.0.1:0");
+        assert!(check(&given).is_ok());
+        assert!(cluster_listen(1, &say("cluster.listen", "7001")).is_err());
+        assert!(check(&say("cluster.join", "127.0.0.1:1")).is_err());
     }
 
     #[test]

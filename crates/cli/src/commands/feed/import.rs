@@ -144,6 +144,9 @@ fn import(
     if !stop.is_set() {
         take_in(outlet, &mut told, |sink| recording.end(sink))?;
     }
+    if recording.is_foreign() {
+        return Err(foreign(&format!("it is no {layout}")));
+    }
     let stored = outlet.finish()?;
     Ok(Summary {
         layout,
@@ -182,12 +185,13 @@ fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<Layout> {
         [0x1f, 0x8b, ..] => Err(unpack("gzip").into()),
         [b'B', b'Z', b'h', ..] => Err(unpack("bzip2").into()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(unpack("zstd").into()),
-        text => Layout::of(text).ok_or_else(|| {
-            let formats =
-                "a Betfair stream (lines of JSON) nor Bitstamp orders (comma-separated, a heading first)";
-            Refusal(format!("its first line is neither of {formats}")).into()
-        }),
+        text => Layout::of(text).ok_or_else(|| foreign("its format is not known")),
     }
+}
+
+fn foreign(what: &str) -> anyhow::Error {
+    let formats = "a Betfair stream (lines of JSON, each with `op`) and Bitstamp orders (comma-separated, a heading first)";
+    Refusal(format!("{what}: there are {formats}. docs/feeds.md says how other feeds are published")).into()
 }
 
 /// What was said of a file on standard error.

@@ -13,7 +13,7 @@ use dunlin_client::{Client, Subscriber};
 use dunlin_feed::{By, Change, Replica, Report};
 use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 
-use super::recording::list::{self, Topics};
+use super::recording::list::{self, Entry, Topics};
 use super::recording::{self, Counted, Log};
 use super::watch::instrument_is_there;
 use crate::arguments::Global;
@@ -169,10 +169,16 @@ impl Recorder {
 
     fn close(self, console: &Console) -> Result<()> {
         let counted = self.counted();
-        let topics: Topics = self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
+        let records: Vec<(String, u64)> =
+            self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
         // All of them, whatever became of one.
         let closed: Vec<Result<u64>> = self.logs.into_values().map(Log::close).collect();
         let bytes = closed.into_iter().sum::<Result<u64>>()?;
+        let entry = |(topic, records): (String, u64)| {
+            let entry = Entry::of(&recording::folder(&self.out, &topic), records)?;
+            Ok((topic, entry))
+        };
+        let topics = records.into_iter().map(entry).collect::<Result<Topics>>()?;
         list::write(&self.out, &topics)?;
         let more = match self.passed_over {
             0 => String::new(),

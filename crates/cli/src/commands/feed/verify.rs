@@ -9,7 +9,7 @@ use dunlin_journal::{Item, Position, Reader, RealDisk};
 use dunlin_topic::{Fold, Frame};
 use serde_json::json;
 
-use super::recording::list::{self, Topics};
+use super::recording::list::{self, Entry, Topics};
 use super::recording::{self, Counted, Recorded};
 use crate::console::{Console, grouped};
 use crate::progress::{Progress, bytes_in};
@@ -45,6 +45,8 @@ struct Found {
     problems: Vec<String>,
     /// Logs that did not end in good order: nobody can say whether there was more.
     unended: usize,
+    /// Of the log's first file.
+    identity: Option<u64>,
     /// It begins with a state, as recordings do; what a node keeps does not.
     is_recorded: bool,
 }
@@ -69,7 +71,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         }
         tell(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
-            topics.insert(found.topic.clone(), found.in_log);
+            let entry = Entry { records: found.in_log, identity: found.identity };
+            topics.insert(found.topic.clone(), entry);
         }
         all.take_in(found);
     }
@@ -165,6 +168,7 @@ fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Res
         }
     }
     let reader = Reader::open(Arc::new(RealDisk), dir).context("it cannot be read")?;
+    found.identity = reader.identity();
     apply(&reader, found, progress)
 }
 

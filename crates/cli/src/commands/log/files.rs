@@ -30,7 +30,11 @@ pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &Stop) -> Res
         let name = Arc::new(log_name(reader.name(), &dir));
         let from = match dump.from {
             Start::After(position) => journal::Position::new(position.epoch, position.seq + 1),
-            Start::Time(ns) => reader.position_at(ns)?.unwrap_or(journal::Position::new(u32::MAX, u64::MAX)),
+            Start::Time(ns) => match reader.position_at(ns)? {
+                Some(position) => position,
+                // Nothing was appended since then.
+                None => continue,
+            },
             _ => journal::Position::default(),
         };
         let mut scan = reader.scan(from);

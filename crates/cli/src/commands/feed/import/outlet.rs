@@ -9,7 +9,8 @@ use dunlin_topic::{
     Draft, Fold, FoldConfig, Frame, Meta, Payload, Publish, PublishError, Retention, TopicConfig,
 };
 
-use crate::commands::feed::recording::list::{self, Topics};
+use crate::commands::feed::recording;
+use crate::commands::feed::recording::list::{self, Entry, Topics};
 use crate::commands::feed::recording::{self, Counted, Log};
 use crate::console::Paint;
 use crate::outage::Outage;
@@ -78,9 +79,11 @@ impl Folder {
         let (mut topics, mut counted, mut bytes) = (Topics::new(), Counted::default(), 0);
         for mut book in self.books {
             book.log.sum(&book.state)?;
-            topics.insert(book.topic, book.log.records());
+            let records = book.log.records();
             counted += book.log.counted();
             bytes += book.log.close()?;
+            let entry = Entry::of(&recording::folder(&self.out, &book.topic), records)?;
+            topics.insert(book.topic, entry);
         }
         list::write(&self.out, &topics)?;
         Ok((counted, bytes))

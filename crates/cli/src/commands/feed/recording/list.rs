@@ -1,30 +1,53 @@
 //! The list of a recording's topics, written when it ends: without it nobody could tell that one of them is missing.
 //!
 //! ```text
-//! dunlin recording 1
-//! 15825 md.1.200806927.228749         records, and the topic
-//! 300994 md.bitstamp.btcusd
+//! dunlin recording 2
+//! 15825 4be2d01f6ac93870 md.1.200806927.228749     records, the identity of the log's first file, and the topic
+//! 300994 90c1e2f7b3a4d586 md.bitstamp.btcusd
 //! 2 topics
 //! ```
+//!
+//! A list of version 1 has no identities: a log of another recording with as many records passes for its own.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use dunlin_journal::{Reader, RealDisk};
 
 const NAME: &str = "topics";
-const HEADING: &str = "dunlin recording 1";
+const HEADING: &str = "dunlin recording 2";
+const HEADING_1: &str = "dunlin recording 1";
 
-/// Records by topic.
-pub type Topics = BTreeMap<String, u64>;
+/// What the list says of a topic's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub records: u64,
+    /// None in a list of version 1.
+    pub identity: Option<u64>,
+}
+
+impl Entry {
+    /// Of a log that was closed.
+    pub fn of(dir: &Path, records: u64) -> Result<Entry> {
+        let reader = Reader::open(Arc::new(RealDisk), dir).context("reading what was recorded")?;
+        Ok(Entry { records, identity: reader.identity() })
+    }
+}
+
+/// Logs by topic.
+pub type Topics = BTreeMap<String, Entry>;
 
 /// Writes the list beside the logs, to the disk.
 pub fn write(recording: &Path, topics: &Topics) -> Result<()> {
     let path = recording.join(NAME);
     let mut text = format!("{HEADING}\n");
-    topics.iter().for_each(|(topic, records)| text += &format!("{records} {topic}\n"));
+    for (topic, Entry { records, identity }) in topics {
+        text += &format!("{records} {:016x} {topic}\n", identity.unwrap_or(0));
+    }
     text += &format!("{} topics\n", topics.len());
     let written = File::create_new(&path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
@@ -44,10 +67,14 @@ pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
     };
     let missing = listed.keys().filter(|topic| !found.contains_key(*topic));
     let missing = missing.map(|topic| format!("{topic} is in the list of its topics, and missing"));
-    let other = found.iter().filter_map(|(topic, records)| match listed.get(topic) {
+    let other = found.iter().filter_map(|(topic, entry)| match listed.get(topic) {
         None => Some(format!("{topic} is not in the list of its topics")),
-        Some(listed) if listed != records => {
+        Some(listed) if listed.records != entry.records => {
+            let (records, listed) = (entry.records, listed.records);
             Some(format!("{topic} has {records} records, and {listed} in the list of its topics"))
+        }
+        Some(Entry { identity: listed @ Some(_), .. }) if *listed != entry.identity => {
+            Some(format!("{topic} is the log of another recording"))
         }
         Some(_) => None,
     });
@@ -57,14 +84,27 @@ pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
 fn parse(text: &str) -> Option<Topics> {
     let mut lines = text.strip_suffix('\n')?.lines();
     let count = lines.next_back()?.strip_suffix(" topics")?.parse::<usize>().ok()?;
-    if lines.next()? != HEADING {
-        return None;
-    }
-    let topic = |line: &str| {
-        let (records, topic) = line.split_once(' ')?;
-        Some((topic.to_owned(), records.parse().ok()?))
+    let has_identities = match lines.next()? {
+        HEADING => true,
+        HEADING_1 => false,
+        _ => return None,
     };
-    let topics: Topics = lines.map(topic).collect::<Option<_>>()?;
+    let mut topics = Topics::new();
+    for line in lines {
+        let (records, rest) = line.split_once(' ')?;
+        let (identity, topic) = match has_identities {
+            true => {
+                let (identity, topic) = rest.split_once(' ')?;
+                (Some(u64::from_str_radix(identity, 16).ok()?), topic)
+            }
+            false => (None, rest),
+        };
+        let entry = Entry { records: records.parse().ok()?, identity };
+        // A topic has one line.
+        if topics.insert(topic.to_owned(), entry).is_some() {
+            return None;
+        }
+    }
     (topics.len() == count).then_some(topics)
 }
 
@@ -75,8 +115,9 @@ mod tests {
     #[test]
     fn a_topic_that_is_missing_added_or_shorter_is_told() {
         let folder = tempfile::tempdir().unwrap();
+        let entry = |records| Entry { records, identity: Some(records * 3) };
         let topics = |all: &[(&str, u64)]| -> Topics {
-            all.iter().map(|(topic, records)| ((*topic).to_owned(), *records)).collect()
+            all.iter().map(|(topic, records)| ((*topic).to_owned(), entry(*records))).collect()
         };
         let told = |found: &[(&str, u64)]| problems(folder.path(), &topics(found));
         assert!(told(&[]).concat().contains("not ended in good order"));
@@ -87,16 +128,27 @@ mod tests {
             told(&[("md.a", 5), ("md.b c", 7), ("md.x", 1)]).concat().contains("md.x is not in the list")
         );
         assert!(told(&[("md.a", 4), ("md.b c", 7)]).concat().contains("md.a has 4 records, and 5"));
+        let mut swapped = topics(&[("md.a", 5), ("md.b c", 7)]);
+        swapped.insert("md.a".to_owned(), Entry { records: 5, identity: Some(1) });
+        let said = problems(folder.path(), &swapped);
+        assert_eq!(said, ["md.a is the log of another recording"]);
     }
 
     #[test]
     fn a_list_that_was_cut_or_changed_is_none() {
-        let text = "dunlin recording 1\n5 md.a\n7 md.b\n2 topics\n";
-        assert!(parse(text).is_some());
-        for cut in 0..text.len() {
-            assert!(parse(&text[..cut]).is_none(), "{cut}");
+        let (old, new) = (
+            "dunlin recording 1\n5 md.a\n7 md.b\n2 topics\n",
+            "dunlin recording 2\n5 1f md.a\n7 2e md.b\n2 topics\n",
+        );
+        for text in [old, new] {
+            assert!(parse(text).is_some(), "{text}");
+            for cut in 0..text.len() {
+                assert!(parse(&text[..cut]).is_none(), "{cut}");
+            }
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(parse(&text.replace(&format!("{}\n", lines[2]), "")).is_none());
+            assert!(parse(&text.replace(lines[2], &format!("{0}\n{0}", lines[2]))).is_none(), "a line twice");
+            assert!(parse(&text.replace("dunlin recording ", "dunlin recording 9")).is_none());
         }
-        assert!(parse(&text.replace("7 md.b\n", "")).is_none());
-        assert!(parse(&text.replace("recording 1", "recording 2")).is_none());
     }
 }
