@@ -22,6 +22,7 @@ mod pace;
 mod poll;
 mod runner;
 mod samples;
+mod secret;
 mod standing;
 mod stats;
 
@@ -34,4 +35,5 @@ pub use owners::{Owners, OwnersConfig, Populate, Told};
 pub use pace::{Pace, monotonic_ns};
 pub use runner::Runner;
 pub use samples::Samples;
+pub use secret::Secret;
 pub use stats::Stats;

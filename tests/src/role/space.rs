@@ -14,7 +14,7 @@ use dunlin::space::behaviour::Walk;
 use dunlin::space::{
     Authority, Entity, Host, Moment, Morton, Partition, RegionId, Setup, Standby, Succession, Timing, World,
 };
-use dunlin_server::space::{Pace, Peer, Space, SpaceConfig, SpaceLimits};
+use dunlin_server::space::{Pace, Peer, Secret, Space, SpaceConfig, SpaceLimits};
 
 use super::option;
 
@@ -72,6 +72,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         lockstep,
         balance: None,
         insecure: false,
+        secret: Secret::of([1; 32]),
         limits: SpaceLimits::default(),
     };
     let mut host = Host::new(setup(standby), WALK, partition(count), None);

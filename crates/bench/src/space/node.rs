@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{Authority, Host, Load, Partition, RegionId, Report, Stage};
 use dunlin::{Config, Limits, Node};
-use dunlin_server::space::{Pace, Peer, Runner, Space, SpaceConfig, SpaceLimits};
+use dunlin_server::space::{Pace, Peer, Runner, Secret, Space, SpaceConfig, SpaceLimits};
 use serde::{Deserialize, Serialize};
 
 use super::conduct::Conduct;
@@ -175,6 +175,7 @@ fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
         lockstep: setting.lockstep,
         balance: None,
         insecure: false,
+        secret: Secret::of([1; 32]),
         limits: SpaceLimits::default(),
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use dunlin::space::Balance;
 
 use super::pace::Pace;
+use super::secret::Secret;
 
 /// What a runner is started with, beside its regions.
 #[derive(Debug, Clone)]
@@ -24,8 +25,10 @@ pub struct SpaceConfig {
     pub lockstep: bool,
     /// Has the curve cut anew where regions' loads grow apart; not in lock-step.
     pub balance: Option<Balance>,
-    /// Listens beyond this machine though connections are neither encrypted nor authenticated.
+    /// Listens beyond this machine though connections are not encrypted.
     pub insecure: bool,
+    /// What lets processes into the world; those that take part by a cluster's keys find it there.
+    pub secret: Secret,
     /// What is held at most.
     pub limits: SpaceLimits,
 }

@@ -19,10 +19,13 @@ pub enum SpaceError {
     },
     /// Connections between runners are not encrypted.
     #[error(
-        "{0} can be reached from other machines, and connections between the processes of a world are neither encrypted nor \
-         authenticated: listen on a loopback address, or say that the network is trusted"
+        "{0} can be reached from other machines, and connections between the processes of a world are not encrypted: \
+         listen on a loopback address, or say that the network is trusted"
     )]
     Exposed(SocketAddr),
+    /// The system has none.
+    #[error("the system has no random numbers: {0}")]
+    Random(String),
     /// Two processes have one number.
     #[error("process {0} is both this one and another")]
     Number(u64),
@@ -66,6 +69,9 @@ pub enum Refused {
     /// It is no runner.
     #[error("who connected does not speak as the processes of a world do")]
     Stranger,
+    /// It is none of this world's processes.
+    #[error("it does not know the world's secret, which stands in the cluster's keys")]
+    Secret,
     /// Another Dunlin.
     #[error(
         "it speaks version {theirs} between processes, this is version {ours}: use the same Dunlin on both sides"

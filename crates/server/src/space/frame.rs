@@ -20,6 +20,7 @@
 //!  12 ping
 //!  13 weight    bytes                  what one of the sender's regions has to do
 //!  14 cut       bytes                  how the curve is cut from here on, as the cluster knows already
+//!  15 proof     bytes                  see `secret`; answers a hello
 //! ```
 
 use dunlin::space::RegionId;
@@ -46,6 +47,7 @@ pub(super) enum Frame<'a> {
     Ping,
     Weight(&'a [u8]),
     Cut(&'a [u8]),
+    Proof(&'a [u8]),
 }
 
 impl Frame<'_> {
@@ -84,6 +86,7 @@ impl Frame<'_> {
             Frame::Ping => (12, head, &[]),
             Frame::Weight(bytes) => (13, head, bytes),
             Frame::Cut(bytes) => (14, head, bytes),
+            Frame::Proof(bytes) => (15, head, bytes),
         }
     }
 
@@ -111,6 +114,7 @@ impl Frame<'_> {
             12 => Frame::Ping,
             13 => Frame::Weight(body.rest()),
             14 => Frame::Cut(body.rest()),
+            15 => Frame::Proof(body.rest()),
             _ => return Err(Refused::Frame("a frame of this kind is not known")),
         };
         if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
@@ -201,6 +205,7 @@ mod tests {
             Frame::Ping,
             Frame::Weight(&[6]),
             Frame::Cut(&[7, 8]),
+            Frame::Proof(&[9; 32]),
         ];
         for frame in &frames {
             let mut bytes = Vec::new();

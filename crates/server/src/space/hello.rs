@@ -1,8 +1,11 @@
 //! Who a runner is: the first that each side of a connection says.
 //!
 //! ```text
-//!  magic "dunlinSP", version u16, process u64, setup u64, world: u16 length, UTF-8, regions: u16 count, (u32, epoch u64) each
+//!  magic "dunlinSP", version u16, process u64, setup u64, world: u16 length, UTF-8, regions: u16 count, (u32, epoch u64) each,
+//!  nonce 32 bytes
 //! ```
+//! The nonce is random, and another one in each connection. Who says a hello is let in when it has proved that it knows the world's
+//! secret (`secret`).
 //! What stands before `process` stays so in every version. Another version, another world, or a world that is set up otherwise is
 //! refused, in words.
 
@@ -12,8 +15,9 @@ use super::error::Refused;
 use super::frame::Body;
 
 /// The version of what runners say to each other.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
+const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
 /// Which world, and how it is set up, in a number.
@@ -70,7 +74,7 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self, nonce: &[u8; NONCE_BYTES]) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&self.process.to_le_bytes());
@@ -84,6 +88,7 @@ impl Hello {
             out.extend_from_slice(&region.0.to_le_bytes());
             out.extend_from_slice(&epoch.to_le_bytes());
         }
+        out.extend_from_slice(nonce);
         out
     }
 
@@ -102,6 +107,7 @@ impl Hello {
         let count = body.u16()?;
         let regions =
             (0..count).map(|_| Ok((body.region()?, body.u64()?))).collect::<Result<_, Refused>>()?;
+        body.take::<NONCE_BYTES>()?;
         Ok(Hello { process, world: WorldKey { name, setup }, regions })
     }
 
@@ -138,11 +144,11 @@ mod tests {
 
     #[test]
     fn a_hello_is_read_as_it_was_written() {
-        assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+        assert_eq!(Hello::decode(&hello().encode(&[5; 32])), Ok(hello()));
         assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(Refused::Stranger));
-        let mut newer = hello().encode();
-        newer[8] = 3;
-        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs: 3, ours: 2 }));
+        let mut newer = hello().encode(&[5; 32]);
+        newer[8] = 4;
+        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs: 4, ours: 3 }));
     }
 
     #[test]

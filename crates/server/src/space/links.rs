@@ -1,9 +1,10 @@
 //! The connections to all other runners, and which region is run where.
 //!
 //! Of two processes the one of the higher number connects to the other, and tries again while it is away. A connection begins with
-//! both sides' hellos; a newer one of the same process takes the place of the older.
+//! both sides' hellos and proofs (`secret`); a newer one of the same process takes the place of the older.
 //!
 //! Invariants:
+//! - Nothing is taken from a connection, but its hello, before it has proved that it is a process of this world.
 //! - A region is looked for where its highest epoch is.
 //! - Whoever is met knows all regions that are run here, also those that began, or ended, after our hello to it was written.
 
@@ -19,6 +20,7 @@ use super::connection::Connection;
 use super::error::Refused;
 use super::frame::Frame;
 use super::hello::Hello;
+use super::secret::{Role, Secret, random};
 
 /// Who could not be reached is tried again after the first of these, ns, then less and less often, up to the second.
 const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
@@ -35,8 +37,11 @@ pub(super) struct Link {
     pub(super) process: Option<u64>,
     /// Whom we meant to reach.
     expected: Option<u64>,
-    /// The regions of our hello.
+    /// The regions of our hello, and its bytes.
     told: Vec<(RegionId, u64)>,
+    hello: Vec<u8>,
+    /// What the other side says of itself and has yet to prove, and its bytes.
+    heard: Option<(Hello, Vec<u8>)>,
     since_ns: u64,
     /// This turn's first frame is there.
     turned: bool,
@@ -49,6 +54,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Our end of it.
+    fn role(&self) -> Role {
+        if self.expected.is_some() { Role::Connects } else { Role::Listens }
+    }
+
     /// Says which regions are run here now and were not before, and the other way round.
     fn tell_regions(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
         let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
@@ -79,6 +89,7 @@ pub(super) enum Event {
 pub(super) struct Links {
     pub(super) listener: TcpListener,
     hello: Hello,
+    secret: Secret,
     limits: SpaceLimits,
     links: BTreeMap<Key, Link>,
     next_key: Key,
@@ -96,10 +107,11 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(listener: TcpListener, hello: Hello, limits: SpaceLimits) -> Links {
+    pub(super) fn new(listener: TcpListener, hello: Hello, secret: Secret, limits: SpaceLimits) -> Links {
         Links {
             listener,
             hello,
+            secret,
             limits,
             links: BTreeMap::new(),
             next_key: 0,
@@ -175,22 +187,32 @@ impl Links {
     /// Lets in who waits at the door.
     pub(super) fn accept(&mut self, now_ns: u64) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let strangers = self.links.values().filter(|link| link.process.is_none()).count();
-            if strangers < self.limits.strangers_max
-                && let Ok(connection) = Connection::of(stream)
+            let strangers =
+                || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
+            // Who comes now is let in, and who has said nothing for longest goes: strangers keep nobody out.
+            let oldest = strangers().next().map(|(key, _)| *key);
+            if strangers().count() >= self.limits.strangers_max
+                && let Some(oldest) = oldest
             {
+                self.close(oldest, None);
+            }
+            if let Ok(connection) = Connection::of(stream) {
                 self.add(connection, None, now_ns);
             }
         }
     }
 
     fn add(&mut self, mut connection: Connection, expected: Option<u64>, now_ns: u64) {
-        connection.put(&Frame::Hello(&self.hello.encode()));
+        let Ok(nonce) = random() else { return };
+        let hello = self.hello.encode(&nonce);
+        connection.put(&Frame::Hello(&hello));
         let link = Link {
             connection,
             process: None,
             expected,
             told: self.hello.regions.clone(),
+            hello,
+            heard: None,
             since_ns: now_ns,
             turned: false,
             waits: false,
@@ -201,15 +223,31 @@ impl Links {
         self.links.insert(self.next_key, link);
     }
 
-    /// A connection has said who it is.
-    pub(super) fn meet(&mut self, key: Key, hello: &[u8]) -> Result<(), Refused> {
+    /// A connection has said who it is: we prove that we are of this world.
+    pub(super) fn hear(&mut self, key: Key, hello: &[u8]) -> Result<(), Refused> {
         let theirs = Hello::decode(hello)?;
         self.hello.check(&theirs)?;
-        let process = theirs.process;
-        let Some(link) = self.links.get(&key) else { return Ok(()) };
-        if link.expected.is_some_and(|expected| expected != process) {
+        let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
+        if link.heard.is_some() {
+            return Err(Refused::Frame("a second hello"));
+        }
+        if link.expected.is_some_and(|expected| expected != theirs.process) {
             return Err(Refused::Frame("another process listens where this one was expected"));
         }
+        let proof = self.secret.prove(link.role(), &link.hello, hello);
+        link.connection.put(&Frame::Proof(&proof));
+        link.heard = Some((theirs, hello.to_vec()));
+        Ok(())
+    }
+
+    /// A connection has proved that it is of this world.
+    pub(super) fn meet(&mut self, key: Key, proof: &[u8]) -> Result<(), Refused> {
+        let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
+        let Some((theirs, hello)) = link.heard.take() else { return Err(Refused::Stranger) };
+        self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
+        // What it claims may have become ours since its hello.
+        self.hello.check(&theirs)?;
+        let process = theirs.process;
         let max = self.limits.peers_max;
         if !self.by_process.contains_key(&process) && self.by_process.len() >= max {
             return Err(Refused::Full { max });
@@ -231,6 +269,11 @@ impl Links {
         }
         self.events.push(Event::Met { process, regions: theirs.regions });
         Ok(())
+    }
+
+    /// The world's secret, for connections from now on.
+    pub(super) fn set_secret(&mut self, secret: Secret) {
+        self.secret = secret;
     }
 
     /// A region is run by this process in this epoch.
@@ -445,7 +488,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let world = WorldKey { name: "flock".to_owned(), setup: 5 };
-        Links::new(listener, Hello { process, world, regions }, SpaceLimits::default())
+        let secret = Secret::of([1; 32]);
+        Links::new(listener, Hello { process, world, regions }, secret, SpaceLimits::default())
     }
 
     /// What a runner does between ticks, as far as connections are concerned.
@@ -462,7 +506,8 @@ mod tests {
             while let Ok(Some((frame, taken))) = Frame::decode(came.unread(), 1 << 20) {
                 let process = links.get(key).and_then(|link| link.process);
                 match (frame, process) {
-                    (Frame::Hello(hello), None) => links.meet(key, hello).unwrap(),
+                    (Frame::Hello(hello), None) => links.hear(key, hello).unwrap(),
+                    (Frame::Proof(proof), None) => links.meet(key, proof).unwrap(),
                     (Frame::Region { region, epoch }, Some(process)) => links.route(region, process, epoch),
                     (Frame::Gone(region), Some(process)) => links.unroute(region, process),
                     (frame, _) => panic!("{frame:?}"),
@@ -508,5 +553,49 @@ mod tests {
         let mut both = half_met(vec![(REGION, EPOCH)]);
         both.0.set_regions(Vec::new());
         meet(&mut both, |higher| higher.whereabouts(REGION).is_none());
+    }
+
+    #[test]
+    fn stranger_without_the_secret_takes_no_region() {
+        let (mut lower, _higher) = half_met(vec![(REGION, EPOCH)]);
+        let key = lower.all().next().unwrap().0;
+        let other = RegionId(9);
+        let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+        let hello = Hello { process: 999, world, regions: vec![(other, 1)] }.encode(&[3; 32]);
+        let ours = lower.links[&key].hello.clone();
+        let (secret, wrong) = (Secret::of([1; 32]), Secret::of([2; 32]));
+        let right = secret.prove(Role::Connects, &hello, &ours);
+        assert_eq!(lower.meet(key, &right), Err(Refused::Stranger), "nobody has said a hello");
+        let reflected = secret.prove(Role::Listens, &ours, &hello);
+        for proof in [&[][..], &[0; 32], &wrong.prove(Role::Connects, &hello, &ours), &reflected] {
+            assert_eq!(lower.hear(key, &hello), Ok(()));
+            assert_eq!(lower.hear(key, &hello), Err(Refused::Frame("a second hello")));
+            assert_eq!(lower.meet(key, proof), Err(Refused::Secret), "{proof:?}");
+        }
+        assert!(!lower.is_connected(999) && lower.whereabouts(other).is_none());
+        assert_eq!(lower.take_events(), []);
+        lower.hear(key, &hello).unwrap();
+        assert_eq!(lower.meet(key, &right), Ok(()));
+        assert_eq!(lower.whereabouts(other), Some((999, 1)));
+    }
+
+    #[test]
+    fn strangers_keep_no_process_out() {
+        let mut lower = links(1, Vec::new());
+        let address = lower.listener.local_addr().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut strangers = Vec::new();
+        for _ in 0..SpaceLimits::default().strangers_max + 3 {
+            strangers.push(std::net::TcpStream::connect(address).unwrap());
+            let before = lower.next_key;
+            while lower.next_key == before {
+                assert!(Instant::now() < deadline, "nobody is let in");
+                lower.accept(0);
+            }
+        }
+        assert_eq!(lower.all().count(), SpaceLimits::default().strangers_max);
+        let mut both = (lower, links(2, Vec::new()));
+        both.1.add_peer(Peer { process: 1, address }, 0);
+        meet(&mut both, |_| true);
     }
 }

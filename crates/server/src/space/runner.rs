@@ -26,6 +26,7 @@ use super::links::{Event, Links};
 use super::lockstep::Lockstep;
 use super::pace::{Pace, Schedule, monotonic_ns};
 use super::poll::{self, Ready, Waker};
+use super::secret::Secret;
 use super::standing::Standing;
 use super::stats::Stats;
 use viewing::Viewers;
@@ -80,7 +81,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let now_ns = monotonic_ns();
         let world = WorldKey::of(&config.world, host.setup(), host.partition(), config.lockstep);
         let hello = Hello { process: config.process, world, regions: regions(&host) };
-        let mut links = Links::new(listener, hello, config.limits);
+        let mut links = Links::new(listener, hello, config.secret, config.limits);
         config.peers.iter().for_each(|peer| links.add_peer(*peer, now_ns));
         let others = config.peers.iter().map(|peer| peer.process);
         let standing = Standing::new(host.setup().clone());
@@ -321,6 +322,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Who stands by for a region of ours.
     pub fn follower_of(&self, region: RegionId) -> Option<u64> {
         self.standing.follower(region)
+    }
+
+    /// The world's secret, for connections from here on.
+    pub fn set_secret(&mut self, secret: Secret) {
+        self.links.set_secret(secret);
     }
 
     /// Makes ticks so from here on: so many, or without end.

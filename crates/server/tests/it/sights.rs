@@ -10,7 +10,7 @@ use dunlin::space::{Authority, Entity, Host, Partition, RegionId, Setup, World a
 use dunlin::{Config, Node};
 use dunlin_client::space::{Change, Command, CommandError, EntityId, Rule, Schema, Viewer, Watch, World};
 use dunlin_server::Server;
-use dunlin_server::space::{Pace, Peer, Space, SpaceConfig, SpaceDoor, SpaceLimits};
+use dunlin_server::space::{Pace, Peer, Secret, Space, SpaceConfig, SpaceDoor, SpaceLimits};
 use serde_json::json;
 
 use crate::clients::connect;
@@ -56,6 +56,7 @@ impl Process {
             lockstep: true,
             balance: None,
             insecure: false,
+            secret: Secret::of([1; 32]),
             limits: SpaceLimits::default(),
         };
         let space = Arc::new(Space::start(config, host).unwrap());

@@ -12,7 +12,7 @@ use dunlin::space::{
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::Kv;
-use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceLimits};
+use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits};
 
 use crate::clients::connect;
 use crate::serve;
@@ -66,6 +66,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             lockstep: false,
             balance: scene.balance,
             insecure: false,
+            secret: Secret::of([1; 32]),
             limits: SpaceLimits::default(),
         };
         let space = Arc::new(Space::start(config, host).unwrap());

@@ -11,7 +11,7 @@ use dunlin::space::{Balance, Host, Rule, Stage};
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
 use dunlin_server::space::{
-    Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceDoor, SpaceLimits, Told,
+    Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceDoor, SpaceLimits, Told,
 };
 use dunlin_server::{Server, ServerConfig};
 use serde_json::json;
@@ -170,6 +170,8 @@ impl Process {
             lockstep: false,
             balance: Some(Balance::default()),
             insecure: false,
+            // Until the world's own is read from its key.
+            secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
         Ok(Space::start(config, host)?)

@@ -7,6 +7,8 @@ use dunlin::space::{Partition, PartitionError, RegionId};
 use dunlin_client::Entry;
 use serde::{Deserialize, Serialize};
 
+use crate::space::secret::Secret;
+
 /// Where a process is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
@@ -80,8 +82,20 @@ pub(super) struct Seen {
     pub(super) began: BTreeSet<RegionId>,
     /// Nobody makes ticks.
     pub(super) hold: bool,
+    /// What lets processes into the world.
+    pub(super) secret: Option<Secret>,
     /// How the curve is cut, and the revision by which it was; nothing while it is as at first.
     pub(super) cut: Option<(u64, Cut)>,
+}
+
+/// The key of what lets processes into a world.
+pub(super) fn secret_key(world: &str) -> Vec<u8> {
+    key(world, "secret", 0)
+}
+
+/// What lets processes into a world, as its key holds it.
+pub(super) fn secret_of(value: &[u8]) -> Option<Secret> {
+    value.try_into().ok().map(Secret::of)
 }
 
 /// What a world's keys begin with.
@@ -122,6 +136,7 @@ impl Seen {
                     }
                 }
                 "hold" => seen.hold = true,
+                "secret" => seen.secret = secret_of(&entry.value),
                 "cut" => {
                     let cut = serde_json::from_slice(&entry.value).ok();
                     seen.cut = cut.map(|cut| (entry.modified, cut));

@@ -11,13 +11,14 @@ use dunlin::space::{Authority, Behaviour, Host, RegionId, Succession};
 use dunlin::state::{Is, Operation, Target};
 use dunlin_client::{Kv, KvError, Lease, LeaseLost, Transaction};
 
-use super::keys::{Owner, Place, Seen, StandbyKey, key, prefix};
+use super::keys::{Owner, Place, Seen, StandbyKey, key, prefix, secret_key, secret_of};
 use super::plan::{Deed, Own, plan};
 use crate::space::config::Peer;
 use crate::space::error::SpaceError;
 use crate::space::handle::Space;
 use crate::space::pace::{Pace, monotonic_ns};
 use crate::space::runner::Runner;
+use crate::space::secret::Secret;
 
 /// A copy is asked for again after so long.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -105,6 +106,8 @@ pub(super) struct Keeper<const D: usize, B> {
     in_doubt: BTreeMap<RegionId, Deed>,
     peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
+    /// What lets processes into the world, once it is known.
+    secret: Option<Secret>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +149,7 @@ impl Owners {
             in_doubt: BTreeMap::new(),
             peers: BTreeMap::new(),
             holds: false,
+            secret: None,
         };
         let stopped = Arc::clone(&stop);
         let work = move || {
@@ -171,8 +175,13 @@ impl Drop for Owners {
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     fn turn(&mut self) -> Result<(), KeepError> {
+        if self.secret.is_none() {
+            let found = self.kv.get(secret_key(&self.config.world))?;
+            self.hold_secret(found.and_then(|entry| secret_of(&entry.value)))?;
+        }
         let until = self.hold_lease()?;
         let seen = Seen::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
+        self.hold_secret(seen.secret)?;
         self.meet_others(&seen)?;
         self.adopt(&seen)?;
         if seen.hold != self.holds {
@@ -218,6 +227,29 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let until = lease.check()?;
         self.lease = Some(lease);
         Ok(until)
+    }
+
+    /// The world's secret is the one in its key; where there is none, because nobody was here before or because the cluster has
+    /// lost its keys, it becomes ours.
+    fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), KeepError> {
+        let secret = match (found, self.secret) {
+            (Some(found), _) => found,
+            (None, own) => {
+                let own = own.map_or_else(Secret::random, Ok)?;
+                let (key, bytes) = (secret_key(&self.config.world), own.bytes());
+                let create = Transaction::new().if_modified_at(&key, 0).put(&key, &bytes);
+                if !self.kv.transact(&create)?.succeeded {
+                    // Another process was faster: the next turn finds its secret.
+                    return Ok(());
+                }
+                own
+            }
+        };
+        if self.secret != Some(secret) {
+            self.space.order(move |runner| runner.set_secret(secret))?;
+            self.secret = Some(secret);
+        }
+        Ok(())
     }
 
     fn meet_others(&mut self, seen: &Seen) -> Result<(), KeepError> {

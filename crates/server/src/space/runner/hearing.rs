@@ -8,14 +8,19 @@ use super::super::links::Key;
 use super::super::pace::monotonic_ns;
 use super::Runner;
 
+/// A hello of 65,535 regions in a world whose name is as long as can be.
+const HELLO_BYTES_MAX: usize = 1 << 20;
+
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Reads what has come over a connection, up to what has to wait.
     pub(super) fn read(&mut self, key: Key) {
         let Some(link) = self.links.get(key) else { return };
         let mut came = link.connection.take_came();
         let now_ns = monotonic_ns();
-        let max = self.config.limits.frame_bytes_max;
         let outcome = loop {
+            // Who it is may be known by now.
+            let is_stranger = self.links.get(key).is_none_or(|link| link.process.is_none());
+            let max = if is_stranger { HELLO_BYTES_MAX } else { self.config.limits.frame_bytes_max };
             match Frame::decode(came.unread(), max) {
                 Ok(Some((Frame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
                 Ok(Some((frame, taken))) => match self.hear(key, &frame, now_ns) {
@@ -46,8 +51,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let Some(link) = self.links.get(key) else { return Ok(()) };
         let Some(process) = link.process else {
             return match frame {
-                Frame::Hello(hello) => {
-                    self.links.meet(key, hello)?;
+                Frame::Hello(hello) => self.links.hear(key, hello),
+                Frame::Proof(proof) => {
+                    self.links.meet(key, proof)?;
                     // What follows is said to who knows that a connection before this one is over.
                     self.take_events(now_ns);
                     Ok(())
@@ -81,7 +87,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Frame::Cut(bytes) => self.hear_cut(bytes, now_ns)?,
             Frame::Ping => {}
             Frame::Refused(why) => return Err(Refused::ByThem(why.to_owned())),
-            Frame::Hello(_) => return Err(Refused::Frame("a second hello")),
+            Frame::Hello(_) | Frame::Proof(_) => return Err(Refused::Frame("a second hello")),
         }
         Ok(())
     }
