@@ -10,6 +10,7 @@ use dunlin_topic::SubscribeError;
 use dunlin_wire::{CODES, Retry};
 
 use crate::console::Paint;
+use crate::format::text::escaped_lines;
 
 /// The client paces its attempts; this only keeps one that does not from spinning.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -42,6 +43,7 @@ impl Outage {
         }
         if !self.said {
             self.said = true;
+            let why = escaped_lines(why);
             writeln!(std::io::stderr(), "{} {why}; trying again", paint.warning("connection lost:"))?;
         }
         thread::sleep(PAUSE);

@@ -10,6 +10,7 @@ use dunlin_wire::{CODES, CodeRow, ErrorCode};
 use serde_json::json;
 
 use crate::console::Console;
+use crate::format::text::escaped_lines;
 
 /// Someone who was able to do it said no: exit code 1.
 #[derive(Debug)]
@@ -68,10 +69,10 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     }
     let mark = console.errors.bad("error:");
     // Nothing is left to tell it to when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{mark} {}", in_words(error));
+    let _ = writeln!(std::io::stderr(), "{mark} {}", escaped_lines(&in_words(error)));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
-        let _ = writeln!(std::io::stderr(), "  {}  ({more})", advice(error, row));
+        let _ = writeln!(std::io::stderr(), "  {}  ({more})", escaped_lines(advice(error, row)));
     }
     ExitCode::from(code(error))
 }

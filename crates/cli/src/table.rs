@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::console::Paint;
+use crate::format::text::escaped;
 
 /// Rows under a heading.
 #[derive(Debug)]
@@ -21,7 +22,8 @@ impl Table {
     /// # Panics
     /// When the row has another number of cells than the heading.
     pub fn row(&mut self, cells: impl Into<Vec<String>>) {
-        let cells = cells.into();
+        // Names in them may be strangers'.
+        let cells: Vec<String> = cells.into().iter().map(|cell| escaped(cell.as_bytes())).collect();
         assert_eq!(cells.len(), self.heading.len(), "a row for another table");
         self.rows.push(cells);
     }
@@ -69,6 +71,17 @@ fn line(cells: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_do_not_move_the_terminal() {
+        let mut table = Table::new(&["NAME", "LOG"]);
+        table.row(["\x1b]0;owned\x07\x1b[2J\r\nFAKE ROW \u{9b}2J\u{202e}".into(), "0".into()]);
+        let mut text = Vec::new();
+        table.write(&mut text, Paint::PLAIN).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(!text.contains(|c: char| c != '\n' && crate::format::text::is_obeyed(c)), "{text:?}");
+    }
 
     #[test]
     fn words_stand_left_and_numbers_right() {

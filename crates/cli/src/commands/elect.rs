@@ -12,6 +12,7 @@ use crate::commands::lock::ourselves;
 use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::format::text::escaped;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 
@@ -67,7 +68,7 @@ fn tell(value: &[u8], token: u64, console: &Console) -> Result<()> {
     if console.json {
         writeln!(out, "{}", json!({"value": shown(value), "token": token}))?;
     } else {
-        writeln!(out, "{} is elected, token {token}", String::from_utf8_lossy(value))?;
+        writeln!(out, "{} is elected, token {token}", escaped(value))?;
     }
     Ok(out.flush()?)
 }

@@ -155,11 +155,11 @@ fn write_line(
         write!(out, "  {name}={}", rfc3339(time_ns))?;
     }
     if let Some(reply) = frame.reply() {
-        write!(out, "  reply={reply}")?;
+        write!(out, "  reply={}", text::escaped(reply.as_bytes()))?;
     }
     let key = frame.key().map(|key| ("key", key));
     for (name, value) in key.into_iter().chain(frame.headers()) {
-        write!(out, "  {name}=")?;
+        write!(out, "  {}=", text::escaped(name.as_bytes()))?;
         text::escape(value, out)?;
     }
     write!(out, "  {} ", console.paint.faint("|"))?;

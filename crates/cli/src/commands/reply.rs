@@ -7,12 +7,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin_topic::{Draft, Event, Meta, Payload, Record, Subscribe, SubscribeOptions};
+use dunlin_topic::{Draft, Event, Meta, Pattern, Payload, Record, Subject, Subscribe, SubscribeOptions};
 
 use crate::arguments::Global;
 use crate::commands::request::ERROR_HEADER;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::format::text::escaped;
 use crate::outage::Outage;
 use crate::program::Program;
 use crate::signals::Stop;
@@ -26,7 +27,10 @@ Examples:
   dunlin reply 'math.*' -- bc                    the request is the command's standard input
 
 A command finds DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. When it fails, the reply carries
-the header dunlin-error with its exit code.")]
+the header dunlin-error with its exit code.
+
+A request names the subject of its reply. A reply to another than an inbox (_INBOX.…) is not sent, so that a requester cannot have this
+command publish where the requester may not; --reply-to allows more.")]
 #[command(group = clap::ArgGroup::new("answer").required(true))]
 pub struct Arguments {
     /// What to answer; wildcards are fine
@@ -40,6 +44,9 @@ pub struct Arguments {
     /// Answer with the output of this command
     #[arg(last = true, group = "answer", value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Send replies to the subjects of this pattern as well; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    pub reply_to: Vec<Pattern>,
     /// End after this many requests
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
@@ -65,6 +72,15 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let Some(event) = next(&mut requests, &mut outage, console)? else { continue };
         let Event::Record(record) = event else { continue };
         let Some(reply_to) = record.frame.reply() else { continue };
+        if !may_reply(reply_to, &arguments.reply_to) {
+            let reply_to = escaped(reply_to.as_bytes());
+            let mark = console.errors.warning("not answered:");
+            writeln!(
+                std::io::stderr(),
+                "{mark} the request wants its reply at {reply_to}, which is no inbox (--reply-to '{reply_to}' allows it)"
+            )?;
+            continue;
+        }
         // Whoever asked is told, too, when the command cannot be run.
         let answer = answer(arguments, &record).unwrap_or_else(|error| {
             let _ = writeln!(std::io::stderr(), "{} {error:#}", console.errors.bad("error:"));
@@ -80,6 +96,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         answered += 1;
     }
     Ok(())
+}
+
+/// Whether a request may have its reply there: else it would publish with this command's permissions.
+fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
+    let Ok(subject) = Subject::parse(reply_to) else { return false };
+    reply_to.starts_with("_INBOX.") || allowed.iter().any(|pattern| pattern.matches(subject))
 }
 
 fn next<'s>(
@@ -115,5 +137,25 @@ fn answer(arguments: &Arguments, request: &Record<'_>) -> Result<Answer> {
             Ok(Answer { payload: output.stdout, error })
         }
         (None, None) => Ok(Answer { payload: request.payload().to_vec(), error: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_go_to_inboxes_and_where_they_are_allowed() {
+        let allowed = [Pattern::parse("own.>").unwrap()];
+        for (reply_to, may) in [
+            ("_INBOX.a.b", true),
+            ("own.inbox", true),
+            ("admin.cmd", false),
+            ("_INBOXES.a", false),
+            ("a b", false),
+        ] {
+            assert_eq!(may_reply(reply_to, &allowed), may, "{reply_to}");
+        }
+        assert!(!may_reply("own.inbox", &[]));
     }
 }

@@ -20,6 +20,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::format::text::escaped;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -157,7 +158,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let mut out = console.out();
             match console.json {
                 true => writeln!(out, "{}", json!({"task": show::hex(*task), "why": why}))?,
-                false => writeln!(out, "{why}")?,
+                false => writeln!(out, "{}", escaped(why.as_bytes()))?,
             }
             Ok(out.flush()?)
         }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use dunlin_topic::Record;
 
-use super::text::escape;
+use super::text::{self, escape};
 use crate::commands::parse::escaped;
 
 /// Text and fields, in order.
@@ -102,7 +102,7 @@ impl Field {
             Field::Headers => headers(record, out),
             Field::Time => write!(out, "{}", rfc3339(frame.append_time_ns())),
             Field::EventTime => write!(out, "{}", frame.event_time_ns().map(rfc3339).unwrap_or_default()),
-            Field::Reply => write!(out, "{}", frame.reply().unwrap_or_default()),
+            Field::Reply => escape(frame.reply().unwrap_or_default().as_bytes(), out),
             Field::Attempt => write!(out, "{}", attempt.unwrap_or(1)),
         }
     }
@@ -110,7 +110,7 @@ impl Field {
 
 fn headers(record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
     for (at, (name, value)) in record.frame.headers().enumerate() {
-        write!(out, "{}{name}=", if at == 0 { "" } else { " " })?;
+        write!(out, "{}{}=", if at == 0 { "" } else { " " }, text::escaped(name.as_bytes()))?;
         escape(value, out)?;
     }
     Ok(())

@@ -115,6 +115,17 @@ pub fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Whether a terminal obeys it instead of showing it: control characters, and those that turn the direction of text.
+pub fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
+}
+
+/// Text of several lines as it is, but without what else a terminal would obey.
+pub fn escaped_lines(text: &str) -> String {
+    text.split('\n').map(|line| escaped(line.as_bytes())).collect::<Vec<_>>().join("\n")
+}
+
 /// Text as it is, but on one line and without what a terminal would obey.
 pub fn escape(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     let harmless = |byte: &u8| (b' '..=b'~').contains(byte) || *byte == b'\t';
@@ -125,7 +136,7 @@ pub fn escape(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
         for c in chunk.valid().chars() {
             match c {
                 '\t' => write!(out, "\t")?,
-                c if c.is_control() => write!(out, "{}", c.escape_default())?,
+                c if is_obeyed(c) => write!(out, "{}", c.escape_default())?,
                 c => write!(out, "{c}")?,
             }
         }

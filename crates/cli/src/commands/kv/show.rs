@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::console::Console;
 use crate::format::base64;
+use crate::format::text::is_obeyed;
 
 /// Text, or what stands for bytes that are none.
 pub fn text(bytes: &[u8]) -> Value {
@@ -22,7 +23,7 @@ pub fn line(bytes: &[u8]) -> String {
 }
 
 fn escaped(char: char) -> Vec<char> {
-    if char.is_control() { char.escape_default().collect() } else { vec![char] }
+    if is_obeyed(char) { char.escape_default().collect() } else { vec![char] }
 }
 
 /// All that is known of a key.

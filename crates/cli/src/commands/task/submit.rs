@@ -14,6 +14,7 @@ use super::show;
 use crate::commands::kv::content;
 use crate::commands::parse::{duration, header, memory, moment, processors, span, unix_ns};
 use crate::console::Console;
+use crate::format::text::escaped;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 
@@ -229,7 +230,8 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Res
                 writeln!(out)?;
             }
         } else {
-            writeln!(std::io::stderr(), "task {}: {}", show::hex(task), tasks.why(task)?)?;
+            let why = escaped(tasks.why(task)?.as_bytes());
+            writeln!(std::io::stderr(), "task {}: {why}", show::hex(task))?;
         }
         out.flush()?;
     }
@@ -264,7 +266,7 @@ fn say_why(task: u64, why: &str, said: String, console: &Console) -> Result<Stri
     let in_short: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
     if in_short != said {
         let mark = console.errors.warning(&format!("task {}:", show::hex(task)));
-        writeln!(std::io::stderr(), "{mark} {why}")?;
+        writeln!(std::io::stderr(), "{mark} {}", escaped(why.as_bytes()))?;
     }
     Ok(in_short)
 }

@@ -9,6 +9,7 @@ use dunlin_topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use serde_json::Value;
 
 use crate::console::Console;
+use crate::format::text::escaped;
 use crate::outage::Outage;
 use crate::signals::Stop;
 
@@ -73,19 +74,21 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
 
 fn in_a_line(record: &[u8]) -> String {
     let Ok(Value::Object(mut event)) = serde_json::from_slice(record) else {
-        return String::from_utf8_lossy(record).into_owned();
+        return escaped(record);
     };
     let mut take = |name: &str| event.remove(name).map_or_else(String::new, plain);
     let (task, tenant, what) = (take("task"), take("tenant"), take("event"));
     drop(take("at_ms"));
-    let rest: Vec<String> =
-        event.into_iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
+    let rest: Vec<String> = event
+        .into_iter()
+        .map(|(name, value)| format!("{} {}", escaped(name.as_bytes()), plain(value)))
+        .collect();
     format!("{task}\t{tenant}\t{what}\t{}", rest.join(", ")).trim_end().to_owned()
 }
 
 fn plain(value: Value) -> String {
     match value {
-        Value::String(text) => text,
-        other => other.to_string(),
+        Value::String(text) => escaped(text.as_bytes()),
+        other => escaped(other.to_string().as_bytes()),
     }
 }

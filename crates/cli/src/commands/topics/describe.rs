@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::console::{Console, grouped, sized};
 use crate::format::rfc3339;
+use crate::format::text::escaped;
 use crate::table::Table;
 
 use super::owner::Owner;
@@ -51,7 +52,8 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     if let Some(fold) = &config.fold {
         let options: Vec<String> =
             fold.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        writeln!(out, "  state       {} {}", fold.kind, options.join(" "))?;
+        let options = escaped(options.join(" ").as_bytes());
+        writeln!(out, "  state       {} {options}", escaped(fold.kind.as_bytes()))?;
         write_of_logs(topic, "fold/", out)?;
     }
     if let Some(every) = config.lose_every {
@@ -74,7 +76,8 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
 fn write_of_logs(topic: &TopicDescription, prefix: &str, out: &mut impl Write) -> Result<()> {
     for (name, value) in &topic.settings {
         if let Some(partition) = name.strip_prefix(prefix) {
-            writeln!(out, "              log {partition}: {value}")?;
+            let line = format!("log {partition}: {value}");
+            writeln!(out, "              {}", escaped(line.as_bytes()))?;
         }
     }
     Ok(())
