@@ -1,6 +1,8 @@
 //! Frames that came from outside and passed the check.
 
-use dunlin_frame::{Frame, FrameError};
+use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
+
+use crate::subject::Subject;
 
 /// Whole, sound frames, one after another.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,15 @@ impl<'a> CheckedRun<'a> {
     pub fn largest(&self) -> usize {
         self.largest
     }
+
+    /// Checks that replies are subjects: protocols write them into lines of their own.
+    pub fn check_replies(&self) -> Result<(), FrameError> {
+        if self.flags & FLAG_REPLY == 0 {
+            return Ok(());
+        }
+        self.frames().filter_map(|frame| frame.reply()).try_for_each(check_reply)
+    }
+
     /// The flags that any of them has.
     pub fn flags(&self) -> u8 {
         self.flags
@@ -57,4 +68,9 @@ impl<'a> CheckedRun<'a> {
             Some(frame)
         })
     }
+}
+
+/// Checks that a reply is a subject.
+pub(crate) fn check_reply(reply: &str) -> Result<(), FrameError> {
+    Subject::parse(reply).map(drop).map_err(|_| FrameError::Meta("reply"))
 }

@@ -219,7 +219,11 @@ impl Topic {
     /// Appends a run; refused with [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process
     /// would wait. On a durable topic [`Log::await_stored`] tells when the receipt is due.
     pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, evict, .. } = append;
+        let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
+        // Another node has checked what it hands on.
+        if !relayed {
+            run.check_replies()?;
+        }
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
         let appended = match log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: false }, run)
         {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 
-use crate::checked_run::CheckedRun;
+use crate::checked_run::{CheckedRun, check_reply};
 use crate::event::Position;
 use crate::lock::LogGuard;
 use crate::log::{Log, State};
@@ -148,6 +148,9 @@ impl Log {
     fn place(&self, draft: &Draft<'_>) -> Result<Place, PublishError> {
         let encoded = draft.meta.measure(draft.payload.as_slice().len())?;
         self.check_size(encoded.padded())?;
+        if let Some(reply) = draft.meta.reply {
+            check_reply(reply)?;
+        }
         Ok(match self.by_ref(&draft.payload) {
             Some(payload) => {
                 Place { bytes: Writer::by_ref_stride(encoded), by_ref_bytes: payload.len() as u64 }

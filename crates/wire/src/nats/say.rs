@@ -55,7 +55,8 @@ impl Message<'_> {
         out.push(b' ');
         out.extend_from_slice(self.sid);
         out.push(b' ');
-        if let Some(reply) = self.reply {
+        // One that is not a single word would end the line, or begin another message: it is left out.
+        if let Some(reply) = self.reply.filter(|reply| reply.bytes().all(|b| b > b' ' && b != 0x7f)) {
             out.extend_from_slice(reply.as_bytes());
             out.push(b' ');
         }
@@ -94,6 +95,14 @@ mod tests {
         assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
         message.reply = Some("r");
         assert_eq!(said(|out| message.say_with_headers(out, 16, 0)), "HMSG a.b 7 r 16 16\r\n");
+    }
+
+    #[test]
+    fn reply_that_is_no_word_is_left_out() {
+        for reply in ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG a 1 z", "a b", "a\tb", "a\n", "a\u{7f}"] {
+            let message = Message { subject: ["a.", "b"], sid: b"7", reply: Some(reply) };
+            assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
+        }
     }
 
     #[test]

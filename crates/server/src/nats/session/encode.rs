@@ -212,6 +212,9 @@ pub(super) fn say_head(
     }
 }
 
+/// What the names of the node's own headers begin with.
+const NODE_HEADERS: &[u8] = b"Dunlin-";
+
 /// The block's length stands before it: it is written behind the line's longest form first.
 fn say_head_with_headers(
     out: &mut Vec<u8>,
@@ -221,8 +224,14 @@ fn say_head_with_headers(
     sequenced: Option<Sequenced<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
-    let status = frame.headers().find(|(name, _)| *name == STATUS_HEADER).map_or(&[][..], |(_, value)| value);
-    header_lines(&mut block, status, frame.headers().filter(|(name, _)| *name != STATUS_HEADER));
+    // Whoever asks for sequences is to know what the node says from what a publisher does.
+    let is_nodes = |name: &str| {
+        let begins = name.as_bytes().get(..NODE_HEADERS.len());
+        sequenced.is_some() && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS))
+    };
+    let status = frame.headers().find(|(name, _)| *name == STATUS_HEADER && sequenced.is_none());
+    let headers = frame.headers().filter(|(name, _)| *name != STATUS_HEADER && !is_nodes(name));
+    header_lines(&mut block, status.map_or(&[][..], |(_, value)| value), headers);
     if let Some(sequenced) = sequenced {
         put_position(&mut block, sequenced, message);
     }

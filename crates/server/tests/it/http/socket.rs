@@ -331,3 +331,30 @@ fn connections_are_counted_at_the_door_they_came_to() {
     half.send(b"GET /v1/ws HTTP/1.1\r\n");
     half.stream.get_mut().flush().unwrap();
 }
+
+#[test]
+fn reply_that_is_no_subject_is_refused() {
+    let stage = Stage::new();
+    let mut socket = Socket::json(&stage);
+    let mut subscriber = stage.node.subscribe("chat", &Default::default()).unwrap();
+    for (request, reply) in
+        ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG chat 1 z", "a b", "a\u{7f}", "a.*", "a..b"]
+            .into_iter()
+            .enumerate()
+    {
+        socket.say(
+            &json!({"op": "publish", "request": request, "subject": "chat", "reply": reply, "payload": "x"}),
+        );
+        let said = socket.hear();
+        assert_ne!(said["op"], "published", "{reply:?}: {said}");
+    }
+    socket.say(&json!({"op": "publish", "request": 9, "subject": "chat", "reply": "a.b", "payload": "good"}));
+    assert_eq!(socket.hear()["op"], "published");
+    use dunlin::topic::{Event, Subscribe};
+    match subscriber.next().unwrap() {
+        Event::Record(record) => {
+            assert_eq!((record.payload(), record.frame.reply()), (&b"good"[..], Some("a.b")))
+        }
+        other => panic!("{other:?}"),
+    };
+}
