@@ -88,6 +88,11 @@ choice! {
         /// There is no such topic any more.
         Remove { /// Its name.
             topic: &'a [u8] } = 23,
+        /// A client's command, bound to the client's user: leases that it grants are the user's, and it uses no others.
+        ByUser { /// The user's name; empty where nodes have no users.
+            user: &'a [u8], /// It may use the leases of all users; those of nodes are for nobody.
+            all_leases: bool, /// The bytes of the command, which is none of this kind.
+            command: &'a [u8] } = 24,
     }
 }
 
@@ -177,7 +182,58 @@ impl<'a> Command<'a> {
             Command::Transaction { then, otherwise, .. } => {
                 then.iter().chain(otherwise).any(|operation| matches!(operation, Operation::Put { .. }))
             }
+            Command::ByUser { command, .. } => Command::decode(command).is_ok_and(|command| command.grows()),
             _ => false,
+        }
+    }
+
+    /// The leases that it uses, 0 among them where it uses none for a key.
+    pub fn leases(&self) -> Vec<u64> {
+        match self {
+            Command::Put { lease, .. }
+            | Command::PutIf { lease, .. }
+            | Command::Revoke { lease }
+            | Command::Acquire { lease, .. }
+            | Command::Release { lease, .. }
+            | Command::Proclaim { lease, .. } => vec![*lease],
+            Command::KeepAlive { leases } => leases.clone(),
+            Command::Transaction { then, otherwise, .. } => {
+                let operations = then.iter().chain(otherwise);
+                let lease = |operation: &Operation<'_>| match operation {
+                    Operation::Put { lease, .. } => Some(*lease),
+                    _ => None,
+                };
+                operations.filter_map(lease).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether clients may give it; else it is for the cluster's nodes among themselves.
+    pub fn is_for_clients(&self) -> bool {
+        matches!(
+            self,
+            Command::Put { .. }
+                | Command::PutIf { .. }
+                | Command::Delete { .. }
+                | Command::DeleteIf { .. }
+                | Command::DeleteRange { .. }
+                | Command::Transaction { .. }
+                | Command::Grant { .. }
+                | Command::KeepAlive { .. }
+                | Command::Revoke { .. }
+                | Command::Acquire { .. }
+                | Command::Release { .. }
+                | Command::Proclaim { .. }
+        )
+    }
+
+    /// The command itself, where it is bound to a user.
+    pub fn unbound(&self) -> Command<'a> {
+        match self {
+            // Decoding has looked at it.
+            Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
+            _ => self.clone(),
         }
     }
 
@@ -188,7 +244,13 @@ impl<'a> Command<'a> {
 
     /// Reads one; its keys and values lie in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
-        decode(bytes)
+        let command = decode(bytes)?;
+        if let Command::ByUser { command: inner, .. } = command
+            && !decode::<Command<'_>>(inner)?.is_for_clients()
+        {
+            return Err(DecodeError::Unknown { what: "command of a client", number: inner[1] });
+        }
+        Ok(command)
     }
 }
 

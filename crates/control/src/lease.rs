@@ -4,9 +4,11 @@
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::command::Command;
 use crate::effects::Effects;
 use crate::error::Refusal;
-use crate::item::Key;
+use crate::item::{Key, Value};
+use crate::place::NODES;
 use crate::reply::Reply;
 use crate::state::State;
 use crate::turn::Turn;
@@ -18,6 +20,8 @@ pub(crate) struct Lease {
     pub(crate) keys: OrdSet<Key>,
     /// Its tickets in the queues of these locks.
     pub(crate) waits: OrdMap<Key, u64>,
+    /// The user's name; empty for a node's, and where nodes have no users.
+    pub(crate) owner: Value,
 }
 
 /// What is known of a lease.
@@ -34,8 +38,13 @@ pub struct LeaseInfo {
 }
 
 impl Lease {
-    pub(crate) fn new(ttl_ms: u64, end_ms: u64) -> Lease {
-        Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new() }
+    pub(crate) fn new(ttl_ms: u64, end_ms: u64, owner: Value) -> Lease {
+        Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new(), owner }
+    }
+
+    /// Whether a node takes part under it.
+    fn is_a_nodes(&self) -> bool {
+        self.keys.range(Key::from_slice(NODES)..).next().is_some_and(|key| key.starts_with(NODES))
     }
 
     pub(crate) fn info(&self, now_ms: u64) -> LeaseInfo {
@@ -49,7 +58,41 @@ impl State {
         if self.leases.contains_key(&lease) { Ok(()) } else { Err(Refusal::NoLease { lease }) }
     }
 
-    pub(crate) fn grant(&mut self, ttl_ms: u64) -> Result<Reply, Refusal> {
+    /// Whose a lease is: a user's name, or empty.
+    pub fn lease_owner(&self, lease: u64) -> Option<&[u8]> {
+        self.leases.get(&lease).map(|found| &*found.owner)
+    }
+
+    /// A user's command; a lease that is not the user's is as one that is not there.
+    pub(crate) fn apply_by_user(
+        &mut self,
+        user: &[u8],
+        all_leases: bool,
+        command: &Command<'_>,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let may_use = |state: &State, lease: u64| {
+            let found = state.leases.get(&lease);
+            found.is_none_or(|found| !found.is_a_nodes() && (all_leases || *found.owner == *user))
+        };
+        match command {
+            Command::ByUser { .. } => Err(Refusal::Reserved),
+            Command::Grant { ttl_ms } => self.grant(*ttl_ms, user),
+            Command::KeepAlive { leases } => {
+                let (own, others) = leases.iter().partition::<Vec<u64>, _>(|lease| may_use(self, **lease));
+                let reply = self.keep_alive(&own)?;
+                let Reply::KeptAlive { mut ended } = reply else { return Ok(reply) };
+                ended.extend(others);
+                Ok(Reply::KeptAlive { ended })
+            }
+            _ => match command.leases().into_iter().find(|lease| !may_use(self, *lease)) {
+                Some(lease) => Err(Refusal::NoLease { lease }),
+                None => self.apply(command, effects),
+            },
+        }
+    }
+
+    pub(crate) fn grant(&mut self, ttl_ms: u64, owner: &[u8]) -> Result<Reply, Refusal> {
         let ttl_ms_max = self.limits.lease_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
             return Err(Refusal::LeaseTtl { ttl_ms_max });
@@ -60,7 +103,7 @@ impl State {
         }
         self.lease_last += 1;
         let (lease, end_ms) = (self.lease_last, self.now_ms.saturating_add(ttl_ms));
-        self.leases.insert(lease, Lease::new(ttl_ms, end_ms));
+        self.leases.insert(lease, Lease::new(ttl_ms, end_ms, owner.into()));
         self.ends.insert((end_ms, lease));
         Ok(Reply::Granted { lease, ttl_ms })
     }

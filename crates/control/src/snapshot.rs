@@ -6,6 +6,7 @@
 //!  LEASES 2 = lease, ttl_ms, end_ms; …          in the order of their numbers
 //!  KEYS   3 = key, item; …                      in the order of the keys
 //!  QUEUES 4 = name, ticket, lease, value; …     in the order of names, then tickets
+//!  OWNERS 5 = lease, user; …                    of the leases that users have, in the order of their numbers
 //! ```
 //!
 //! The same state gives the same blocks everywhere. Each is of some 64 KiB, or as long as one entry.
@@ -24,6 +25,7 @@ const HEAD: u8 = 1;
 const LEASES: u8 = 2;
 const KEYS: u8 = 3;
 const QUEUES: u8 = 4;
+const OWNERS: u8 = 5;
 
 layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,6 +63,13 @@ layout! {
         pub ticket: u64,
         pub lease: u64,
         pub value: Value,
+    }
+}
+
+layout! {
+    pub struct OwnerEntry {
+        pub lease: u64,
+        pub owner: Value,
     }
 }
 
@@ -107,7 +116,12 @@ impl Frozen {
             waiting.lease.write(out);
             waiting.value.write(out);
         };
-        write_all(QUEUES, queues, waiter, &mut take)
+        write_all(QUEUES, queues, waiter, &mut take)?;
+        let owned = state.leases.iter().filter(|(_, lease)| !lease.owner.is_empty());
+        let owner = |(&lease, found): (&u64, &Lease), out: &mut Vec<u8>| {
+            OwnerEntry { lease, owner: found.owner.clone() }.write(out);
+        };
+        write_all(OWNERS, owned, owner, &mut take)
     }
 
     fn head(&self) -> Head {
@@ -170,6 +184,7 @@ impl Restoring {
                 LEASES => self.take_lease(LeaseEntry::read(&mut fields)?)?,
                 KEYS => self.take_key(KeyEntry::read(&mut fields)?)?,
                 QUEUES => self.take_waiter(QueueEntry::read(&mut fields)?)?,
+                OWNERS => self.take_owner(OwnerEntry::read(&mut fields)?)?,
                 number => return Err(DecodeError::Unknown { what: "kind of block", number }),
             }
         }
@@ -206,8 +221,14 @@ impl Restoring {
         if self.state.leases.get_max().is_some_and(|(last, _)| *last >= lease) {
             return Err(DecodeError::Order("leases"));
         }
-        self.state.leases.insert(lease, Lease::new(ttl_ms, end_ms));
+        self.state.leases.insert(lease, Lease::new(ttl_ms, end_ms, Value::default()));
         self.state.ends.insert((end_ms, lease));
+        Ok(())
+    }
+
+    fn take_owner(&mut self, OwnerEntry { lease, owner }: OwnerEntry) -> Result<(), DecodeError> {
+        let found = self.state.leases.get_mut(&lease).filter(|found| found.owner.is_empty());
+        found.ok_or(DecodeError::Order("owners"))?.owner = owner;
         Ok(())
     }
 

@@ -188,7 +188,7 @@ impl State {
             Command::System { ref compare, ref then, ref otherwise } => {
                 self.transact(By::System, compare, then, otherwise, effects)
             }
-            Command::Grant { ttl_ms } => self.grant(ttl_ms),
+            Command::Grant { ttl_ms } => self.grant(ttl_ms, b""),
             Command::KeepAlive { ref leases } => self.keep_alive(leases),
             Command::Revoke { lease } => self.revoke(lease, effects),
             Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait, effects),
@@ -203,6 +203,9 @@ impl State {
                 Ok(Reply::Done)
             }
             Command::Begin { epoch } => self.begin(epoch),
+            Command::ByUser { user, all_leases, .. } => {
+                self.apply_by_user(user, all_leases, &command.unbound(), effects)
+            }
         }
     }
 

@@ -16,13 +16,15 @@
 
 mod keys;
 mod permissions;
+mod permit;
 mod rule;
 mod tasks;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use dunlin_control::{Command, Query};
+use dunlin_control::Query;
 use dunlin_topic::{Budget, Pattern, Subject, Topic};
+use dunlin_wire::ErrorCode;
 
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
@@ -33,11 +35,15 @@ use crate::control::KV;
 use crate::error::TopicError;
 use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
+use crate::refusal::Refused;
 use crate::registry::{LogsToRead, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
 
 /// Whom a node is used by.
 pub trait User: std::fmt::Debug + Send + Sync {
+    /// The name, by which [`Users`] finds the user later.
+    fn name(&self) -> &str;
+
     /// What they may do now.
     fn permissions(&self) -> Arc<Permissions>;
 
@@ -54,6 +60,12 @@ pub trait User: std::fmt::Debug + Send + Sync {
     fn no_topic(&self, name: &str);
 }
 
+/// All who may use a node.
+pub trait Users: std::fmt::Debug + Send + Sync {
+    /// The user of this name, if there is one now.
+    fn user(&self, name: &str) -> Option<Arc<dyn User>>;
+}
+
 /// The tenant of tasks of those that name none, where nobody asks who they are.
 const TENANT: &str = "default";
 
@@ -61,6 +73,20 @@ impl Node {
     /// The node as this user may use it.
     pub fn used_by(&self, user: Arc<dyn User>) -> Node {
         Node(Arc::clone(&self.0), Some(user))
+    }
+
+    /// Whoever takes tasks in is one of these users; `false` where that was said before. They end with whoever holds them.
+    pub fn set_users(&self, users: Weak<dyn Users>) -> bool {
+        self.0.users.set(users).is_ok()
+    }
+
+    /// The node with what this user, who is not connected any more perhaps, may do now; without users, with all. Else why not.
+    pub(crate) fn used_later_by(&self, name: Option<&str>) -> Result<Node, String> {
+        let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
+        let name =
+            name.ok_or_else(|| "no user submitted the task, and this node has users now".to_owned())?;
+        let user = users.upgrade().and_then(|users| users.user(name));
+        user.map(|user| self.used_by(user)).ok_or_else(|| format!("there is no user {name:?} any more"))
     }
 
     /// The node as whoever embeds it uses it.
@@ -91,33 +117,11 @@ impl Node {
         }
     }
 
-    /// Whether the user may give this command; what the cluster keeps for itself is for nobody who comes through a door.
-    pub fn may_command(&self, command: &Command<'_>) -> Result<(), TopicError> {
-        let Some(user) = self.user() else { return Ok(()) };
-        let allowed = user.permissions().keys.command(command);
-        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
-    }
-
     /// Whether the user may ask this.
     pub fn may_query(&self, query: &Query<'_>) -> Result<(), TopicError> {
         let Some(user) = self.user() else { return Ok(()) };
         let allowed = user.permissions().keys.query(query);
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
-    }
-
-    /// Whether the user may give this command about tasks.
-    pub fn may_task(&self, command: &dunlin_tasks::Command<'_>) -> Result<(), TopicError> {
-        self.may_task_by(&self.task_rule(), command)
-    }
-
-    /// The same, by what the user may do, for whoever asks for many.
-    pub fn may_task_by(
-        &self,
-        rule: &TaskRule,
-        command: &dunlin_tasks::Command<'_>,
-    ) -> Result<(), TopicError> {
-        let allowed = rule.command(command, &|task| self.tenant_of_task(task));
-        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }
 
     /// Whether the user may ask this about tasks.
@@ -131,6 +135,29 @@ impl Node {
     pub fn may_work(&self, tenants: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, TopicError> {
         let forbidden = || TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
         self.task_rule().serve(tenants).ok_or_else(forbidden)
+    }
+
+    /// Whether the user may be told what the node's topics add up to, and who reads what, within its tenant's bounds.
+    pub fn may_survey(&self) -> Result<(), Refused> {
+        match self.user() {
+            Some(user) if !user.permissions().surveys => Err(Refused::new(
+                ErrorCode::Forbidden,
+                "no permission for surveys: metrics and subscriptions",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the user may be told of the node as a whole, of all tenants.
+    pub fn may_survey_node(&self) -> Result<(), Refused> {
+        self.may_survey()?;
+        match self.user() {
+            Some(user) if !user.permissions().tenant.is_everything() => Err(Refused::new(
+                ErrorCode::Forbidden,
+                "of the whole node, to a user whose tenant has bounds",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// What the user may do with tasks.

@@ -50,7 +50,7 @@ mod survey;
 mod tasks;
 mod waiting;
 
-pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Work};
+pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, Work};
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on};

@@ -4,7 +4,7 @@ mod finding;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use dunlin_control::Command;
 use dunlin_journal::Disk;
@@ -15,7 +15,7 @@ use dunlin_topic::{
     TopicConfig,
 };
 
-use crate::access::{Action, User};
+use crate::access::{Action, User, Users};
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
 use crate::control::Place;
@@ -68,6 +68,7 @@ pub(crate) struct Inner {
     departed: Departed,
     pub(crate) waiters: Waiters,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
+    pub(crate) users: OnceLock<Weak<dyn Users>>,
 }
 
 impl Node {
@@ -143,6 +144,7 @@ impl Node {
             departed: Departed::default(),
             waiters: Waiters::default(),
             ownership: OnceLock::new(),
+            users: OnceLock::new(),
             config,
         });
         Ok(Node(inner, None))

@@ -42,6 +42,7 @@ use dunlin_journal::Disk;
 use dunlin_raft::{Lead, Member, Status, Transport, seed};
 use dunlin_tasks::{SHARDS_MAX, State, shard_of_id};
 
+pub(crate) use ask::reply;
 pub use error::TasksError;
 pub use history::TASKS;
 pub(crate) use history::is_of_tasks;

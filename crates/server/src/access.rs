@@ -32,7 +32,7 @@ mod users_file;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use dunlin::{Node, now_ns};
 
@@ -129,7 +129,9 @@ impl Access {
             cache: Mutex::new(Cache::new(limits)?),
             counts: Counts::default(),
         };
-        Ok(Arc::new(access))
+        let access = Arc::new(access);
+        node.set_users(Arc::downgrade(&access) as Weak<dyn dunlin::Users>);
+        Ok(access)
     }
 
     /// Reads the file again. A broken one changes nothing.
@@ -205,6 +207,15 @@ impl Access {
         let account = Arc::new(Account::new(name, user, tenancy));
         accounts.insert(name.to_owned(), Arc::clone(&account));
         account
+    }
+}
+
+impl dunlin::Users for Access {
+    fn user(&self, name: &str) -> Option<Arc<dyn dunlin::User>> {
+        let users = self.users();
+        let user = users.by_name.get(name)?;
+        let tenant = users.tenants.get(&user.tenant)?;
+        Some(self.account(name, user, tenant))
     }
 }
 

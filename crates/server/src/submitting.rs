@@ -25,13 +25,12 @@ pub(crate) async fn submit(
 ) -> Result<Submitted, Refused> {
     let tenant = if tenant.is_empty() { rule.tenant.as_bytes() } else { tenant.as_bytes() };
     let command = Command::Submit { tenant, tasks };
-    node.may_task_by(rule, &command).map_err(|error| Refused::from(&error))?;
     let scheduler = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
     let mut commands = Commands::default();
     if node.config().auto_create && !tenant.is_empty() {
         commands.push_with(|out| Command::Found { tenant }.encode(out));
     }
-    commands.push_with(|out| command.encode(out));
+    node.permit_task(rule, &command, None, &mut commands).map_err(|error| Refused::from(&error))?;
     let answers = scheduler.propose(commands).await.map_err(|error| Refused::from(&error))?;
     match answers.into_iter().last() {
         Some(Answered::Done { reply: Reply::Submitted { tasks, slow_down_ms } }) => {

@@ -106,6 +106,10 @@ choice! {
         RedriveSafe { /// Whose.
             tenant: &'a [u8], /// At most so many; 0 for as many as may be.
             count: u32 } = 24,
+        /// A task may not publish its payload: it is a dead letter.
+        Unpublished { /// Which.
+            task: u64, /// Why.
+            error: &'a [u8] } = 25,
     }
 }
 
@@ -203,7 +207,7 @@ layout! {
         pub cpu_milli: u32,
         /// Bytes of memory that it needs.
         pub memory_bytes: u64,
-        /// Where a task that publishes does so.
+        /// Where a task that publishes does so: a [`Destination`](crate::Destination).
         pub subject: &'a [u8],
     } later {
         /// Labels that a worker has to have to be given it, all of them.

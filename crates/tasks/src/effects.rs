@@ -85,7 +85,7 @@ layout! {
 pub struct Publish {
     /// By which task; what comes twice has the same.
     pub task: u64,
-    /// Where.
+    /// Where: a [`Destination`](crate::Destination).
     pub subject: Arc<[u8]>,
     /// What.
     pub payload: Arc<[u8]>,

@@ -201,6 +201,7 @@ choice! {
         Tasks = 12,
         Demands = 13,
         DemandsOfTenant = 14,
+        SchedulesOfTenant = 15,
     }
 }
 
@@ -222,6 +223,7 @@ impl Limit {
             Limit::Tasks => "tasks_max",
             Limit::Demands => "DEMANDS_MAX",
             Limit::DemandsOfTenant => "DEMANDS_OF_TENANT_MAX",
+            Limit::SchedulesOfTenant => "SCHEDULES_OF_TENANT_MAX",
         }
     }
 

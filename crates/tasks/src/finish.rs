@@ -64,6 +64,23 @@ impl State {
         Ok(Reply::Done)
     }
 
+    /// A task's payload may not be published. Of one that is not known, or done already, nothing becomes.
+    pub(crate) fn unpublished(
+        &mut self,
+        task: u64,
+        error: &[u8],
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let Some(at) = self.tasks.find(task) else { return Ok(Reply::Done) };
+        let found = &self.tasks[at];
+        if found.stage == Stage::Running && found.worker == NONE {
+            self.set_due(at, NEVER_MS);
+            let error = &error[..error.len().min(self.limits.result_bytes_max as usize)];
+            self.come_to_nothing(at, Failure::Failed, false, Spent::default(), error, effects);
+        }
+        Ok(Reply::Done)
+    }
+
     fn is_completed(&self, task: u64) -> bool {
         self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Completed)
     }
@@ -114,7 +131,7 @@ impl State {
         self.tenant_of(at).account.failed += 1;
         let (id, now_ms) = (self.tasks.id(at), self.now_ms);
         let task = &self.tasks[at];
-        let policy = self.policies[usize::from(task.policy)];
+        let policy = self.policies.get(task.policy);
         let mut delay_ms = policy.delay_ms(id, u32::from(task.attempts), task.delay_ms);
         let (attempts, deadline_ms) = (task.attempts, task.deadline_ms);
         let fits = |delay_ms: u32| now_ms.saturating_add(u64::from(delay_ms)) < deadline_ms;
@@ -273,6 +290,8 @@ impl State {
     /// Over for good, and known for a while.
     pub(crate) fn end(&mut self, at: u32, stage: Stage) {
         self.tasks[at].stage = stage;
+        let task = &self.tasks[at];
+        self.policies.give_back(task.tenant, task.policy);
         let mut finished = self.finished;
         finished.push_back(&mut self.tasks, at);
         self.finished = finished;
@@ -333,6 +352,9 @@ impl State {
     pub(crate) fn forget(&mut self, at: u32) {
         let Some(task) = self.tasks.remove(at) else { return };
         self.bytes -= task.bytes();
+        if task.stage == Stage::Dead {
+            self.policies.give_back(task.tenant, task.policy);
+        }
         if let Some(key) = task.extra.as_ref().and_then(|extra| extra.idempotency_key.clone()) {
             self.keys.remove(&(task.tenant, key));
         }

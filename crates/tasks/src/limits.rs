@@ -32,7 +32,7 @@ layout! {
         pub credit_max: u32,
         /// Schedules at once.
         pub schedules_max: u32,
-        /// Different retry policies.
+        /// Different retry policies that one tenant's tasks use, those that are over not among them.
         pub policies_max: u32,
         /// Tasks that are not over.
         pub tasks_max: u64,
@@ -66,6 +66,8 @@ impl Limits {
     pub const DEMANDS_MAX: u32 = 1_024;
     /// Of those, the ones that one tenant uses.
     pub const DEMANDS_OF_TENANT_MAX: u32 = 64;
+    /// Schedules of one tenant.
+    pub const SCHEDULES_OF_TENANT_MAX: u32 = 10_000;
 }
 
 impl Default for Limits {

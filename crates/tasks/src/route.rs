@@ -42,6 +42,7 @@ impl Command<'_> {
             Command::Cancel { task }
             | Command::Retry { task }
             | Command::Progress { task, .. }
+            | Command::Unpublished { task, .. }
             | Command::Extend { task, .. } => Route::of_task(task, shards),
             Command::Complete { answer, .. } | Command::Fail { answer, .. } => {
                 Route::of_task(answer.task, shards)

@@ -13,6 +13,7 @@ use crate::command::NewTask;
 use crate::effects::Effects;
 use crate::error::{DecodeError, Limit, Refusal};
 use crate::layout::{Fields, Later, Layout, layout};
+use crate::limits::Limits;
 use crate::reply::Reply;
 use crate::state::{SCHEDULE, State};
 use crate::task::NEVER_MS;
@@ -66,6 +67,13 @@ impl State {
         let known = self.schedule_at.get(&(tenant, Arc::from(name))).copied();
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
+        let own_max = Limits::SCHEDULES_OF_TENANT_MAX.into();
+        // Where there are fewer in all, none has more.
+        if count > own_max {
+            let first = (tenant, Arc::<[u8]>::default());
+            let own = self.schedule_at.range(first..).take_while(|(key, _)| key.0 == tenant).count() as u64;
+            Limit::SchedulesOfTenant.check(own + u64::from(known.is_none()), own_max)?;
+        }
         let mut bytes = Vec::new();
         task.write(&mut bytes);
         if task.says_more() {

@@ -14,9 +14,9 @@ use crate::lane::{Class, Lane, Needs};
 use crate::limits::Limits;
 use crate::names::{ByName, Names};
 use crate::pages::Pages;
+use crate::policies::Policies;
 use crate::quota::Amounts;
 use crate::reply::Reply;
-use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::shard;
 use crate::slab::Slab;
@@ -56,8 +56,7 @@ pub struct State {
     pub(crate) lane_at: OrdMap<(u32, u32), u32>,
     pub(crate) pools: Pages<Pool>,
     pub(crate) pool_at: OrdMap<Arc<Serves>, u32>,
-    pub(crate) policies: Pages<Retry>,
-    pub(crate) policy_at: OrdMap<Retry, u16>,
+    pub(crate) policies: Policies,
     pub(crate) groups: OrdMap<GroupKey, Group>,
     /// When somebody gets a token in which group, or it is forgotten.
     pub(crate) refills: OrdSet<(u64, GroupKey)>,
@@ -197,6 +196,7 @@ impl State {
             Command::Schedule { tenant, name, cron, ref task } => self.schedule(tenant, name, cron, task),
             Command::Unschedule { tenant, name } => self.unschedule(tenant, name),
             Command::Published { ref tasks } => self.published(tasks, effects),
+            Command::Unpublished { task, error } => self.unpublished(task, error, effects),
             Command::Clock { unix_ms } => {
                 self.set_clock(unix_ms);
                 Ok(Reply::Done)

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::command::{After, Label, NewTask};
+use crate::destination::Destination;
 use crate::effects::{Effects, Happened};
 use crate::error::{Limit, Refusal};
 use crate::lane::{Class, Lane, Needs, needs_of};
 use crate::layout::shared;
 use crate::limits::Limits;
 use crate::reply::{Reply, Taken};
-use crate::retry::Retry;
 use crate::shard::{SLOTS_MAX, shard_of_id};
 use crate::slab::NONE;
 use crate::state::State;
@@ -42,7 +42,7 @@ impl State {
         self.check_batch(new.len())?;
         new.iter().try_for_each(|task| self.check_task(task))?;
         let known = self.known(tenant, new)?;
-        self.check_dependencies(new, &known)?;
+        self.check_dependencies(tenant, new, &known)?;
         let fresh = || new.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(new, _)| new);
         let slow_down_ms = self.check_queue(tenant, fresh())?;
         self.check_room(fresh())?;
@@ -54,7 +54,10 @@ impl State {
     pub(crate) fn check_task(&self, new: &NewTask<'_>) -> Result<(), Refusal> {
         self.check_name(new.queue)?;
         self.check_name(new.kind)?;
-        [new.idempotency_key, new.subject].iter().try_for_each(|name| self.check_length(name))?;
+        let destination = Destination::read(new.subject);
+        self.check_length(new.idempotency_key)?;
+        self.check_length(destination.subject)?;
+        self.check_length(destination.user.unwrap_or_default())?;
         let (bytes, bytes_max) = (new.payload.len() as u64, u64::from(self.limits.payload_bytes_max));
         if bytes > bytes_max {
             return Err(Refusal::PayloadTooLong { bytes, bytes_max });
@@ -96,7 +99,12 @@ impl State {
     }
 
     /// What each waits for is there, or comes with it, and none waits for itself.
-    fn check_dependencies(&self, new: &[NewTask<'_>], known: &[Option<Known>]) -> Result<(), Refusal> {
+    fn check_dependencies(
+        &self,
+        tenant: u32,
+        new: &[NewTask<'_>],
+        known: &[Option<Known>],
+    ) -> Result<(), Refusal> {
         let mut within = false;
         for (index, after) in
             new.iter().enumerate().flat_map(|(i, task)| task.after.iter().map(move |a| (i, a)))
@@ -113,7 +121,9 @@ impl State {
                 },
                 After::Task { task } => task,
             };
-            match self.tasks.find(task).map(|at| self.tasks[at].stage) {
+            // Another tenant's task is as one that is not there.
+            let found = self.tasks.find(task).filter(|at| self.tasks[*at].tenant == tenant);
+            match found.map(|at| self.tasks[at].stage) {
                 None if shard_of_id(task) != self.shard => {
                     return Err(Refusal::DependencyElsewhere { index, task });
                 }
@@ -237,9 +247,7 @@ impl State {
             let count = self.demands_of(tenant) + demands(&lanes);
             Limit::DemandsOfTenant.check(count, Limits::DEMANDS_OF_TENANT_MAX.into())?;
         }
-        let new = policies.iter().filter(|policy| !self.policy_at.contains_key(*policy)).count();
-        let count_max = u64::from(self.limits.policies_max.min(u32::from(u16::MAX)));
-        Limit::Policies.check((self.policies.len() + new) as u64 + 1, count_max)
+        self.policies.check(tenant, &policies, self.limits.policies_max)
     }
 
     /// Of a tenant's lanes, those whose tasks need labels.
@@ -287,7 +295,7 @@ impl State {
     }
 
     fn insert(&mut self, tenant_at: u32, lane: u32, new: &NewTask<'_>) -> u32 {
-        let policy = self.policy_that(new.retry.unwrap_or_default());
+        let policy = self.policies.take(tenant_at, new.retry.unwrap_or_default());
         let extra = self.extra_of(new);
         let now_ms = self.now_ms;
         let timeout_ms = if new.timeout_ms == 0 { self.limits.timeout_ms_default } else { new.timeout_ms };
@@ -371,16 +379,6 @@ impl State {
             let due_ms = self.tasks[at].deadline_ms;
             self.set_due(at, due_ms);
         }
-    }
-
-    fn policy_that(&mut self, retry: Retry) -> u16 {
-        if let Some(&policy) = self.policy_at.get(&retry) {
-            return policy;
-        }
-        let policy = self.policies.len() as u16;
-        self.policies.push_back(retry);
-        self.policy_at.insert(retry, policy);
-        policy
     }
 
     fn lane_that(&mut self, tenant: u32, place: &Place<'_>) -> u32 {

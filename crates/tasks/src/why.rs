@@ -59,7 +59,7 @@ impl State {
         if task.attempts == 0 {
             return format!("waiting: for its time, in {left}");
         }
-        let retries = self.policies[usize::from(task.policy)].retries;
+        let retries = self.policies.get(task.policy).retries;
         format!("waiting: attempt {} failed, retry {} of {retries} in {left}", task.attempts, task.attempts)
     }
 

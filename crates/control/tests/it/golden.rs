@@ -55,6 +55,10 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("enlist", Command::Enlist { node: 17, lease: 18, value }),
         ("place", Command::Place { wanted: wanted() }),
         ("move", Command::Move { topic: b"orders", node: 19, epoch: 20 }),
+        (
+            "by_user",
+            Command::ByUser { user: b"ana", all_leases: false, command: &[1, 9, 5, 0, 0, 0, 0, 0, 0, 0] },
+        ),
         ("remove", Command::Remove { topic: b"orders" }),
     ]
 }

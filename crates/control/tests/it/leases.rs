@@ -77,3 +77,81 @@ fn leases_have_limits() {
     let many = Command::KeepAlive { leases: vec![1; 4] };
     assert_eq!(stage.ask(many), Err(Refusal::TooManyOperations { count: 4, count_max: 3 }));
 }
+
+/// A command as a node hands it in for a user.
+fn by(stage: &mut Stage, user: &str, command: &Command<'_>) -> Result<Reply, Refusal> {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    let all_leases = user == "root";
+    let command = Command::ByUser { user: user.as_bytes(), all_leases, command: &bytes };
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+    stage.ask(command)
+}
+
+fn granted(stage: &mut Stage, user: &str) -> u64 {
+    match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
+        Ok(Reply::Granted { lease, .. }) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn lease_of_another_user_is_as_one_that_is_not_there() {
+    let mut stage = Stage::default();
+    let lease = granted(&mut stage, "ana");
+    let put = Operation::Put { key: b"k", value: b"v", lease };
+    let foreign = [
+        Command::Put { key: b"k", value: b"v", lease },
+        Command::PutIf { key: b"k", value: b"v", lease, expect: 0 },
+        Command::Transaction { compare: vec![], then: vec![put], otherwise: vec![] },
+        Command::Transaction { compare: vec![], then: vec![], otherwise: vec![put] },
+        Command::Acquire { name: b"lock", lease, value: b"", wait: true },
+        Command::Release { name: b"lock", lease },
+        Command::Proclaim { name: b"lock", lease, value: b"" },
+        Command::Revoke { lease },
+    ];
+    for command in &foreign {
+        assert_eq!(by(&mut stage, "bob", command), Err(Refusal::NoLease { lease }), "{command:?}");
+    }
+    let keep_alive = Command::KeepAlive { leases: vec![lease] };
+    stage.advance(60);
+    assert_eq!(by(&mut stage, "bob", &keep_alive), Ok(Reply::KeptAlive { ended: vec![lease] }));
+    assert_eq!(stage.state.lease(lease).unwrap().left_ms, 40, "nobody else keeps it alive");
+    assert_eq!(by(&mut stage, "ana", &keep_alive), Ok(Reply::KeptAlive { ended: vec![] }));
+    assert!(by(&mut stage, "ana", &foreign[0]).is_ok());
+    assert!(by(&mut stage, "ana", &foreign[4]).is_ok());
+    let mut restoring = Restoring::default();
+    stage.state.freeze().write(|block| restoring.take(block)).unwrap();
+    stage.state = restoring.end().unwrap();
+    assert_eq!(stage.state.lease_owner(lease), Some(&b"ana"[..]));
+    assert_eq!(by(&mut stage, "bob", &foreign[7]), Err(Refusal::NoLease { lease }));
+    assert!(by(&mut stage, "root", &foreign[7]).is_ok());
+    assert_eq!(stage.state.len(), 0);
+}
+
+#[test]
+fn lease_of_a_node_is_for_no_user() {
+    let mut stage = Stage::default();
+    let lease = stage.grant(100);
+    stage.ask(Command::Enlist { node: 1, lease, value: b"" }).unwrap();
+    for user in ["", "ana", "root"] {
+        let revoked = by(&mut stage, user, &Command::Revoke { lease });
+        assert_eq!(revoked, Err(Refusal::NoLease { lease }), "{user}");
+    }
+}
+
+#[test]
+fn command_of_the_cluster_is_none_of_a_user() {
+    let mut bytes = Vec::new();
+    Command::Limit { limits: Limits::default() }.encode(&mut bytes);
+    let command = Command::ByUser { user: b"ana", all_leases: true, command: &bytes };
+    let mut nested = Vec::new();
+    command.encode(&mut nested);
+    assert!(Command::decode(&nested).is_err());
+    let twice = Command::ByUser { user: b"ana", all_leases: true, command: &nested };
+    let mut bytes = Vec::new();
+    twice.encode(&mut bytes);
+    assert!(Command::decode(&bytes).is_err());
+}

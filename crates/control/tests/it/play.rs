@@ -345,6 +345,7 @@ impl Plain {
             }
             // It changes no key, and no answer about one.
             Command::Begin { .. } => Ok(Reply::Done),
+            Command::ByUser { .. } => unreachable!("users' leases are tried in `leases`"),
         }
     }
 

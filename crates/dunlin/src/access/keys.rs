@@ -90,8 +90,8 @@ impl KeyRule {
         }
     }
 
-    /// Whether the command may be given; else of which keys not. Locks are keys that begin with [`LOCKS`]; a lease may be kept
-    /// alive and revoked by whoever knows its number.
+    /// Whether the command may be given; else of which keys not. Locks are keys that begin with [`LOCKS`]. Whose lease it uses the
+    /// state sees to.
     pub fn command(&self, command: &Command<'_>) -> Result<(), String> {
         match command {
             Command::Put { key, .. }

@@ -112,7 +112,10 @@ impl TaskRule {
             | Command::Join { .. } => self.work.is_any() || self.manage,
             Command::Tenant { .. } | Command::Limit { .. } => self.manage,
             // What the nodes tell one another.
-            Command::Published { .. } | Command::Clock { .. } | Command::Enlist { .. } => false,
+            Command::Published { .. }
+            | Command::Unpublished { .. }
+            | Command::Clock { .. }
+            | Command::Enlist { .. } => false,
         };
         if allowed { Ok(()) } else { Err(shown(command)) }
     }
@@ -177,9 +180,10 @@ fn shown(command: &Command<'_>) -> String {
         | Command::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
         Command::Cancel { task } | Command::Retry { task } => format!("task {task:x}"),
         Command::Tenant { .. } | Command::Limit { .. } => "shares and quotas".to_owned(),
-        Command::Published { .. } | Command::Clock { .. } | Command::Enlist { .. } => {
-            "what nodes tell one another".to_owned()
-        }
+        Command::Published { .. }
+        | Command::Unpublished { .. }
+        | Command::Clock { .. }
+        | Command::Enlist { .. } => "what nodes tell one another".to_owned(),
         _ => "as a worker".to_owned(),
     }
 }

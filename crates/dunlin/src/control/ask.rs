@@ -91,9 +91,19 @@ impl Control {
     /// Takes a lock under a lease, however long it takes; its token. Dropped meanwhile, the lease waits on: it is for
     /// whoever asked to release it.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
+        self.acquire_by(name, lease, &Command::Acquire { name, lease, value, wait: true }).await
+    }
+
+    /// The same, by a command that may be a user's.
+    pub(crate) async fn acquire_by(
+        &self,
+        name: &[u8],
+        lease: u64,
+        command: &Command<'_>,
+    ) -> Result<u64, ControlError> {
         loop {
             let mut seat = Seat { control: self, name, lease, told: Some(self.waiting.enter(name, lease)) };
-            match self.ask(&Command::Acquire { name, lease, value, wait: true }).await? {
+            match self.ask(command).await? {
                 Reply::Held { token } => return Ok(token),
                 Reply::Waiting { .. } => {}
                 _ => return Err(ControlError::Unknown),

@@ -46,7 +46,7 @@ impl Replicated {
     fn take_in(&mut self, command: &Command<'_>) -> Answered {
         let result = self.state.apply(command, &mut self.effects);
         self.act();
-        match (command, &result) {
+        match (&command.unbound(), &result) {
             (Command::Begin { .. }, Ok(_)) => {
                 self.history.record(&mut self.effects.changes);
                 self.history.move_on(self.state.epoch(), self.state.revision());

@@ -86,7 +86,7 @@ impl Tasks {
 }
 
 /// Of one command.
-fn reply(answers: &[Bytes]) -> Result<Reply, TasksError> {
+pub(crate) fn reply(answers: &[Bytes]) -> Result<Reply, TasksError> {
     match Answered::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
         Answered::Done { reply } => Ok(reply),
         Answered::Refused { refusal } => Err(refusal.into()),

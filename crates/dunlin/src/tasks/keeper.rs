@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_raft::Commands;
-use dunlin_tasks::{Command, Publish as Due, Stage};
+use dunlin_tasks::{Command, Destination, Publish as Due, Stage};
 use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError};
 
 use super::Shard;
@@ -94,12 +94,20 @@ fn publish(shard: &Arc<Shard>, node: &Node, due: Vec<Due>) {
             .with(|state| state.get(due.task).is_ok_and(|task| task.stage == Stage::Running))
             .unwrap_or(false)
     };
-    let mut done = Vec::new();
+    let (mut done, mut refused) = (Vec::new(), Commands::default());
     for due in due.into_iter().filter(is_due) {
-        // What cannot be published yet is due again soon.
-        if publish_one(shard, node, &due).is_some() {
-            done.push(due.task);
+        match publish_one(shard, node, &due) {
+            Ok(()) => done.push(due.task),
+            Err(NotPublished::Refused(why)) => {
+                let (task, error) = (due.task, why.as_bytes());
+                refused.push_with(|out| Command::Unpublished { task, error }.encode(out));
+            }
+            Err(NotPublished::NotYet) => {}
         }
+    }
+    if !refused.is_empty() {
+        // What is not confirmed comes again.
+        let _ = block_on(shard.propose_known(refused));
     }
     for together in done.chunks(TOGETHER_MAX) {
         let mut commands = Commands::default();
@@ -109,14 +117,28 @@ fn publish(shard: &Arc<Shard>, node: &Node, due: Vec<Due>) {
     }
 }
 
-fn publish_one(shard: &Shard, node: &Node, due: &Due) -> Option<()> {
-    let subject = std::str::from_utf8(&due.subject).ok()?;
+/// Why a task has not published.
+enum NotPublished {
+    /// It is due again soon.
+    NotYet,
+    /// The user who submitted it may not.
+    Refused(String),
+}
+
+/// With what the user who submitted the task may do now.
+fn publish_one(shard: &Shard, node: &Node, due: &Due) -> Result<(), NotPublished> {
+    let Destination { subject, user } = Destination::read(&due.subject);
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|error| NotPublished::Refused(error.to_string()));
+    let (subject, user) = (text(subject)?, user.map(text).transpose()?);
+    let node = node.used_later_by(user).map_err(NotPublished::Refused)?;
     let mark = ProducerMark { producer: shard.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
     let payload = Payload::Shared(Bytes::copy_from_slice(&due.payload));
     let draft = Draft { meta: Default::default(), payload };
-    match node.publisher(subject).ok()?.identified(mark).publish(draft) {
+    let published = node.publisher(subject).and_then(|publisher| publisher.identified(mark).publish(draft));
+    match published {
         // It was appended, and others after it.
-        Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Some(()),
-        Err(_) => None,
+        Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
+        Err(PublishError::Forbidden(why)) => Err(NotPublished::Refused(why)),
+        Err(_) => Err(NotPublished::NotYet),
     }
 }

@@ -78,6 +78,10 @@ impl Account {
 }
 
 impl dunlin::User for Account {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn permissions(&self) -> Arc<Permissions> {
         Arc::clone(&self.permissions.read().unwrap_or_else(PoisonError::into_inner))
     }

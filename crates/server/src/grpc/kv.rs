@@ -38,11 +38,8 @@ fn odd() -> Refused {
 
 /// Has the cluster take a command in, of whoever may give it.
 async fn command(connection: &Connection, command: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
-    let node = &connection.node;
-    node.may_command(command).map_err(|error| Refused::from(&error))?;
     slow_down(connection.admit_publish(bytes)).await?;
-    let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
-    control.ask(command).await.map_err(|error| Refused::from(&error))
+    connection.node.ask(command).await
 }
 
 async fn question(
@@ -50,10 +47,7 @@ async fn question(
     query: &Query<'_>,
     consistency: Consistency,
 ) -> Result<Answer, Refused> {
-    let node = &connection.node;
-    node.may_query(query).map_err(|error| Refused::from(&error))?;
-    let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
-    control.query(consistency, query).await.map_err(|error| Refused::from(&error))
+    connection.node.find(consistency, query).await
 }
 
 fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
@@ -100,13 +94,9 @@ impl Keys {
                 _ => Err(odd()),
             };
         }
-        let node = &self.0.node;
-        node.may_command(&asked).map_err(|error| Refused::from(&error))?;
         slow_down(self.0.admit_publish(name.len() + value.len())).await?;
-        let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
-        let token = waiting::until_it_ends(&self.0, async {
-            control.acquire(name, *lease, value).await.map_err(|error| Refused::from(&error))
-        });
+        let acquired = self.0.node.acquire(name, *lease, value);
+        let token = waiting::until_it_ends(&self.0, acquired);
         Ok(v1::LockResponse { token: token.await? })
     }
 

@@ -64,7 +64,7 @@ impl Dunlin for Topics {
     ) -> Result<Response<v1::GetStatsResponse>, Status> {
         let shared = &self.0.shared;
         let (node, budget) = (&shared.node, shared.node.budget());
-        answer(Ok(v1::GetStatsResponse {
+        answer(self.0.node.may_survey_node().map(|()| v1::GetStatsResponse {
             name: node.config().name.clone(),
             node: node.id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -42,11 +42,8 @@ impl Scheduler {
     }
 
     async fn command(&self, command: &Command<'_>) -> Result<Reply, Refused> {
-        let node = &self.0.node;
-        node.may_task(command).map_err(|error| Refused::from(&error))?;
         slow_down(self.0.admit_publish(0)).await?;
-        let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
-        tasks.ask(command).await.map_err(|error| Refused::from(&error))
+        self.0.node.ask_tasks(command).await
     }
 
     async fn question(&self, query: &Query<'_>, stale: bool) -> Result<Found, Refused> {

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, Rule};
 
 use super::socket::Upgrade;
@@ -80,13 +79,7 @@ impl Context {
 
     /// Whether it may be told what the node adds up to, and who reads what.
     pub(super) fn may_survey(&self) -> Result<(), Refused> {
-        match self.login() {
-            Some(login) if !dunlin::User::permissions(&**login.account()).surveys => Err(Refused::new(
-                ErrorCode::Forbidden,
-                "no permission for surveys: metrics and subscriptions",
-            )),
-            _ => Ok(()),
-        }
+        self.node().may_survey()
     }
 
     /// What it may be told of, where that is not everything: the bounds of its tenant.

@@ -2,7 +2,6 @@
 
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 use serde_json::Value;
 
@@ -15,11 +14,7 @@ pub(super) async fn about(
     Extension(context): Extension<Context>,
     Name(about): Name,
 ) -> Result<Json<Value>, Problem> {
-    context.may_survey()?;
-    if context.bounds().is_some() {
-        let text = "what a node says of itself is told to users of a tenant without bounds";
-        return Err(Refused::new(ErrorCode::Forbidden, text).into());
-    }
+    context.node().may_survey_node()?;
     let Some(about) = About::ALL.into_iter().find(|known| known.name() == about) else {
         let text = format!("{about}: expected {}", About::ALL.map(About::name).join(", "));
         return Err(Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text));

@@ -31,15 +31,13 @@ const LISTED_MAX: usize = 1_000_000;
 
 /// Has the cluster take a command in, of whoever may give it.
 async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Result<Reply, Problem> {
-    context.node().may_command(command)?;
     context.admit_publish(1, bytes).await?;
-    Ok(context.node().control_async().await?.ask(command).await?)
+    Ok(context.node().ask(command).await?)
 }
 
 async fn question(context: &Context, query: &Asked<'_>, stale: bool) -> Result<Answer, Problem> {
-    context.node().may_query(query)?;
     let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
-    Ok(context.node().control_async().await?.query(consistency, query).await?)
+    Ok(context.node().find(consistency, query).await?)
 }
 
 impl From<ControlError> for Problem {

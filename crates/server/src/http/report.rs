@@ -1,6 +1,6 @@
 //! `GET /report`: the file of `dunlin report` that the node was told of, for the dashboard to show.
 //!
-//! It is open to whoever reaches the door: figures of benchmarks, in a file that the operator named. It is read anew for each
+//! It is for every user of the node: figures of benchmarks, in a file that the operator named. It is read anew for each
 //! request, and runs no script wherever it came from: that is what its policy says to browsers.
 
 use std::io::{ErrorKind, Read};

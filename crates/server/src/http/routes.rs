@@ -37,8 +37,7 @@ Dunlin, door http. In a browser it is the dashboard. Try:
 ";
 
 /// What is answered without knowing who asks: who comes by WebSocket says so in its first message.
-const OPEN: [&str; 6] =
-    [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS, paths::REPORT];
+const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
 
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
     let only = |methods: MethodRouter| methods.fallback(wrong_method);

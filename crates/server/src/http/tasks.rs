@@ -126,9 +126,10 @@ pub(super) async fn cancel(
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
     let command = Command::Cancel { task: id(&name)? };
-    context.node().may_task(&command)?;
-    let Some(tasks) = context.node().tasks_if_any() else { return Err(none(&name)) };
-    tasks.ask(&command).await.map_err(|error| refused(&error))?;
+    if context.node().tasks_if_any().is_none() {
+        return Err(none(&name));
+    }
+    context.node().ask_tasks(&command).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod permissions;
 mod reloading;
+mod table;
 mod tasks;
 mod worlds;
 

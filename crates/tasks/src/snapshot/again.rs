@@ -23,9 +23,9 @@ impl State {
             && fill(&mut self.lane_at, self.lanes.iter().map(|lane| (lane.tenant, lane.class)))
             && fill(&mut self.pool_at, self.pools.iter().map(|pool| pool.serves.clone()));
         check(unique, "names")?;
-        for (at, policy) in self.policies.iter().enumerate() {
-            check(self.policy_at.insert(*policy, at as u16).is_none(), "policies")?;
-        }
+        let is_used = |stage| !matches!(stage, Stage::Completed | Stage::Cancelled);
+        let tasks = self.tasks.iter_from(0).map(|(_, task)| task).filter(|task| is_used(task.stage));
+        self.policies.restore(tasks.map(|task| (task.tenant, task.policy)))?;
         for (at, found) in self.schedules.iter_from(0) {
             check(self.schedule_at.insert((found.tenant, found.name.clone()), at).is_none(), "schedules")?;
         }

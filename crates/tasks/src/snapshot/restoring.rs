@@ -83,7 +83,7 @@ impl Restoring {
                 let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());
                 state.pools.push_back(Pool::new(Arc::new(Serves { kinds, queues, ..Serves::default() })));
             }
-            POLICIES => state.policies.push_back(Retry::read(fields)?),
+            POLICIES => state.policies.push(Retry::read(fields)?),
             TASKS => state.tasks.push_slot(Slot::<Task>::read(fields)?),
             WORKERS => state.workers.push_slot(Slot::<Worker>::read(fields)?),
             SCHEDULES => state.schedules.push_slot(Slot::<Schedule>::read(fields)?),

@@ -88,6 +88,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("schedule", Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task }),
         ("unschedule", Command::Unschedule { tenant: b"tenant", name: b"name" }),
         ("published", Command::Published { tasks: vec![1, 2] }),
+        ("unpublished", Command::Unpublished { task: 1, error: b"error" }),
         ("clock", Command::Clock { unix_ms: 3 }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("found", Command::Found { tenant: b"tenant" }),

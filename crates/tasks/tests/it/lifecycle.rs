@@ -286,6 +286,33 @@ fn a_task_that_publishes_needs_no_worker_and_is_given_out_until_it_is_confirmed(
 }
 
 #[test]
+fn refused_publish_makes_a_dead_letter() {
+    let mut scene = Scene::new();
+    let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
+    scene.done(Command::Unpublished { task, error: b"no permission" });
+    assert_eq!(scene.stage(task), Stage::Dead);
+    assert_eq!(text(&scene.state.get(task).unwrap().outcome.unwrap().bytes), "no permission");
+    scene.advance(50_000);
+    assert_eq!(scene.effects.publishes.len(), 1, "it is not given out again");
+    scene.done(Command::Unpublished { task: 77, error: b"" });
+}
+
+#[test]
+fn dependency_is_a_task_of_the_same_tenant() {
+    let mut scene = Scene::new();
+    let others = scene.plain();
+    scene.tenant(Tenant::new(b"b"));
+    let after = |task| vec![NewTask { after: vec![After::Task { task }], ..work() }];
+    let submit = |scene: &mut Scene, task| {
+        scene.ask(Command::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
+    };
+    let missing = submit(&mut scene, others + 7);
+    assert_eq!(submit(&mut scene, others), missing);
+    scene.done(Command::Cancel { task: others });
+    assert_eq!(submit(&mut scene, others), missing);
+}
+
+#[test]
 fn progress_is_seen_and_told() {
     let mut scene = Scene::new();
     let task = scene.plain();

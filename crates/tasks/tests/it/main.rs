@@ -10,6 +10,7 @@ mod limits;
 mod model;
 mod needs;
 mod play;
+mod policies;
 mod rates;
 mod refused;
 mod reserved;

@@ -137,6 +137,7 @@ mod tests {
         let place = || Place { address: "127.0.0.1:1".parse().unwrap(), url: String::new() };
         let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
         Seen {
+            secret: None,
             processes: processes.iter().map(|process| (*process, place())).collect(),
             owners: owner.into_iter().map(|owner| (R, (owner, EPOCH))).collect(),
             standbys: standby.into_iter().map(key).collect(),

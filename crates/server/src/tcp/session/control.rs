@@ -115,15 +115,12 @@ impl Session {
         if let Command::Move { topic, node, .. } = command {
             return self.take_move(request, topic, node);
         }
-        self.node.may_command(&command).map_err(|error| Refused::from(&error))?;
         if let Command::Acquire { name, lease, value, wait: true } = command {
             return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
         }
-        if is_for_operators(&command) {
-            return Err(Refused::new(wire::ErrorCode::Forbidden, "this is for who operates the node"));
-        }
         self.admit_publish(1, bytes.len())?;
-        self.asking.commands.push(bytes);
+        let permitted = self.node.permit(&command, bytes, &mut self.asking.commands);
+        permitted.map_err(|error| Refused::from(&error))?;
         self.asking.of_commands.push(request);
         Ok(())
     }
@@ -145,16 +142,16 @@ impl Session {
         lease: u64,
         value: Vec<u8>,
     ) -> Result<(), Refused> {
-        let control = self.cluster()?;
+        let node = self.node.clone();
         let (outcomes, waiter) = (Arc::clone(&self.asking.outcomes), Arc::clone(&self.waiter));
         let waiting = tokio::spawn(async move {
-            let held = control.acquire(&name, lease, &value).await;
+            let held = node.acquire(&name, lease, &value).await;
             let content = held.map(|token| {
                 let mut out = Vec::new();
                 Answered::Done { reply: dunlin::state::Reply::Held { token } }.encode(&mut out);
                 Content::Answered(out.into())
             });
-            let outcome = Outcome(request, content.map_err(|error| Refused::from(&error)));
+            let outcome = Outcome(request, content);
             tell(&outcomes, &waiter, std::iter::once(outcome));
         });
         self.asking.waits.retain(|wait| !wait.is_finished());
@@ -234,8 +231,10 @@ impl Session {
 
     fn say_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
         let query = Query::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-        let answer =
-            self.cluster()?.with(|state| state.answer(&query)).map_err(|error| Refused::from(&error))?;
+        let answer = self
+            .cluster()?
+            .with(|state| self.node.find_in(state, &query))
+            .map_err(|error| Refused::from(&error))?;
         let mut out = Vec::new();
         answer.map_err(|refusal| Refused::from(&refusal))?.encode(&mut out);
         self.outbound.say(FromNode::Controlled(Controlled { request, bytes: Long(&out) }));
@@ -263,25 +262,6 @@ impl Drop for Asking {
 
 /// What the second byte of an [`Answered`] is where it refuses.
 const REFUSED: u8 = 2;
-
-/// What is proposed within the node alone.
-fn is_for_operators(command: &Command<'_>) -> bool {
-    !matches!(
-        command,
-        Command::Put { .. }
-            | Command::PutIf { .. }
-            | Command::Delete { .. }
-            | Command::DeleteIf { .. }
-            | Command::DeleteRange { .. }
-            | Command::Transaction { .. }
-            | Command::Grant { .. }
-            | Command::KeepAlive { .. }
-            | Command::Revoke { .. }
-            | Command::Acquire { .. }
-            | Command::Release { .. }
-            | Command::Proclaim { .. }
-    )
-}
 
 fn each(requests: Vec<Request>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<Outcome> {
     match answers {

@@ -173,7 +173,6 @@ impl Session {
         found: &mut Vec<Vec<u8>>,
     ) -> Result<(), Refused> {
         let is_named = name_tenant(&mut command, rule.tenant.as_bytes());
-        self.node.may_task_by(rule, &command).map_err(|error| Refused::from(&error))?;
         if rule.is_bounded() && !self.tasking.are_own(command.workers(), rule) {
             return Err(Refused::new(
                 wire::ErrorCode::Forbidden,
@@ -190,10 +189,8 @@ impl Session {
         } else if let Command::Published { .. } | Command::Clock { .. } = command {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "this is for the node itself"));
         }
-        match is_named {
-            true => taken.push_with(|out| command.encode(out)),
-            false => taken.push(bytes),
-        }
+        let as_is = (!is_named).then_some(bytes);
+        self.node.permit_task(rule, &command, as_is, taken).map_err(|error| Refused::from(&error))?;
         is_own.push(true);
         Ok(())
     }

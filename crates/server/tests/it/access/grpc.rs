@@ -106,3 +106,20 @@ fn what_is_over_the_rate_says_after_how_long_to_retry() {
         assert!(retry.is_some_and(|delay| !delay.is_zero()), "{refused:?}");
     });
 }
+
+#[test]
+fn stats_of_the_node_are_for_those_who_may_survey_all_of_it() {
+    let guarded = Guarded::new(
+        "[tenants.acme]\n[users.ana]\npassword = \"HASH\"\n\
+         [users.eve]\ntenant = \"acme\"\npassword = \"HASH\"\nsurveys = true\n\
+         [users.root]\npassword = \"HASH\"\nsurveys = true\n",
+    );
+    run(async {
+        let mut client = connect(&guarded.server).await;
+        for (user, may) in [("ana", false), ("eve", false), ("root", true)] {
+            let stats = client.get_stats(of(&basic(user, PASSWORD), v1::GetStatsRequest {})).await;
+            let code = stats.map_or_else(|refused| refused.code(), |_| Code::Ok);
+            assert_eq!(code, if may { Code::Ok } else { Code::PermissionDenied }, "{user}");
+        }
+    });
+}

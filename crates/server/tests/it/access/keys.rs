@@ -284,3 +284,68 @@ fn a_token_lets_in_whom_it_names() {
     kv.put("a/1", "").unwrap();
     forbidden(kv.put("b/1", ""));
 }
+
+#[test]
+fn lease_of_another_user_does_not_exist_through_any_listener() {
+    let guarded =
+        Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));
+    let (root, ana, bob) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "bob"));
+    let lease = bob.lease(PATIENCE).unwrap();
+    bob.put_under("b/up", "1", lease.id()).unwrap();
+    let _lock = bob.lock("b/m", &lease, b"h").unwrap();
+    let (foreign, missing) = (lease.id(), lease.id() + 1_000);
+
+    let under = Operation::Put { key: b"a/1", value: b"", lease: foreign };
+    for command in [
+        Command::Revoke { lease: foreign },
+        Command::Put { key: b"a/1", value: b"", lease: foreign },
+        Command::PutIf { key: b"a/1", value: b"", lease: foreign, expect: 0 },
+        Command::Transaction { compare: vec![], then: vec![under], otherwise: vec![] },
+        Command::Acquire { name: b"a/x", lease: foreign, value: b"", wait: false },
+        Command::Acquire { name: b"a/x", lease: foreign, value: b"", wait: true },
+        Command::Release { name: b"a/x", lease: foreign },
+        Command::Proclaim { name: b"a/x", lease: foreign, value: b"" },
+    ] {
+        let refused = ana.command(&command).unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::NoLease), "{command:?}");
+    }
+    assert_eq!(ana.keep_alive(&[foreign]).unwrap(), [foreign]);
+    assert_eq!(ana.lease_state(foreign).unwrap(), None);
+
+    for (method, path) in [
+        ("GET", "/v1/leases/LEASE"),
+        ("PUT", "/v1/leases/LEASE"),
+        ("DELETE", "/v1/leases/LEASE"),
+        ("PUT", "/v1/kv/a/1?lease=LEASE"),
+        ("PUT", "/v1/locks/a%2Fx?lease=LEASE"),
+        ("PUT", "/v1/locks/a%2Fx?lease=LEASE&wait"),
+    ] {
+        let ask = |lease: u64| {
+            let path = path.replace("LEASE", &lease.to_string());
+            let answer = guarded.http(method, &path, &basic("ana", PASSWORD), b"");
+            (answer.status, answer.code())
+        };
+        let asked = ask(foreign);
+        assert_eq!(asked, ask(missing), "{method} {path}");
+        assert!(asked.0 >= 400, "{method} {path}: {asked:?}");
+    }
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let time = |lease| v1::LeaseTimeToLiveRequest { lease };
+        let gone = refused(kv.lease_time_to_live(super::keys::ana(time(missing))).await);
+        assert_eq!(refused(kv.lease_time_to_live(super::keys::ana(time(foreign))).await), gone);
+        let revoke = v1::LeaseRevokeRequest { lease: foreign };
+        assert_eq!(refused(kv.lease_revoke(super::keys::ana(revoke)).await), gone);
+        let put = v1::PutRequest { lease: foreign, ..put("a/1", "") };
+        assert_eq!(refused(kv.put(super::keys::ana(put)).await), gone);
+        for no_wait in [true, false] {
+            let lock = v1::LockRequest { name: "a/x".into(), lease: foreign, no_wait, ..Default::default() };
+            assert_eq!(refused(kv.lock(super::keys::ana(lock)).await), gone);
+        }
+    });
+
+    assert!(bob.holder("b/m").unwrap().is_some() && bob.get("b/up").unwrap().is_some());
+    assert!(bob.lease_state(foreign).unwrap().is_some());
+    root.revoke(foreign).unwrap();
+    assert!(bob.holder("b/m").unwrap().is_none() && bob.get("b/up").unwrap().is_none());
+}

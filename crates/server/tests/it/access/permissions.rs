@@ -299,3 +299,15 @@ fn who_may_survey_sees_what_lies_within_the_tenant_and_nothing_of_others() {
     assert!(ana.subscribe("$node.>", named("curious")).is_err());
     guarded.by_password("root").subscribe("$node.>", named("operator")).unwrap();
 }
+
+#[test]
+fn report_needs_credentials() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.html");
+    std::fs::write(&report, "figures").unwrap();
+    let guarded = Guarded::with("[users.ana]\npassword = \"HASH\"\n", |config| {
+        config.http_report = Some(report.clone())
+    });
+    assert_eq!(guarded.http("GET", "/report", "", b"").status, 401);
+    assert_eq!(guarded.http("GET", "/report", &basic("ana", PASSWORD), b"").text(), "figures");
+}

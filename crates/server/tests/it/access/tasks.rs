@@ -1,8 +1,8 @@
 //! What users may do with tasks: `ana` submits for her tenant and sees nobody else's, `walt` does that tenant's and no others.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dunlin_client::scheduler::{Command, NewTask};
+use dunlin_client::scheduler::{After, Command, Destination, NewTask, Stage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};
 use dunlin_server::Door;
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -131,4 +131,111 @@ fn through_grpc_a_user_has_its_own_tenants_tasks_and_no_others() {
         assert_eq!(client.list(listed("ana")).await.unwrap().into_inner().tasks.len(), 1);
         assert_eq!(client.list(listed("root")).await.unwrap().into_inner().tasks.len(), 2);
     });
+}
+
+/// A user who may publish to `acme.open`, and tasks of its tenant.
+fn publishing(publish: &str) -> String {
+    format!(
+        "[tenants.acme]\n[tenants.other]\n\
+         [users.ana]\npassword = \"HASH\"\ntenant = \"acme\"\ntasks = [\"submit\"]\npublish = [{publish}]\n\
+         [users.root]\npassword = \"HASH\"\ntasks = [\"manage\"]\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\n"
+    )
+}
+
+fn publish_to(subject: &str) -> NewTask<'_> {
+    NewTask { subject: subject.as_bytes(), ..NewTask::new(b"publish", b"payload") }
+}
+
+/// Waits until a task is over.
+fn end_of_task(tasks: &dunlin_client::Tasks, task: u64) -> (Stage, String) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let view = tasks.get(task).unwrap();
+        if view.stage.is_over() {
+            let why = view
+                .outcome
+                .map_or_else(String::new, |outcome| String::from_utf8_lossy(&outcome.bytes).into());
+            return (view.stage, why);
+        }
+        assert!(Instant::now() < deadline, "{view:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn publishing_task_needs_the_submitters_permission() {
+    let guarded = Guarded::new(&publishing("\"acme.open\""));
+    let ana = guarded.by_password("ana").tasks();
+    let forged = Destination { subject: b"admin.cmd", user: Some(b"root") }.bytes();
+    for subject in ["admin.cmd", "other.x", "acme.closed", "$kv", "acme.open\r\nMSG"] {
+        ana.submit("acme", publish_to(subject)).unwrap_err();
+        ana.schedule("acme", "s", "0 0 1 1 *", publish_to(subject)).unwrap_err();
+    }
+    assert_eq!(refusal_of(ana.submit("acme", publish_to("admin.cmd"))), ErrorCode::Forbidden);
+    let forged = NewTask { subject: &forged, ..NewTask::new(b"publish", b"") };
+    assert_eq!(refusal_of(ana.submit("acme", forged)), ErrorCode::Subject);
+    let task = ana.submit("acme", publish_to("acme.open")).unwrap().task;
+    assert_eq!(end_of_task(&ana, task).0, Stage::Completed);
+
+    let body = json!({"kind": "publish", "subject": "admin.cmd"}).to_string();
+    let http =
+        |body: &str| guarded.http("POST", "/v1/tasks", &basic("ana", PASSWORD), body.as_bytes()).status;
+    assert_eq!(http(&body), 403);
+    assert_eq!(http(&body.replace("admin.cmd", "acme.open")), 201);
+    run(async {
+        let mut client = TasksClient::new(channel(&guarded.server).await);
+        let draft = |subject: &str| {
+            let (kind, subject) = ("publish".to_owned(), subject.to_owned());
+            let tasks = vec![v1::TaskDraft { kind, subject, ..Default::default() }];
+            let mut request = Request::new(v1::SubmitTasksRequest { tenant: String::new(), tasks });
+            let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
+            request.metadata_mut().insert("authorization", authorization);
+            request
+        };
+        let forbidden = (Code::PermissionDenied, "FORBIDDEN".to_owned());
+        assert_eq!(refused(client.submit(draft("admin.cmd")).await), forbidden);
+        client.submit(draft("acme.open")).await.unwrap();
+    });
+}
+
+#[test]
+fn revoked_permission_stops_a_task_that_waits_to_publish() {
+    let guarded = Guarded::new(&publishing("\"acme.open\", \"acme.shut\""));
+    let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
+    let first = ana.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
+    let after = |subject| NewTask { after: vec![After::Task { task: first }], ..publish_to(subject) };
+    let open = ana.submit("acme", after("acme.open")).unwrap().task;
+    let shut = ana.submit("acme", after("acme.shut")).unwrap().task;
+    guarded.rewrite(&publishing("\"acme.open\""));
+    let worker =
+        root.attach(WorkerOptions { kinds: vec!["k".to_owned()], ..WorkerOptions::default() }).unwrap();
+    let given = worker.next(PATIENCE).unwrap().expect("a task");
+    worker.complete(&given, b"", &Default::default());
+    assert_eq!(end_of_task(&root, open).0, Stage::Completed);
+    let (stage, why) = end_of_task(&root, shut);
+    assert_eq!(stage, Stage::Dead);
+    assert!(why.contains("no permission to publish to \"acme.shut\""), "{why}");
+    guarded.rewrite(&publishing("").replace("[users.ana]", "[users.anna]"));
+    root.retry(shut).unwrap();
+    let (stage, why) = end_of_task(&root, shut);
+    assert_eq!(stage, Stage::Dead);
+    assert!(why.contains("there is no user \"ana\" any more"), "{why}");
+}
+
+#[test]
+fn dependency_of_another_tenant_is_not_shown() {
+    let guarded = Guarded::new(USERS);
+    let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
+    let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;
+    let submit = |task| {
+        let after = vec![After::Task { task }];
+        match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
+            Err(TasksError::Refused(refused)) => (refused.code, refused.text),
+            other => panic!("{other:?}"),
+        }
+    };
+    let missing = submit(others + 7);
+    assert_eq!(submit(others), missing);
+    root.cancel(others).unwrap();
+    assert_eq!(submit(others), missing, "a cancelled one is not told apart either");
 }

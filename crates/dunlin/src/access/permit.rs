@@ -1,0 +1,177 @@
+//! Commands from clients, checked and bound to their user on their way to the cluster.
+//!
+//! A lease is its user's: a command that uses another's is refused by the state itself. A command that takes effect later, or by another's hand, carries the name of the user who gave it: a task that publishes is
+//! checked again when it publishes, with what the user may do then.
+//!
+//! Invariants:
+//! - Protocols hand the cluster no command that did not come through here.
+//! - The user's name is added here, and a client's command that brings one is refused.
+
+use std::sync::Arc;
+
+use dunlin_control::{Answer, Command, Query, Refusal, Reply, State};
+use dunlin_raft::Commands;
+use dunlin_tasks::{Command as TaskCommand, Destination, NewTask, PUBLISH};
+use dunlin_topic::Subject;
+
+use super::{Action, TaskRule, User};
+use crate::control::Consistency;
+use crate::error::TopicError;
+use crate::node::Node;
+use crate::refusal::Refused;
+
+impl Node {
+    /// Adds a command about keys, leases or locks to those that the cluster takes in, if the user may give it. `bytes` are the
+    /// command's.
+    pub fn permit(
+        &self,
+        command: &Command<'_>,
+        bytes: &[u8],
+        permitted: &mut Commands,
+    ) -> Result<(), TopicError> {
+        self.check_command(command)?;
+        match self.bound_to_user(command, bytes) {
+            Some(bound) => permitted.push_with(|out| bound.encode(out)),
+            None => permitted.push(bytes),
+        }
+        Ok(())
+    }
+
+    /// Has the cluster take in a command about keys, leases or locks, if the user may give it.
+    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, Refused> {
+        self.check_command(command).map_err(|error| Refused::from(&error))?;
+        let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let bound = self.bound_to_user(command, &bytes);
+        control.ask(bound.as_ref().unwrap_or(command)).await.map_err(|error| Refused::from(&error))
+    }
+
+    /// Takes a lock under a lease of the user's, however long it takes; its token.
+    pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, Refused> {
+        let command = Command::Acquire { name, lease, value, wait: true };
+        self.check_command(&command).map_err(|error| Refused::from(&error))?;
+        let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let bound = self.bound_to_user(&command, &bytes);
+        let acquired = control.acquire_by(name, lease, bound.as_ref().unwrap_or(&command)).await;
+        acquired.map_err(|error| Refused::from(&error))
+    }
+
+    /// Answers a question about keys, leases or locks by what is as fresh as is asked for, if the user may ask it.
+    pub async fn find(&self, consistency: Consistency, query: &Query<'_>) -> Result<Answer, Refused> {
+        self.may_query(query).map_err(|error| Refused::from(&error))?;
+        let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
+        let found = control.read(consistency, |state| self.find_in(state, query)).await;
+        found.map_err(|error| Refused::from(&error))?.map_err(|refusal| Refused::from(&refusal))
+    }
+
+    /// Answers a question that the user may ask. A lease of another user is as one that is not there.
+    pub fn find_in(&self, state: &State, query: &Query<'_>) -> Result<Answer, Refusal> {
+        match (query, self.user()) {
+            (Query::Lease { lease }, Some(user))
+                if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
+            {
+                Ok(Answer::Leases { leases: Vec::new(), more: false })
+            }
+            _ => state.answer(query),
+        }
+    }
+
+    fn check_command(&self, command: &Command<'_>) -> Result<(), TopicError> {
+        let forbidden = |subject| TopicError::Forbidden { action: Action::Keys, subject };
+        if !command.is_for_clients() {
+            return Err(forbidden("the cluster".to_owned()));
+        }
+        let Some(user) = self.user() else { return Ok(()) };
+        user.permissions().keys.command(command).map_err(forbidden)
+    }
+
+    /// The command with its user, where it grants or uses a lease.
+    fn bound_to_user<'c>(&'c self, command: &Command<'_>, bytes: &'c [u8]) -> Option<Command<'c>> {
+        let (user, all_leases) = match self.user() {
+            Some(user) => (user.name().as_bytes(), may_all_keys(user)),
+            None => (&b""[..], true),
+        };
+        let grants = matches!(command, Command::Grant { .. }) && !user.is_empty();
+        let is_bound = grants || command.leases().iter().any(|lease| *lease > 0);
+        is_bound.then_some(Command::ByUser { user, all_leases, command: bytes })
+    }
+
+    /// Adds a command about tasks to those that the cluster takes in, if the user may give it. `rule` is
+    /// [`Node::task_rule`]; `bytes` are the command's, where the caller has them.
+    pub fn permit_task(
+        &self,
+        rule: &TaskRule,
+        command: &TaskCommand<'_>,
+        bytes: Option<&[u8]>,
+        permitted: &mut Commands,
+    ) -> Result<(), TopicError> {
+        let allowed = rule.command(command, &|task| self.tenant_of_task(task));
+        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })?;
+        let destinations = match command {
+            TaskCommand::Submit { tasks, .. } => tasks.iter().map(|task| self.destination(task)).collect(),
+            TaskCommand::Schedule { task, .. } => vec![self.destination(task)],
+            _ => Vec::new(),
+        };
+        let destinations = destinations.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let is_bound = destinations.iter().any(Option::is_some);
+        match (bound(command, &destinations).filter(|_| is_bound), bytes) {
+            (Some(bound), _) => permitted.push_with(|out| bound.encode(out)),
+            (None, Some(bytes)) => permitted.push(bytes),
+            (None, None) => permitted.push_with(|out| command.encode(out)),
+        }
+        Ok(())
+    }
+
+    /// Has the cluster take in a command about tasks, if the user may give it.
+    pub async fn ask_tasks(&self, command: &TaskCommand<'_>) -> Result<dunlin_tasks::Reply, Refused> {
+        let mut permitted = Commands::default();
+        let allowed = self.permit_task(&self.task_rule(), command, None, &mut permitted);
+        allowed.map_err(|error| Refused::from(&error))?;
+        let tasks = self.tasks_async().await.map_err(|error| Refused::from(&error))?;
+        let answers = tasks.propose_known(permitted).await;
+        answers.and_then(|answers| crate::tasks::reply(&answers)).map_err(|error| Refused::from(&error))
+    }
+
+    /// Where a task publishes, with the user's name, if it is one that publishes and there are users. The user must be allowed
+    /// to publish there now.
+    fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
+        // What is neither is refused where it is taken in.
+        if task.kind != PUBLISH || task.subject.is_empty() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(task.subject);
+        let subject = Subject::parse(&text)?;
+        if subject.is_system() {
+            return Err(TopicError::Reserved(subject.as_str().to_owned()));
+        }
+        self.may_publish(subject)?;
+        let user = self.user().map(|user| user.name().as_bytes());
+        Ok(user.map(|user| Destination { subject: task.subject, user: Some(user) }.bytes()))
+    }
+}
+
+/// Whether the user may read and write every key, and so use the leases of all users.
+fn may_all_keys(user: &Arc<dyn User>) -> bool {
+    user.permissions().keys.allows(b"", b"")
+}
+
+/// The command with these destinations.
+fn bound<'c>(command: &TaskCommand<'c>, destinations: &'c [Option<Vec<u8>>]) -> Option<TaskCommand<'c>> {
+    let with = |(task, destination): (&NewTask<'c>, &'c Option<Vec<u8>>)| match destination {
+        Some(subject) => NewTask { subject, ..task.clone() },
+        None => task.clone(),
+    };
+    match command {
+        TaskCommand::Submit { tenant, tasks } => {
+            Some(TaskCommand::Submit { tenant, tasks: tasks.iter().zip(destinations).map(with).collect() })
+        }
+        TaskCommand::Schedule { tenant, name, cron, task } => {
+            let task = with((task, destinations.first()?));
+            Some(TaskCommand::Schedule { tenant, name, cron, task })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,110 @@
+//! Retry policies: each tenant has room for its own, and one that is used no more makes room.
+
+use super::*;
+
+fn retry(delay_ms: u32) -> Option<Retry> {
+    Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms } })
+}
+
+fn limited() -> Scene {
+    let mut scene = Scene::with(Limits { policies_max: 3, ..Limits::default() });
+    scene.tenant(Tenant::new(b"a"));
+    scene.tenant(Tenant::new(b"b"));
+    scene
+}
+
+fn submit(scene: &mut Scene, tenant: &str, delay_ms: u32) -> Result<u64, Refusal> {
+    let task = NewTask { retry: retry(delay_ms), ..work() };
+    match scene.ask(Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
+        Reply::Submitted { tasks, .. } => Ok(tasks[0].task),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn full() -> Refusal {
+    Refusal::TooMany { limit: Limit::Policies, count: 4, count_max: 3 }
+}
+
+#[test]
+fn cancelled_tasks_leave_no_policy() {
+    let mut scene = limited();
+    for delay_ms in 0..5_000 {
+        let task = submit(&mut scene, "a", delay_ms).unwrap();
+        scene.done(Command::Cancel { task });
+    }
+    scene.join(1);
+    for delay_ms in 0..10 {
+        submit(&mut scene, "a", delay_ms).unwrap();
+        let start = scene.one_start();
+        scene.complete(&start, 1).unwrap();
+    }
+}
+
+#[test]
+fn one_tenant_takes_no_policies_of_another() {
+    let mut scene = limited();
+    let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
+    assert_eq!(submit(&mut scene, "a", 3), Err(full()));
+    assert!(submit(&mut scene, "a", 2).is_ok(), "one that is in use is no other");
+    scene.plain();
+    for delay_ms in 10..13 {
+        submit(&mut scene, "b", delay_ms).unwrap();
+    }
+    scene.done(Command::Cancel { task: own[0] });
+    assert!(submit(&mut scene, "a", 3).is_ok());
+    assert_eq!(submit(&mut scene, "a", 4), Err(full()));
+}
+
+#[test]
+fn dead_letter_keeps_its_policy_until_it_is_let_go() {
+    let mut scene = limited();
+    let task = submit(&mut scene, "a", 0).unwrap();
+    scene.join(1);
+    let start = scene.one_start();
+    scene.fail(&start, false).unwrap();
+    assert_eq!(scene.stage(task), Stage::Dead);
+    for delay_ms in 1..3 {
+        submit(&mut scene, "a", delay_ms).unwrap();
+    }
+    assert_eq!(submit(&mut scene, "a", 3), Err(full()));
+    scene.done(Command::Discard { tenant: b"a", count: 1 });
+    assert!(submit(&mut scene, "a", 3).is_ok());
+}
+
+#[test]
+fn snapshot_keeps_what_is_used_and_what_is_free() {
+    let mut scene = limited();
+    let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
+    scene.done(Command::Cancel { task: own[1] });
+    let blocks = |state: &State| {
+        let mut blocks: Vec<Vec<u8>> = Vec::new();
+        let written: Result<(), ()> = state.freeze().write(|block| {
+            blocks.push(block.to_vec());
+            Ok(())
+        });
+        written.unwrap();
+        blocks
+    };
+    let mut restoring = Restoring::default();
+    blocks(&scene.state).iter().for_each(|block| restoring.take(block).unwrap());
+    let mut again = Scene { state: restoring.end().unwrap(), effects: Effects::default() };
+    for delay_ms in [7, 8] {
+        assert_eq!(submit(&mut again, "a", delay_ms), submit(&mut scene, "a", delay_ms));
+    }
+    assert_eq!(blocks(&again.state), blocks(&scene.state));
+}
+
+#[test]
+fn one_tenant_takes_not_all_schedules() {
+    let mut scene = limited();
+    let schedule = |scene: &mut Scene, tenant: &[u8], name: u32| {
+        let name = name.to_string();
+        let (name, cron) = (name.as_bytes(), &b"0 0 1 1 *"[..]);
+        scene.ask(Command::Schedule { tenant, name, cron, task: work() })
+    };
+    let most = Limits::SCHEDULES_OF_TENANT_MAX;
+    (0..most).for_each(|name| drop(schedule(&mut scene, b"a", name).unwrap()));
+    assert!(matches!(schedule(&mut scene, b"a", most), Err(Refusal::TooMany { .. })));
+    assert!(schedule(&mut scene, b"a", 0).is_ok(), "one that is there is changed");
+    assert!(schedule(&mut scene, b"b", 0).is_ok());
+}
