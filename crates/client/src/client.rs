@@ -240,6 +240,16 @@ impl Client {
             tells_beginning: true,
             group: None,
         };
+        self.begin_at_once(asked, after, options.wait)
+    }
+
+    /// Begins a subscription or membership, and does not wait until it stands.
+    pub(crate) fn begin_at_once(
+        &self,
+        asked: Asked,
+        after: Vec<(Arc<LogName>, Position)>,
+        wait: Wait,
+    ) -> Subscriber {
         let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
         let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
@@ -250,7 +260,7 @@ impl Client {
             self.shared.outbox.write(&out);
             number
         };
-        Subscriber::new(Arc::clone(&self.shared), inbox, number, options.wait, tells_consumed)
+        Subscriber::new(Arc::clone(&self.shared), inbox, number, wait, tells_consumed)
     }
 
     /// Begins a subscription or membership and waits until it stands.

@@ -44,6 +44,8 @@ pub struct GroupOptions {
     pub attempts_max: u32,
     /// The subject for records that failed too often; empty to drop them.
     pub dead_letter: String,
+    /// Of a `share` group that a node joins for its own client: the group ends with its last member.
+    pub ends_with_last: bool,
 }
 
 /// Which group of which topic.
@@ -96,8 +98,20 @@ pub struct Settlement {
 impl Client {
     /// Becomes a member of a group. The group is made by its first member.
     pub fn join(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
+        let (kind, wait) = (options.kind, options.wait);
+        Ok(Member { subscriber: self.begin(self.membership(group, options)?, wait)?, kind })
+    }
+
+    /// A membership that may be used before the node has answered. A refusal is told by the first look.
+    pub fn join_at_once(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
+        let (kind, wait) = (options.kind, options.wait);
+        let asked = self.membership(group, options)?;
+        Ok(Member { subscriber: self.begin_at_once(asked, Vec::new(), wait), kind })
+    }
+
+    fn membership(&self, group: Group<'_>, options: GroupOptions) -> Result<Asked, SubscribeError> {
         let kind = options.kind;
-        let asked = Asked {
+        Ok(Asked {
             pattern: group.topic.to_owned(),
             name: options.member,
             start: match options.start {
@@ -123,15 +137,22 @@ impl Client {
                 },
                 group: group.name.to_owned(),
                 claim_ms: options.claim.map_or(0, |claim| claim.as_millis().try_into().unwrap_or(u32::MAX)),
-                attempts_max: options.attempts_max,
+                attempts_max: match kind {
+                    GroupKind::Share => u32::from(options.ends_with_last),
+                    GroupKind::Work => options.attempts_max,
+                },
                 dead_letter: options.dead_letter,
             }),
-        };
-        Ok(Member { subscriber: self.begin(asked, options.wait)?, kind })
+        })
     }
 }
 
 impl Member {
+    /// Whether the node has answered; why not where it refused.
+    pub fn stands(&self) -> Result<bool, SubscribeError> {
+        self.subscriber.stands()
+    }
+
     /// Asks for `records` more. Only in `work` groups; members of `share` groups get what there is.
     pub fn claim(&mut self, records: u64) {
         if self.kind == GroupKind::Work {

@@ -350,6 +350,11 @@ impl Subscriber {
         self.inbox.standing().err()
     }
 
+    /// Whether the node has answered; why not where it refused.
+    pub(crate) fn stands(&self) -> Result<bool, SubscribeError> {
+        self.inbox.standing()
+    }
+
     /// Of a subscription [made at once](crate::Client::subscribe_at_once), when the node has answered: after which position of
     /// each log the first of its records follows.
     pub fn began(&self) -> Option<Vec<Consumed>> {

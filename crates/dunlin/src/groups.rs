@@ -50,7 +50,7 @@ use machine::Machine;
 pub use options::{DeadLetters, GroupKind, ShareOptions, WorkOptions};
 use seat::Seat;
 use share::Confirms;
-pub use share::ShareMember;
+pub use share::{ShareMember, after_epoch};
 pub use work::{Claimed, WorkEvent, WorkMember};
 
 /// The groups of a node.
@@ -89,7 +89,7 @@ impl Node {
         options: &ShareOptions,
     ) -> Result<ShareMember, JoinError> {
         let seat = self.share_seat(topic, group, options, (Waiter::new(), 0))?;
-        Ok(ShareMember::new(seat, options.ahead, Confirms::Reads))
+        Ok(ShareMember::here(seat, options.ahead, Confirms::Reads))
     }
 
     /// [`join_share`](Node::join_share) for a door: news for the member are told to this waiter, by this token, and what its
@@ -101,8 +101,11 @@ impl Node {
         options: &ShareOptions,
         news: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
+        if options.anywhere {
+            return ShareMember::anywhere(self, topic, group, options, news);
+        }
         let seat = self.share_seat(topic, group, options, news)?;
-        Ok(ShareMember::new(seat, options.ahead, Confirms::Told))
+        Ok(ShareMember::here(seat, options.ahead, Confirms::Told))
     }
 
     fn share_seat(

@@ -66,13 +66,15 @@ pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
     Claimed, DeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim, WorkEvent,
-    WorkMember, WorkOptions,
+    WorkMember, WorkOptions, after_epoch,
 };
 pub use inbox::Inbox;
 pub use itself::ITSELF;
 pub use node::{Node, STATES};
 pub use owner::Owner;
-pub use ownership::{AskError, Beginning, Feed, Handed, Ownership, OwnershipLimits, Peers, Taken};
+pub use ownership::{
+    AskError, Beginning, Feed, Handed, Membership, Ownership, OwnershipLimits, Peers, Taken,
+};
 pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};
 pub use request::Requester;

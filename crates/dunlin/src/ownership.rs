@@ -23,6 +23,7 @@ mod inboxes;
 mod keeper;
 mod lease;
 mod leaving;
+mod membership;
 mod settle;
 mod way;
 
@@ -33,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin_control::{Command, Refusal, Reply};
-use dunlin_topic::Topic;
+use dunlin_topic::{SubscribeError, Topic};
 
 use crate::clock::steady_ns;
 use crate::error::TopicError;
@@ -45,6 +46,8 @@ pub use handed::Handed;
 use handed::Tickets;
 use inboxes::Inboxes;
 use keeper::Keeper;
+pub use membership::Membership;
+pub(crate) use membership::{Outcome, Received};
 use way::Way;
 
 /// How long a cluster that did not answer is not asked for owners again.
@@ -112,6 +115,12 @@ pub trait Peers: Send + Sync + Debug {
 
     /// Feeds mirrors from a node until [`Feed::is_wanted`] says that it is enough, or tells what stands in the way.
     fn feed(&self, from: u64, feed: Arc<Feed>);
+
+    /// Asks a node for a membership of a `share` group, and brings what it is given until it [is not
+    /// wanted](Membership::is_wanted) or has [ended](Membership::ended).
+    fn join(&self, to: u64, membership: Arc<Membership>) {
+        membership.ended(&SubscribeError::OwnerAway(format!("node {to} cannot be asked for memberships")));
+    }
 
     /// A node takes part no more, however its connections stand: nothing that it was sent will be answered.
     fn gone(&self, _node: u64) {}
@@ -242,7 +251,7 @@ impl Ownership {
     /// Refuses what only a topic's owner can do, where that is another.
     pub(crate) fn check_owner(&self, topic: &Topic, what: &str) -> Result<(), TopicError> {
         let (node, _) = self.owner_of(topic);
-        if node == self.id {
+        if node == self.id && !self.is_draining(topic) {
             return Ok(());
         }
         let at = self.address_of(node).map_or_else(String::new, |address| format!(" at {address}"));

@@ -39,7 +39,7 @@ impl Refused {
     }
 
     /// What [`in_words`](Refused::in_words) said.
-    fn of_words(said: &str) -> Option<Refused> {
+    pub(crate) fn of_words(said: &str) -> Option<Refused> {
         let (name, text) = said.split_once(": ")?;
         let row = CODES.iter().find(|row| row.name == name)?;
         Some(Refused::new(row.code, text))

@@ -7,6 +7,7 @@
 //! [`PAUSE`], and what was handed on meanwhile is given back.
 
 mod feeding;
+mod joining;
 mod link;
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin::state::{Command, Reply};
-use dunlin::{AskError, Feed, Handed, Peers};
+use dunlin::{AskError, Feed, Handed, Membership, Peers};
 use dunlin_client::{Address, Options};
 
 use link::Link;
@@ -77,6 +78,10 @@ impl Peers for NodeLinks {
 
     fn feed(&self, from: u64, feed: Arc<Feed>) {
         self.link(from).feed(feed);
+    }
+
+    fn join(&self, to: u64, membership: Arc<Membership>) {
+        self.link(to).join(membership);
     }
 
     fn gone(&self, node: u64) {

@@ -34,7 +34,8 @@ layout! {
         pub start: StartAt,
         /// How long a claim holds, ms; 0 for the group's default. Only `work`.
         pub claim_ms: u32,
-        /// After so many attempts the record goes to `dead_letter`; 0 for never. Only `work`.
+        /// After so many attempts the record goes to `dead_letter`; 0 for never. In a `share` group that a node joins for
+        /// its client, 1: the group ends with its last member.
         pub attempts_max: u32,
         /// The subject for records that failed too often; empty to drop them. Only `work`.
         pub dead_letter: &'a str,

@@ -36,6 +36,9 @@ pub struct ShareOptions {
     /// It stands when its last member has left, when this makes it. One that does not is ended by
     /// [`Node::end_group`](crate::Node::end_group).
     pub lasting: bool,
+    /// Where another node owns the topic, it keeps the membership for a member of this one, which follows the topic from
+    /// owner to owner. Without it such a member is refused. Its records count as consumed when they arrive here.
+    pub anywhere: bool,
     /// So many records are taken at once. More cost less each, but wait here while other members may be idle,
     /// and are lost with this one.
     pub ahead: u32,
@@ -48,6 +51,7 @@ impl Default for ShareOptions {
             start: Start::Latest,
             registered: false,
             lasting: true,
+            anywhere: false,
             ahead: 1,
         }
     }

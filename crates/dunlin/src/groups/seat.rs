@@ -28,6 +28,8 @@ pub(super) struct Seat<M: Machine> {
     /// Of which partitions it was told that they are over.
     ends_told: Box<[bool]>,
     lost: u64,
+    /// Those of them that the log gave up before any member had them.
+    given_up: u64,
     has_left: bool,
 }
 
@@ -51,6 +53,7 @@ impl<M: Machine> Seat<M> {
             ends: VecDeque::new(),
             ends_told,
             lost: 0,
+            given_up: 0,
             has_left: false,
         }
     }
@@ -68,15 +71,26 @@ impl<M: Machine> Seat<M> {
         self.lost
     }
 
+    /// Those of them that the log gave up before any member had them.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// It begins again where its group was moved to, of which it is not told.
+    pub(super) fn forget_notices(&mut self) {
+        self.notices.clear();
+    }
+
     /// Does something to the group, having seen to what this member is to be told.
     pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut State<M>, MemberId, u64) -> R) -> R {
-        let Seat { node, group, member, notices, ends, ends_told, lost, .. } = self;
+        let Seat { node, group, member, notices, ends, ends_told, lost, given_up, .. } = self;
         group.with(node, |state, now_ns| {
             let outcome = op(state, *member, now_ns);
             for (part, told) in state.parts.iter_mut().zip(ends_told) {
                 let log = part.cursor.log();
                 while let Some(range) = part.machine.take_lost(*member) {
                     *lost += range.records();
+                    *given_up += range.given_up;
                     notices.push_back(notice(log.name(), log.last().epoch, &range));
                 }
                 if part.is_over() && !std::mem::replace(told, true) {

@@ -1,18 +1,28 @@
-//! Members of `share` groups.
+//! Members of `share` groups, wherever the topic's owner is.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+mod away;
+mod here;
+
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Event, Frame, LogName, MemberId, Position, Record, Resync, Share, Subscribe, SubscribeError,
-    Topic,
+    Event, LogName, Position, Resync, Share, Start, Subscribe, SubscribeError, Topic, Waiter,
 };
+use dunlin_wire::ErrorCode;
 
+use super::error::JoinError;
+use super::options::ShareOptions;
 use super::seat::Seat;
-use super::state::State;
+use crate::error::TopicError;
+use crate::node::Node;
+use crate::ownership::Outcome;
+use crate::refusal::Refused;
+
+use away::Away;
+pub(super) use here::Confirms;
+use here::Here;
 
 /// A member of a group whose records each go to one member, at most once.
 ///
@@ -23,152 +33,214 @@ use super::state::State;
 /// one spans them all; [`lost`](ShareMember::lost) counts exactly.
 #[derive(Debug)]
 pub struct ShareMember {
-    seat: Seat<Share>,
-    ahead: u32,
-    taken: VecDeque<Taken>,
-    frames: Vec<u8>,
-    /// The record that was given last.
-    given: Option<(usize, u64)>,
-    confirms: Confirms,
-}
-
-/// Who says what was consumed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Confirms {
-    /// Reading on is consuming what was read.
-    Reads,
-    /// Whoever reads calls [`ShareMember::consume`].
-    Told,
+    place: Place,
+    /// How it joins again when its topic has moved; `None` where it ends then.
+    again: Option<Box<Again>>,
 }
 
 #[derive(Debug)]
-struct Taken {
-    part: usize,
-    position: Position,
-    frame: Range<usize>,
+enum Place {
+    /// This node owns the topic.
+    Here(Here),
+    /// Another does.
+    Away(Away),
+}
+
+#[derive(Debug)]
+struct Again {
+    node: Node,
+    options: ShareOptions,
+    news: (Arc<Waiter>, u32),
+    /// The epoch of which nothing is given again.
+    epoch: u32,
+}
+
+/// The start of a group that gives out nothing of an epoch again, nor of one before it: with the first record of the next one, or
+/// with what comes next where that epoch goes on.
+pub fn after_epoch(topic: &Topic, epoch: u32) -> Start {
+    let is_over = topic.logs().iter().all(|log| log.last().epoch > epoch);
+    // No log comes so far.
+    let end = Position { epoch, seq: u64::MAX - 1 };
+    if is_over { Start::After(end) } else { Start::Latest }
+}
+
+fn epoch_of(topic: &Topic) -> u32 {
+    topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0)
 }
 
 impl ShareMember {
-    pub(super) fn new(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> ShareMember {
-        let (taken, frames) = (VecDeque::new(), Vec::new());
-        ShareMember { seat, ahead: ahead.max(1), taken, frames, given: None, confirms }
+    pub(super) fn here(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> ShareMember {
+        ShareMember { place: Place::Here(Here::new(seat, ahead, confirms)), again: None }
+    }
+
+    /// A member for a door, whose membership follows its topic from owner to owner.
+    pub(super) fn anywhere(
+        node: &Node,
+        topic: &str,
+        group: &str,
+        options: &ShareOptions,
+        news: (Arc<Waiter>, u32),
+    ) -> Result<ShareMember, JoinError> {
+        let place = Place::find(node, topic, group, options, &news)?;
+        let epoch = epoch_of(place.topic());
+        let again = Again { node: node.clone(), options: options.clone(), news, epoch };
+        Ok(ShareMember { place, again: Some(Box::new(again)) })
     }
 
     /// The topic.
     pub fn topic(&self) -> &Arc<Topic> {
-        self.seat.topic()
+        self.place.topic()
     }
 
     /// The group's name.
     pub fn group(&self) -> &str {
-        self.seat.group()
+        match &self.place {
+            Place::Here(here) => here.group(),
+            Place::Away(away) => away.group(),
+        }
     }
 
     /// How many records were lost to the group, of those gaps that this member was told.
     pub fn lost(&self) -> u64 {
-        self.seat.lost()
+        match &self.place {
+            Place::Here(here) => here.lost(),
+            Place::Away(away) => away.lost(),
+        }
+    }
+
+    /// How many of these the log gave up before any member had them, as far as it is known: where another node owns the
+    /// topic it is not.
+    pub fn given_up(&self) -> u64 {
+        match &self.place {
+            Place::Here(here) => here.given_up(),
+            Place::Away(_) => 0,
+        }
     }
 
     /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost.
-    pub fn leave(mut self) {
-        self.confirm_given();
-        self.seat.leave(Departure::Left);
+    pub fn leave(self) {
+        if let Place::Here(here) = self.place {
+            here.leave();
+        }
     }
 
     /// For a door: has its waiter notified when something may be there, of records only when the member `wants`
     /// them. `false` when something may be there now.
     pub fn sleep(&self, wants: bool) -> bool {
-        self.taken.is_empty() && self.seat.sleep(wants)
+        match &self.place {
+            Place::Here(here) => here.sleep(wants),
+            Place::Away(away) => !away.has_news(),
+        }
     }
 
     /// For a door: the client has consumed what it was given of the partition, through `seq`. Past `share_handed_max`
     /// records that were not consumed the member gets no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
-        let part = usize::from(partition);
-        self.seat.with(|state, member, _| {
-            if part < state.parts.len() {
-                state.confirm(member, part, seq);
-            }
-        });
-    }
-
-    fn confirm_given(&mut self) {
-        if let Some((part, seq)) = self.given.take() {
-            self.seat.with(|state, member, _| state.confirm(member, part, seq));
+        if let Place::Here(here) = &mut self.place {
+            here.consume(partition, seq);
         }
     }
 
-    /// Confirms what was given, and takes more.
-    fn fetch(&mut self) -> Result<bool, SubscribeError> {
-        self.seat.check_open()?;
-        self.frames.clear();
-        let ShareMember { seat, ahead, taken, frames, given, .. } = self;
-        let notices = seat.with(|state, member, _| {
-            if let Some((part, seq)) = given.take() {
-                state.confirm(member, part, seq);
-            }
-            let mut notices = Vec::new();
-            for _ in 0..*ahead {
-                let Some(one) = state.take(member, frames, &mut notices) else { break };
-                taken.push_back(one);
-            }
-            notices
-        });
-        seat.push_notices(notices);
-        Ok(!self.taken.is_empty() || self.seat.has_notice())
-    }
-
-    fn record(&self, taken: &Taken) -> Record<'_> {
-        let log: &Arc<LogName> = self.seat.topic().logs()[taken.part].name();
-        let (frame, _) = Frame::split(&self.frames[taken.frame.clone()]).expect("it was copied whole");
-        Record { position: taken.position, prev_seq: taken.position.seq - 1, frame, log }
+    /// The topic has another owner: its group is joined there. `false` where the membership ends instead.
+    fn join_again(&mut self, start: Option<Start>) -> Result<bool, SubscribeError> {
+        let Some(again) = &mut self.again else { return Ok(false) };
+        let (topic, group) = (Arc::clone(self.place.topic()), self.place.group_name());
+        let start = start.unwrap_or(Start::After(Position { epoch: again.epoch, seq: 0 }));
+        let options = ShareOptions { start, ..again.options.clone() };
+        let place = Place::find(&again.node, topic.name(), &group, &options, &again.news)?;
+        again.epoch = epoch_of(&topic);
+        self.place = place;
+        if let Place::Here(here) = &mut self.place {
+            here.forget_notices();
+        }
+        // Whatever came before it slept is looked for.
+        again.news.0.notify(again.news.1);
+        Ok(true)
     }
 }
 
-impl State<Share> {
-    fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
-        // A member is in its group until it leaves.
-        let _ = self.parts[part].machine.confirm(member, seq);
+impl Place {
+    /// A place in the group, which is where the topic's owner is.
+    fn find(
+        node: &Node,
+        topic: &str,
+        group: &str,
+        options: &ShareOptions,
+        news: &(Arc<Waiter>, u32),
+    ) -> Result<Place, JoinError> {
+        // Another owner says for itself where its epochs begin.
+        let start = match (options.start, node.topic(topic)) {
+            (Start::After(at), Some(topic)) => after_epoch(&topic, at.epoch),
+            (start, _) => start,
+        };
+        let here = ShareOptions { start, ..options.clone() };
+        match node.share_seat(topic, group, &here, news.clone()) {
+            Ok(seat) => Ok(Place::Here(Here::new(seat, options.ahead, Confirms::Told))),
+            Err(refused @ JoinError::Topic(TopicError::Elsewhere { .. })) => {
+                Away::find(node, topic, group, options, news).map(Place::Away).ok_or(refused)
+            }
+            Err(refused) => Err(refused),
+        }
     }
 
-    fn take(
-        &mut self,
-        member: MemberId,
-        frames: &mut Vec<u8>,
-        notices: &mut Vec<dunlin_topic::Notice>,
-    ) -> Option<Taken> {
-        self.find(|at, part| {
-            let (mut feed, share) = part.feed();
-            let taken = share.take(member, &mut feed).ok().flatten();
-            notices.append(&mut feed.notices);
-            let start = frames.len();
-            let seq = taken.filter(|seq| feed.copy(*seq, frames))?;
-            drop(feed);
-            let position = Position { seq, ..part.cursor.next() };
-            Some(Taken { part: at, position, frame: start..frames.len() })
-        })
+    fn topic(&self) -> &Arc<Topic> {
+        match self {
+            Place::Here(here) => here.topic(),
+            Place::Away(away) => away.topic(),
+        }
+    }
+
+    fn group_name(&self) -> String {
+        match self {
+            Place::Here(here) => here.group().to_owned(),
+            Place::Away(away) => away.group().to_owned(),
+        }
+    }
+}
+
+impl From<JoinError> for SubscribeError {
+    fn from(error: JoinError) -> SubscribeError {
+        match error {
+            JoinError::Topic(TopicError::Unknown(_)) => SubscribeError::Closed,
+            JoinError::Topic(error) => error.into(),
+            JoinError::Start(error) => error,
+            JoinError::Limit { limit, value } => SubscribeError::Limit { limit, value },
+            other => SubscribeError::Refused(Refused::from(&other).in_words()),
+        }
+    }
+}
+
+/// Whether the topic has another owner.
+fn is_moved(why: &SubscribeError) -> bool {
+    match why {
+        SubscribeError::Refused(said) => {
+            Refused::of_words(said).is_some_and(|refused| refused.code == ErrorCode::Elsewhere)
+        }
+        _ => false,
     }
 }
 
 impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
-        if !self.taken.is_empty() || self.seat.has_notice() {
-            return Ok(true);
-        }
-        self.fetch()
+        let (why, start) = match &mut self.place {
+            Place::Here(here) => match here.ready() {
+                Err(why) if is_moved(&why) => (why, None),
+                other => return other,
+            },
+            Place::Away(away) => match away.ready() {
+                Ok(is_ready) => return Ok(is_ready),
+                Err(Outcome::Here(start)) => (SubscribeError::Closed, Some(start)),
+                Err(Outcome::Ended(why)) => return Err(why),
+            },
+        };
+        if self.join_again(start)? { Ok(false) } else { Err(why) }
     }
 
     fn take(&mut self) -> Event<'_> {
-        if let Some(notice) = self.seat.pop_notice() {
-            return Event::Notice(notice);
+        match &mut self.place {
+            Place::Here(here) => here.take(),
+            Place::Away(away) => away.take(),
         }
-        let Some(taken) = self.taken.pop_front() else {
-            return Event::Notice(self.seat.pop_end().expect("`ready` said so just before"));
-        };
-        if self.confirms == Confirms::Reads {
-            self.given = Some((taken.part, taken.position.seq));
-        }
-        Event::Record(self.record(&taken))
     }
 
     /// Members share the records: there is nothing that one of them should have and has not.
@@ -191,12 +263,17 @@ impl Subscribe for ShareMember {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
-        self.confirm_given();
-        Ok(!self.taken.is_empty() || self.seat.wait(timeout))
+        match &mut self.place {
+            Place::Here(here) => here.wait(timeout),
+            // Those that wait so are of this node alone.
+            Place::Away(away) => Ok(away.has_news()),
+        }
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
-        self.confirm_given();
-        if self.taken.is_empty() { self.seat.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
+        match &mut self.place {
+            Place::Here(here) => here.poll_ready(cx),
+            Place::Away(away) => away.poll_ready(cx),
+        }
     }
 }

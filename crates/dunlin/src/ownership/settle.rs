@@ -197,7 +197,7 @@ impl Ownership {
         lock(&self.ways).values().cloned().collect()
     }
 
-    fn way(&self, name: &str) -> Option<Arc<Way>> {
+    pub(super) fn way(&self, name: &str) -> Option<Arc<Way>> {
         lock(&self.ways).get(name).cloned()
     }
 
@@ -207,6 +207,11 @@ impl Ownership {
     }
 
     /// Who owns a topic, and in which epoch, as far as this node has heard: a durable one begins epochs by itself.
+    /// Whether the owner before has yet to hand over all that it has.
+    pub(super) fn is_draining(&self, topic: &Topic) -> bool {
+        self.way(topic.name()).is_some_and(|way| way.is_draining())
+    }
+
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let heard = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         let (owner, epoch) = self.way(topic.name()).map_or((self.id, 0), |way| way.owner());

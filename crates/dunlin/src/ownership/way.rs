@@ -1,6 +1,7 @@
 //! One topic's way to its owner: where its records go, and what feeds its mirrors.
 
 mod feeding;
+mod members;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use dunlin_topic::{
 
 use super::feed::{Feed, Place};
 use super::handed::{Handed, Sender};
+use super::membership::Membership;
 use super::{AskError, Ownership, lock};
 use crate::clock::{STEADY, steady_ns};
 
@@ -32,6 +34,8 @@ pub(crate) struct Way {
     sending: Mutex<()>,
     /// A mirror has come to stand where its owner does.
     placing: Condvar,
+    /// Memberships of its groups that its owner keeps for members of this node.
+    members: Mutex<Vec<Weak<Membership>>>,
     /// Its topic is no more: there may be another of its name, which is not this one's business.
     is_over: AtomicBool,
 }
@@ -87,6 +91,7 @@ impl Way {
             }),
             sending: Mutex::default(),
             placing: Condvar::new(),
+            members: Mutex::default(),
             is_over: AtomicBool::new(false),
         })
     }
@@ -121,6 +126,7 @@ impl Way {
             (std::mem::take(&mut state.waiting), state.feed.is_some())
         };
         waiting.into_values().for_each(|run| run.answer(Err(PublishError::Closed)));
+        self.close_members();
         is_fed
     }
 
@@ -221,7 +227,10 @@ impl Way {
             let wants = !state.waiting.is_empty();
             (state.owner, state.epoch, state.draining, wants)
         };
-        let Some(topic) = self.topic().filter(|_| !self.is_over()) else { return false };
+        let Some(topic) = self.topic().filter(|_| !self.is_over()) else {
+            self.close_members();
+            return false;
+        };
         if owner == ownership.id {
             match draining {
                 Some(until_ns) if steady_ns() < until_ns => return true,
@@ -229,10 +238,11 @@ impl Way {
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
             }
+            self.place_members(ownership);
             return self.append_waiting(ownership, &topic);
         }
         let is_read = topic.logs().iter().any(|log| log.is_read());
-        if !wants && !is_read {
+        if !wants && !is_read && !self.has_unplaced_members() {
             return false;
         }
         if !ownership.is_alive(owner) {
@@ -242,6 +252,7 @@ impl Way {
             self.give_up_late(ownership);
             return self.kind == Kind::Volatile || !lock(&self.state).waiting.is_empty();
         }
+        self.place_members(ownership);
         self.send_waiting(ownership);
         self.feed_if_read();
         false

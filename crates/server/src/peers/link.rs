@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dunlin::topic::PublishError;
-use dunlin::{Feed, Handed};
+use dunlin::topic::{PublishError, SubscribeError};
+use dunlin::{Feed, Handed, Membership};
 use dunlin_client::{Address, Client, Options, Relay, Relayed, RunToRelay};
 
 use super::feeding::Feeding;
+use super::joining::Joining;
 use super::{PAUSE, lock};
 
 /// How long the thread waits for the socket before it looks at its feeds again.
 const LOOK: Duration = Duration::from_millis(2);
+const LOST: &str = "the connection to it was lost";
 /// Producers of one topic with a lane each; then those that have sent nothing of late make room.
 const RELAYS_MAX: usize = 16_384;
 
@@ -23,9 +25,17 @@ pub(super) struct Link {
     up: Mutex<Option<Up>>,
     /// Feeds that the thread has yet to take up.
     feeds: Mutex<Vec<Arc<Feed>>>,
+    /// Memberships that the thread has yet to take up: they were asked for already where there is a connection.
+    joins: Mutex<Joins>,
     /// The connection there is leads nowhere, whatever the kernel says of it.
     is_cut: AtomicBool,
     ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct Joins {
+    wanted: Vec<Arc<Membership>>,
+    asked: Vec<Joining>,
 }
 
 /// A topic, and which of its producers, if it names itself.
@@ -54,6 +64,7 @@ impl Link {
         let link = Arc::new(Link {
             up: Mutex::default(),
             feeds: Mutex::default(),
+            joins: Mutex::default(),
             is_cut: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
@@ -79,6 +90,18 @@ impl Link {
 
     pub(super) fn feed(&self, feed: Arc<Feed>) {
         lock(&self.feeds).push(feed);
+    }
+
+    /// Asks for a membership now: what is handed on after it is shared with it.
+    pub(super) fn join(&self, membership: Arc<Membership>) {
+        let up = lock(&self.up);
+        match up.as_ref() {
+            Some(Up { client, .. }) => {
+                let joining = Joining::begin(client, membership);
+                lock(&self.joins).asked.extend(joining);
+            }
+            None => lock(&self.joins).wanted.push(membership),
+        }
     }
 
     /// Sends a run now, behind those before it.
@@ -138,7 +161,14 @@ impl Link {
             match connected {
                 Ok(client) => {
                     self.is_cut.store(false, Ordering::Release);
-                    *lock(&self.up) = Some(Up { client: client.clone(), relays: HashMap::new() });
+                    {
+                        let mut up = lock(&self.up);
+                        let wanted = std::mem::take(&mut lock(&self.joins).wanted);
+                        let begun = wanted.into_iter().filter_map(|one| Joining::begin(&client, one));
+                        let begun: Vec<Joining> = begun.collect();
+                        lock(&self.joins).asked.extend(begun);
+                        *up = Some(Up { client: client.clone(), relays: HashMap::new() });
+                    }
                     self.serve(&client);
                     let up = lock(&self.up).take();
                     // What has no answer is told to be lost by the end of its relay.
@@ -148,6 +178,9 @@ impl Link {
                 Err(why) => {
                     let feeds = std::mem::take(&mut *lock(&self.feeds));
                     feeds.iter().for_each(|feed| feed.ended(&why));
+                    let wanted = std::mem::take(&mut lock(&self.joins).wanted);
+                    let away = SubscribeError::Connection(why);
+                    wanted.iter().for_each(|membership| membership.ended(&away));
                     thread::sleep(PAUSE);
                 }
             }
@@ -155,13 +188,17 @@ impl Link {
     }
 
     fn serve(&self, client: &Client) {
-        let mut feeding: Vec<Feeding> = Vec::new();
+        let (mut feeding, mut joining): (Vec<Feeding>, Vec<Joining>) = Default::default();
         while client.is_up() && !self.is_cut.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
             client.pump(LOOK);
             let new = std::mem::take(&mut *lock(&self.feeds));
             feeding.extend(new.into_iter().map(|feed| Feeding::begin(client, feed)));
             feeding.retain_mut(Feeding::go_on);
+            joining.append(&mut lock(&self.joins).asked);
+            joining = joining.into_iter().filter_map(Joining::go_on).collect();
         }
-        feeding.into_iter().for_each(|feeding| feeding.end("the connection to it was lost"));
+        joining.append(&mut lock(&self.joins).asked);
+        feeding.into_iter().for_each(|feeding| feeding.end(LOST));
+        joining.into_iter().for_each(|joining| joining.end(LOST));
     }
 }

@@ -316,6 +316,7 @@ impl Future for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.unstored.leave(&self.waiter);
+        self.drop_members();
         for (number, mut channel) in self.channels.drain() {
             channel.cursor.leave(&self.waiter, number);
         }

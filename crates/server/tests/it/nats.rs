@@ -228,12 +228,13 @@ fn a_reader_that_lost_records_is_cut_off_and_one_that_asked_is_told_which() {
         }
     }
     assert!(lost > 0, "the test is to lose something");
+    // Client libraries close for good on an error of the server, and connect again after a mere end.
     loop {
         let line = plain.line();
-        if line == "-ERR 'Slow Consumer'" {
+        if line.is_empty() {
             break;
         }
-        assert!(line.starts_with("MSG gaps 1 1000") || line.starts_with('x'), "{line:?}");
+        assert!(!line.starts_with("-ERR"), "{line:?}");
     }
     assert!(plain.is_at_end());
 }

@@ -35,7 +35,7 @@ impl Door for Plain {
     }
 
     fn remark(&self, promise: &str) -> Option<&'static str> {
-        (promise == "gap").then_some("by `-ERR 'Slow Consumer'` and the end of the connection")
+        (promise == "gap").then_some("by the end of the connection, on which client libraries connect again")
     }
 
     fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
@@ -262,10 +262,17 @@ impl Reader for Link {
             }
             Err(error) => return Err(error.into()),
         }
-        match self.said()? {
-            Said::Message(message) => seen(message),
-            Said::Error(why) => Ok(Seen::CutOff(why)),
-            Said::Pong => bail!("an answer that nobody asked for"),
+        match self.said() {
+            Ok(Said::Message(message)) => seen(message),
+            Ok(Said::Error(why)) => Ok(Seen::CutOff(why)),
+            Ok(Said::Pong) => bail!("an answer that nobody asked for"),
+            // A client that takes nothing is cut off within a message.
+            Err(error) => match error.downcast_ref::<std::io::Error>() {
+                Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
+                    Ok(Seen::CutOff("the connection ended within a message".to_owned()))
+                }
+                _ => Err(error),
+            },
         }
     }
 }

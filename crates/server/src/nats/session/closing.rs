@@ -8,6 +8,9 @@ use crate::session::Gone;
 /// How long a client has to take what it was sent, ms.
 const FAREWELL_MS: u32 = 1_000;
 
+/// Why such a client was cut off, for operators.
+const SLOW_CONSUMER: &str = "Slow Consumer";
+
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     /// The direction to the client was ended.
@@ -25,6 +28,15 @@ impl Session {
                 _ => self.visit.turned_away(text),
             }
             nats::refuse(&mut self.outbound.control, text);
+            self.part();
+        }
+    }
+
+    /// Closes the connection of a client that lost records because it read too slowly. Like nats-server it sends no `-ERR`,
+    /// on which client libraries would close for good: they connect again.
+    pub(super) fn close_slow_consumer(&mut self) {
+        if !self.is_closing() {
+            self.visit.cut_off(SLOW_CONSUMER, self.behind());
             self.part();
         }
     }

@@ -1,5 +1,6 @@
 //! Queue groups: memberships of the topics' `share` groups. A subscription with a queue is a member in every topic that it
-//! matches, and a record goes to one member of those that name the same queue.
+//! matches, and a record goes to one member of those that name the same queue. Where another node owns the topic, that one
+//! keeps the membership.
 //!
 //! Records are copied into what waits to be sent, a turn's worth at a time, and count as consumed then.
 //!
@@ -13,7 +14,6 @@ use dunlin::wire::nats::{self, Message};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
 use super::encode::{Sequenced, say_head};
-use super::notices::is_loss;
 use super::{CONTROL_BYTES_MAX, Session};
 
 /// Records that a member is given before others get their turn.
@@ -26,6 +26,8 @@ pub(super) struct Member {
     share: ShareMember,
     /// What of the topic's subjects the subscription takes.
     filter: Option<Filter>,
+    /// Records that the log gave up before any member had them, of which it was told.
+    given_up: u64,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
@@ -72,7 +74,8 @@ impl Session {
             // Members that take other subjects of the topic are another group.
             Some(_) => format!("{queue}.of.{}", of.pattern.as_str().replace('*', "+").replace('>', "#")),
         };
-        let options = ShareOptions { member, start, registered: true, lasting: false, ahead: 1 };
+        let options =
+            ShareOptions { member, start, registered: true, lasting: false, anywhere: true, ahead: 1 };
         let news = (Arc::clone(&self.waiter), number);
         let share = self.node.join_share_waking(&log.name().topic, &group, &options, news);
         let share = share.map_err(|error| match error {
@@ -81,7 +84,8 @@ impl Session {
             other => SubscribeError::Refused(other.to_string()),
         })?;
         of.members.push(number);
-        self.members.insert(number, Box::new(Member { subscription, share, filter, _charge: charge }));
+        let member = Member { subscription, share, filter, given_up: 0, _charge: charge };
+        self.members.insert(number, Box::new(member));
         self.member_line.push_back(number);
         Ok(())
     }
@@ -131,7 +135,6 @@ impl Session {
                 Ok(false) if member.share.sleep(true) => return Turn::Waits,
                 Ok(false) => continue,
                 Err(SubscribeError::Closed) => return Turn::Ended,
-                // The topic has another owner by now. Nobody is to wait for records that go elsewhere.
                 Err(why) => {
                     let queue = subscription.queue.as_deref().unwrap_or_default();
                     let told = format!(
@@ -171,8 +174,10 @@ impl Session {
                 }
                 Event::Notice(Notice::Deleted { .. }) => return Turn::Ended,
                 Event::Notice(notice) => {
-                    if !subscription.is_sequenced && is_loss(&notice) {
-                        self.fail("Slow Consumer");
+                    // What a member that died had is lost to the others through no fault of theirs.
+                    let given_up = std::mem::replace(&mut member.given_up, member.share.given_up());
+                    if !subscription.is_sequenced && given_up < member.given_up {
+                        self.close_slow_consumer();
                         return Turn::Waits;
                     }
                     let number = member.subscription;

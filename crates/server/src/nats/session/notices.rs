@@ -1,5 +1,6 @@
-//! What a subscription is told besides records: as a message with a status, where it asked for sequences. Others cannot be
-//! told; where they missed something they are cut off, as nats-server does with a client that is too slow.
+//! Notices for subscriptions: a subscription that asked for sequences receives a message with a status. A plain subscription
+//! has no such message. Where it lost records that it could have had, the connection is closed, as nats-server closes that
+//! of a client that is too slow. What died with a node nobody could have had, and a plain subscription goes on.
 
 use dunlin::topic::{EpochChanged, Notice};
 use dunlin::wire::nats::{Message, header_lines};
@@ -26,7 +27,7 @@ impl Session {
         if subscription.is_sequenced {
             self.say_notice(number, &topic, notice);
         } else if is_loss(notice) {
-            self.fail("Slow Consumer");
+            self.close_slow_consumer();
         }
     }
 
@@ -72,13 +73,49 @@ impl Session {
     }
 }
 
-/// Whether a reader that hears nothing of it would take the records around it for neighbours.
-pub(super) fn is_loss(notice: &Notice) -> bool {
+/// Whether the notice tells of records that this subscriber lost and that others were given, or could have been.
+///
+/// Records that an owner took with it when it died are not among them: `known_through` is `None` then.
+fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {
-            *known_through != Some(*last_seen) || new_first.seq != last_seen + 1
+            let is_behind_end = known_through.is_some_and(|through| through > *last_seen);
+            // A new epoch begins again with the first number, or goes on behind what was seen or what the disk has.
+            let goes_on = [Some(1), last_seen.checked_add(1), known_through.map(|through| through + 1)];
+            let begins_late = !goes_on.contains(&Some(new_first.seq));
+            is_behind_end || begins_late
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dunlin::topic::{LogName, Position};
+
+    use super::*;
+
+    fn epoch_changed(last_seen: u64, known_through: Option<u64>, first: u64) -> Notice {
+        let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
+        let new_first = Position { epoch: 2, seq: first };
+        Notice::EpochChanged(EpochChanged { log, old: 1, last_seen, known_through, new_first })
+    }
+
+    #[test]
+    fn records_that_died_with_their_owner_are_no_loss() {
+        assert!(!is_loss(&epoch_changed(7, None, 8)), "another node goes on with the numbers");
+        assert!(!is_loss(&epoch_changed(7, None, 1)), "another node begins again");
+        assert!(!is_loss(&epoch_changed(7, Some(7), 8)));
+        assert!(!is_loss(&epoch_changed(7, Some(5), 6)), "the disk has less than was read");
+    }
+
+    #[test]
+    fn records_that_others_could_have_are_a_loss() {
+        assert!(is_loss(&epoch_changed(7, Some(9), 10)), "the old epoch had two more");
+        assert!(is_loss(&epoch_changed(7, Some(7), 9)), "one of the new epoch was given up");
+        assert!(is_loss(&epoch_changed(7, None, 3)), "two of the new epoch were given up");
     }
 }

@@ -315,7 +315,7 @@ impl Session {
         let next_of = |number| channels.get(&number).map(|channel| channel.cursor.next().seq);
         let ranges = self.own.add(&log, last + 1 - count..=last, next_of);
         if ranges > self.shared.limits.nats.own_ranges_max {
-            self.fail("Slow Consumer");
+            self.close_slow_consumer();
         }
     }
 

@@ -30,6 +30,26 @@ enum NoSubscription {
     Refused(Refused),
 }
 
+impl NoSubscription {
+    /// As the client is told.
+    fn in_words(self, subject: &str) -> String {
+        match self {
+            NoSubscription::Unsound => "Invalid Subject".to_owned(),
+            NoSubscription::Forbidden
+            | NoSubscription::Refused(Refused { code: ErrorCode::Forbidden, .. }) => {
+                not_to_subscribe(subject)
+            }
+            NoSubscription::NeedsHeaders => "message headers not supported".to_owned(),
+            NoSubscription::Refused(Refused { code: ErrorCode::Limit, .. }) => {
+                "maximum subscriptions exceeded".to_owned()
+            }
+            NoSubscription::Refused(refused) => {
+                format!("Subscription to \"{subject}\" refused: {}", refused.text)
+            }
+        }
+    }
+}
+
 impl Session {
     pub(super) fn subscribe(&mut self, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
         // As nats-server has it, the first of a name stays.
@@ -40,20 +60,7 @@ impl Session {
         match self.try_subscribe(&shown, queue, sid) {
             Ok(()) => self.done(),
             Err(why) => {
-                let text = match why {
-                    NoSubscription::Unsound => "Invalid Subject".to_owned(),
-                    NoSubscription::Forbidden
-                    | NoSubscription::Refused(Refused { code: ErrorCode::Forbidden, .. }) => {
-                        not_to_subscribe(&shown)
-                    }
-                    NoSubscription::NeedsHeaders => "message headers not supported".to_owned(),
-                    NoSubscription::Refused(Refused { code: ErrorCode::Limit, .. }) => {
-                        "maximum subscriptions exceeded".to_owned()
-                    }
-                    NoSubscription::Refused(refused) => {
-                        format!("Subscription to \"{shown}\" refused: {}", refused.text)
-                    }
-                };
+                let text = why.in_words(&shown);
                 self.visit.subscription_refused(&text);
                 nats::refuse(&mut self.outbound.control, &text);
             }
@@ -158,8 +165,10 @@ impl Session {
             .filter(|(_, arrived)| !arrived.is_empty())
             .collect();
         for (number, logs) in arrived {
-            if self.read_logs(number, logs, Start::Earliest).is_err() {
-                nats::refuse(&mut self.outbound.control, "maximum subscriptions exceeded");
+            if let Err(why) = self.read_logs(number, logs, Start::Earliest) {
+                let of = self.subscriptions.get(&number).map(|of| of.pattern.as_str().to_owned());
+                let refused = NoSubscription::Refused(Refused::from(&why));
+                nats::refuse(&mut self.outbound.control, &refused.in_words(&of.unwrap_or_default()));
                 self.end_subscription(number);
             }
         }

@@ -4,14 +4,18 @@
 mod member;
 mod writing;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::topic::{Position, Start, SubscribeError};
+use dunlin::topic::{Position, Start, SubscribeError, Waiter};
 use dunlin::wire::{
     self, Claim, Credit, ErrorCode, FromNode, GroupKind, JoinGroup, List, Nack, RequestRefused, Settle,
     Settled, StartAt, Subscribed,
 };
-use dunlin::{DeadLetters, Refused, ShareOptions, WorkMember, WorkOptions};
+use dunlin::{
+    DeadLetters, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember, WorkOptions,
+    after_epoch,
+};
 
 use super::outbound::protocol;
 use super::translate::{position_from_wire, position_to_wire};
@@ -67,6 +71,7 @@ impl Session {
     fn take_seat(&self, join: &JoinGroup<'_>, token: u32) -> Result<Seat, Refused> {
         let (node, news) = (&self.node, (self.waiter.clone(), token));
         let joined = match join.kind {
+            GroupKind::Share if self.from_node => self.take_seat_for_node(join, news).map(Seat::Share),
             GroupKind::Share => {
                 node.join_share_waking(join.topic, join.group, &share_options(join), news).map(Seat::Share)
             }
@@ -83,6 +88,22 @@ impl Session {
         Ok(seat)
     }
 
+    /// A membership for a client of another node. That node knew of the topic: it is not made anew. The start is after an
+    /// epoch: the group has had what it was to have of it.
+    fn take_seat_for_node(
+        &self,
+        join: &JoinGroup<'_>,
+        news: (Arc<Waiter>, u32),
+    ) -> Result<ShareMember, JoinError> {
+        let topic = self.node.topic(join.topic).ok_or_else(|| TopicError::Unknown(join.topic.to_owned()))?;
+        let start = match join.start {
+            StartAt::After(position) => after_epoch(&topic, position.epoch),
+            other => start(other),
+        };
+        let options = ShareOptions { start, lasting: join.attempts_max == 0, ..share_options(join) };
+        self.node.join_share_waking(join.topic, join.group, &options, news)
+    }
+
     pub(super) fn leave_group(&mut self, number: u32) {
         self.end_membership(number, &Refused::new(ErrorCode::Asked, ""));
     }
@@ -91,7 +112,7 @@ impl Session {
     pub(super) fn end_membership(&mut self, number: u32, refused: &Refused) {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
-            member.seat.leave();
+            member.seat.leave(&self.node);
             self.subscription_ended(number, refused, 0);
         }
     }
@@ -100,7 +121,17 @@ impl Session {
     pub(super) fn leave_groups(&mut self) {
         self.member_line.clear();
         self.member_tokens.clear();
-        std::mem::take(&mut self.members).into_values().for_each(|member| member.seat.leave());
+        let members = std::mem::take(&mut self.members);
+        members.into_values().for_each(|member| member.seat.leave(&self.node));
+    }
+
+    /// The session ends without a word: what its members were given and have not consumed is lost.
+    pub(super) fn drop_members(&mut self) {
+        for member in std::mem::take(&mut self.members).into_values() {
+            let (topic, group) = (member.seat.topic().name().to_owned(), member.seat.group().to_owned());
+            drop(member);
+            self.node.end_group(&topic, &group);
+        }
     }
 
     /// More bytes are allowed; what a member of a `share` group has consumed is told by position.
@@ -179,7 +210,7 @@ impl Session {
             match member.turn(&mut self.outbound.control) {
                 Turn::Waits => {}
                 Turn::More => self.member_line.push_back(number),
-                Turn::Ended => self.membership_ended(number),
+                Turn::Ended(why) => self.membership_ended(number, &why),
             }
         }
     }
@@ -189,10 +220,10 @@ impl Session {
         self.member_line.extend(self.members.keys());
     }
 
-    fn membership_ended(&mut self, number: u32) {
+    fn membership_ended(&mut self, number: u32, why: &SubscribeError) {
         let Some(member) = self.members.remove(&number) else { return };
         self.member_tokens.remove(&member.channels[0]);
-        self.subscription_ended(number, &Refused::from(&SubscribeError::Closed), 0);
+        self.subscription_ended(number, &Refused::from(why), 0);
     }
 }
 

@@ -41,7 +41,7 @@ fn a_nats_client_that_was_overtaken_is_found_with_why_and_how_far_it_was_behind(
     for _ in 0..40_000 {
         dunlin::topic::Publish::publish(&mut publisher, vec![b'x'; 1_000].as_slice()).unwrap();
     }
-    while slow.line() != "-ERR 'Slow Consumer'" {}
+    while !slow.line().is_empty() {}
     let found = recent(&stage, |one| one["name"] == "dashboard");
     assert_eq!((&found["door"], &found["what"]), (&"nats".into(), &"cut off".into()), "{found}");
     assert_eq!((&found["why"], &found["times"]), (&"Slow Consumer".into(), &1.into()), "{found}");

@@ -1,7 +1,7 @@
 //! One membership: what it is given in a turn, and how much it may be.
 
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
-use dunlin::{Claimed, ShareMember, WorkEvent, WorkMember};
+use dunlin::{Claimed, Node, ShareMember, WorkEvent, WorkMember};
 
 use super::writing::Writing;
 
@@ -35,7 +35,7 @@ pub(super) enum Turn {
     /// Until something wakes it: a record, credit, or a claim for more.
     Waits,
     More,
-    Ended,
+    Ended(SubscribeError),
 }
 
 impl Seat {
@@ -53,9 +53,13 @@ impl Seat {
         }
     }
 
-    pub(super) fn leave(self) {
+    pub(super) fn leave(self, node: &Node) {
         match self {
-            Seat::Share(share) => share.leave(),
+            Seat::Share(share) => {
+                let (topic, group) = (share.topic().name().to_owned(), share.group().to_owned());
+                share.leave();
+                node.end_group(&topic, &group);
+            }
             Seat::Work(work) => work.leave(),
         }
     }
@@ -138,8 +142,8 @@ impl Member {
                     break;
                 }
                 Ok(false) => {}
-                Err(_) => {
-                    turn = Turn::Ended;
+                Err(why) => {
+                    turn = Turn::Ended(why);
                     break;
                 }
             }

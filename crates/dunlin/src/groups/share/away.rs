@@ -1,0 +1,100 @@
+//! Members of groups of topics that another node owns, which keeps their memberships.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin_topic::{Event, Frame, Notice, Record, SubscribeError, Topic, Waiter};
+
+use crate::groups::options::ShareOptions;
+use crate::node::Node;
+use crate::ownership::{Membership, Outcome, Received};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Away {
+    topic: Arc<Topic>,
+    membership: Arc<Membership>,
+    waiter: Arc<Waiter>,
+    next: Option<Received>,
+    /// The record that was given last.
+    given: Box<[u8]>,
+    lost: u64,
+}
+
+impl Away {
+    /// A place with the topic's owner, which is asked for it; `None` where this node knows of no other.
+    pub(super) fn find(
+        node: &Node,
+        topic: &str,
+        group: &str,
+        options: &ShareOptions,
+        news: &(Arc<Waiter>, u32),
+    ) -> Option<Away> {
+        let topic = node.topic(topic)?;
+        let who = (group, options.member.as_str(), options.lasting);
+        let membership = node.ownership()?.join_elsewhere(&topic, who, options.start, news.clone())?;
+        Some(Away {
+            topic,
+            membership,
+            waiter: Arc::clone(&news.0),
+            next: None,
+            given: Box::default(),
+            lost: 0,
+        })
+    }
+
+    pub(super) fn topic(&self) -> &Arc<Topic> {
+        &self.topic
+    }
+
+    pub(super) fn group(&self) -> &str {
+        &self.membership.group
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.next.is_some() || self.membership.has_news()
+    }
+
+    pub(super) fn ready(&mut self) -> Result<bool, Outcome> {
+        if self.next.is_none() {
+            self.next = self.membership.next()?;
+        }
+        Ok(self.next.is_some())
+    }
+
+    pub(super) fn take(&mut self) -> Event<'_> {
+        match self.next.take().expect("`ready` said so just before") {
+            Received::Notice(notice) => {
+                if let Notice::Gap(gap) = &notice {
+                    self.lost += gap.records();
+                }
+                Event::Notice(notice)
+            }
+            Received::Record { partition, position, frame } => {
+                self.given = frame;
+                let (frame, _) = Frame::split(&self.given).expect("it was checked when it was received");
+                let log = self.topic.logs()[usize::from(partition)].name();
+                Event::Record(Record { position, prev_seq: position.seq - 1, frame, log })
+            }
+        }
+    }
+
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        self.waiter.take_ready(|_| ());
+        if self.has_news() || !self.waiter.set_waker(cx.waker()) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.membership.leave();
+    }
+}

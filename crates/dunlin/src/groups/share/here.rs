@@ -1,0 +1,197 @@
+//! Members of `share` groups of topics that this node owns.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin_topic::{
+    Departure, Event, Frame, LogName, MemberId, Position, Record, Resync, Share, Subscribe, SubscribeError,
+    Topic,
+};
+
+use crate::groups::seat::Seat;
+use crate::groups::state::State;
+
+/// A member of a group of a topic that this node owns.
+#[derive(Debug)]
+pub(super) struct Here {
+    seat: Seat<Share>,
+    ahead: u32,
+    taken: VecDeque<Taken>,
+    frames: Vec<u8>,
+    /// The record that was given last.
+    given: Option<(usize, u64)>,
+    confirms: Confirms,
+}
+
+/// Who says what was consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::groups) enum Confirms {
+    /// Reading on is consuming what was read.
+    Reads,
+    /// Whoever reads calls [`ShareMember::consume`](super::ShareMember::consume).
+    Told,
+}
+
+#[derive(Debug)]
+struct Taken {
+    part: usize,
+    position: Position,
+    frame: Range<usize>,
+}
+
+impl Here {
+    pub(super) fn new(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> Here {
+        let (taken, frames) = (VecDeque::new(), Vec::new());
+        Here { seat, ahead: ahead.max(1), taken, frames, given: None, confirms }
+    }
+
+    pub(super) fn topic(&self) -> &Arc<Topic> {
+        self.seat.topic()
+    }
+
+    pub(super) fn group(&self) -> &str {
+        self.seat.group()
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.seat.lost()
+    }
+
+    pub(super) fn forget_notices(&mut self) {
+        self.seat.forget_notices();
+    }
+
+    pub(super) fn given_up(&self) -> u64 {
+        self.seat.given_up()
+    }
+
+    /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost.
+    pub(super) fn leave(mut self) {
+        self.confirm_given();
+        self.seat.leave(Departure::Left);
+    }
+
+    pub(super) fn sleep(&self, wants: bool) -> bool {
+        self.taken.is_empty() && self.seat.sleep(wants)
+    }
+
+    pub(super) fn consume(&mut self, partition: u16, seq: u64) {
+        let part = usize::from(partition);
+        self.seat.with(|state, member, _| {
+            if part < state.parts.len() {
+                state.confirm(member, part, seq);
+            }
+        });
+    }
+
+    fn confirm_given(&mut self) {
+        if let Some((part, seq)) = self.given.take() {
+            self.seat.with(|state, member, _| state.confirm(member, part, seq));
+        }
+    }
+
+    /// Confirms what was given, and takes more.
+    fn fetch(&mut self) -> Result<bool, SubscribeError> {
+        self.seat.check_open()?;
+        self.frames.clear();
+        let Here { seat, ahead, taken, frames, given, .. } = self;
+        let notices = seat.with(|state, member, _| {
+            if let Some((part, seq)) = given.take() {
+                state.confirm(member, part, seq);
+            }
+            let mut notices = Vec::new();
+            for _ in 0..*ahead {
+                let Some(one) = state.take(member, frames, &mut notices) else { break };
+                taken.push_back(one);
+            }
+            notices
+        });
+        seat.push_notices(notices);
+        Ok(!self.taken.is_empty() || self.seat.has_notice())
+    }
+
+    fn record(&self, taken: &Taken) -> Record<'_> {
+        let log: &Arc<LogName> = self.seat.topic().logs()[taken.part].name();
+        let (frame, _) = Frame::split(&self.frames[taken.frame.clone()]).expect("it was copied whole");
+        Record { position: taken.position, prev_seq: taken.position.seq - 1, frame, log }
+    }
+}
+
+impl State<Share> {
+    fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
+        // A member is in its group until it leaves.
+        let _ = self.parts[part].machine.confirm(member, seq);
+    }
+
+    fn take(
+        &mut self,
+        member: MemberId,
+        frames: &mut Vec<u8>,
+        notices: &mut Vec<dunlin_topic::Notice>,
+    ) -> Option<Taken> {
+        self.find(|at, part| {
+            let (mut feed, share) = part.feed();
+            let taken = share.take(member, &mut feed).ok().flatten();
+            notices.append(&mut feed.notices);
+            let start = frames.len();
+            let seq = taken.filter(|seq| feed.copy(*seq, frames))?;
+            drop(feed);
+            let position = Position { seq, ..part.cursor.next() };
+            Some(Taken { part: at, position, frame: start..frames.len() })
+        })
+    }
+}
+
+impl Subscribe for Here {
+    fn ready(&mut self) -> Result<bool, SubscribeError> {
+        if !self.taken.is_empty() || self.seat.has_notice() {
+            return Ok(true);
+        }
+        self.fetch()
+    }
+
+    fn take(&mut self) -> Event<'_> {
+        if let Some(notice) = self.seat.pop_notice() {
+            return Event::Notice(notice);
+        }
+        let Some(taken) = self.taken.pop_front() else {
+            return Event::Notice(self.seat.pop_end().expect("`ready` said so just before"));
+        };
+        if self.confirms == Confirms::Reads {
+            self.given = Some((taken.part, taken.position.seq));
+        }
+        Event::Record(self.record(&taken))
+    }
+
+    /// Members share the records: there is nothing that one of them should have and has not.
+    fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
+        Err(SubscribeError::Refused("a member of a group has no place of its own in the log".to_owned()))
+    }
+
+    fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
+        let mut given = 0;
+        while given < max {
+            match self.ready() {
+                Ok(true) => each(self.take()),
+                Ok(false) => break,
+                Err(_) if given > 0 => break,
+                Err(ended) => return Err(ended),
+            }
+            given += 1;
+        }
+        Ok(given)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        self.confirm_given();
+        Ok(!self.taken.is_empty() || self.seat.wait(timeout))
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        self.confirm_given();
+        if self.taken.is_empty() { self.seat.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
+    }
+}

@@ -1,0 +1,233 @@
+//! Memberships of `share` groups that the topic's owner, another node, keeps for members of this one.
+//!
+//! A membership follows its topic: when the topic gets another owner, that one is asked next; when this node becomes the
+//! owner, the member joins the group here.
+//!
+//! Invariant: a record is delivered at most once. A group that begins anew with the next owner begins with that owner's epoch.
+//!
+//! Limits: [`UNREAD_RECORDS_MAX`], [`UNREAD_BYTES_MAX`]; then nothing more is taken from the owner.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+
+use dunlin_topic::{Notice, Position, Start, SubscribeError, Topic, Waiter};
+use dunlin_wire::ErrorCode;
+
+use super::way::Way;
+use super::{Ownership, keeper, lock};
+use crate::refusal::Refused;
+
+/// Records and bytes that were received and that the member has not read.
+const UNREAD_RECORDS_MAX: usize = 1_024;
+const UNREAD_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Membership {
+    /// The topic's name.
+    pub topic: String,
+    /// The group's name.
+    pub group: String,
+    /// The member's name, which operators see.
+    pub member: String,
+    /// The group stands when its last member has left.
+    pub lasting: bool,
+    way: Weak<Way>,
+    /// What is notified when there is something for the member.
+    news: (Arc<Waiter>, u32),
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    start: Start,
+    /// The owner that was asked keeps it, or is about to; the epoch in which it was asked.
+    asked: Option<u32>,
+    unread: VecDeque<Received>,
+    unread_bytes: usize,
+    outcome: Option<Outcome>,
+    has_left: bool,
+}
+
+/// What the owner has sent.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A record as it travels.
+    Record { partition: u16, position: Position, frame: Box<[u8]> },
+    /// What was lost to the whole group.
+    Notice(Notice),
+}
+
+/// Why nothing more comes from another node.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    /// This node owns the topic by now. A group that the member makes starts there.
+    Here(Start),
+    /// It was refused, or the topic was deleted.
+    Ended(SubscribeError),
+}
+
+impl Ownership {
+    /// Asks the topic's owner for a membership. What comes of it is told to `news`.
+    pub(crate) fn join_elsewhere(
+        self: &Arc<Ownership>,
+        topic: &Topic,
+        (group, member, lasting): (&str, &str, bool),
+        start: Start,
+        news: (Arc<Waiter>, u32),
+    ) -> Option<Arc<Membership>> {
+        let way = self.way(topic.name())?;
+        let state = State {
+            start,
+            asked: None,
+            unread: VecDeque::new(),
+            unread_bytes: 0,
+            outcome: None,
+            has_left: false,
+        };
+        let membership = Arc::new(Membership {
+            topic: topic.name().to_owned(),
+            group: group.to_owned(),
+            member: member.to_owned(),
+            lasting,
+            way: Arc::downgrade(&way),
+            news,
+            state: Mutex::new(state),
+        });
+        way.add_member(self, &membership);
+        Some(membership)
+    }
+}
+
+impl Membership {
+    /// Where the group starts, should this member make it.
+    pub fn start(&self) -> Start {
+        lock(&self.state).start
+    }
+
+    /// Whether the member is there still.
+    pub fn is_wanted(&self) -> bool {
+        !lock(&self.state).has_left
+    }
+
+    /// Whether another record may be taken.
+    pub fn has_room(&self) -> bool {
+        let state = lock(&self.state);
+        state.unread.len() < UNREAD_RECORDS_MAX && state.unread_bytes < UNREAD_BYTES_MAX
+    }
+
+    /// The owner has sent a record, as it travels.
+    pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
+        self.push(Received::Record { partition, position, frame: frame.into() }, frame.len());
+    }
+
+    /// The owner has sent something else.
+    pub fn take_notice(&self, notice: Notice) {
+        match notice {
+            Notice::Deleted { .. } => self.close(),
+            notice => self.push(Received::Notice(notice), 0),
+        }
+    }
+
+    /// The owner keeps it no more, or never did. Unless that is for good, who owns the topic is asked again.
+    pub fn ended(&self, why: &SubscribeError) {
+        if !is_passing(why) {
+            return self.end(Outcome::Ended(why.clone()));
+        }
+        lock(&self.state).asked = None;
+        if let Some(way) = self.way.upgrade() {
+            way.look_again_after(keeper::PAUSE);
+        }
+    }
+
+    /// The topic was deleted.
+    pub(super) fn close(&self) {
+        self.end(Outcome::Ended(SubscribeError::Closed));
+    }
+
+    /// This node owns the topic.
+    pub(super) fn come_here(&self) {
+        let start = self.start();
+        self.end(Outcome::Here(start));
+    }
+
+    /// Whether it waits for an owner.
+    pub(super) fn is_unplaced(&self) -> bool {
+        let state = lock(&self.state);
+        state.asked.is_none() && state.outcome.is_none() && !state.has_left
+    }
+
+    /// The owner of this epoch is asked.
+    pub(super) fn asked_in(&self, epoch: u32) {
+        lock(&self.state).asked = Some(epoch);
+    }
+
+    /// The owner keeps it. A group that begins anew with another owner, or with this one after the connection to it was
+    /// lost, gives out nothing of this epoch again.
+    pub fn stands(&self) {
+        let mut state = lock(&self.state);
+        if let Some(epoch) = state.asked {
+            state.start = Start::After(Position { epoch, seq: 0 });
+        }
+    }
+
+    /// The next that came, in order; what stands in the way when there is nothing.
+    pub(crate) fn next(&self) -> Result<Option<Received>, Outcome> {
+        let mut state = lock(&self.state);
+        let next = state.unread.pop_front();
+        match (&next, &state.outcome) {
+            (None, Some(outcome)) => return Err(outcome.clone()),
+            (Some(Received::Record { frame, .. }), _) => state.unread_bytes -= frame.len(),
+            _ => {}
+        }
+        Ok(next)
+    }
+
+    /// Whether there is something for the member. It is notified of what comes later.
+    pub(crate) fn has_news(&self) -> bool {
+        let state = lock(&self.state);
+        !state.unread.is_empty() || state.outcome.is_some()
+    }
+
+    /// The member goes.
+    pub(crate) fn leave(&self) {
+        lock(&self.state).has_left = true;
+    }
+
+    fn push(&self, received: Received, bytes: usize) {
+        let is_first = {
+            let mut state = lock(&self.state);
+            state.unread_bytes += bytes;
+            state.unread.push_back(received);
+            state.unread.len() == 1
+        };
+        if is_first {
+            self.notify();
+        }
+    }
+
+    fn end(&self, outcome: Outcome) {
+        lock(&self.state).outcome.get_or_insert(outcome);
+        self.notify();
+    }
+
+    fn notify(&self) {
+        let (waiter, token) = &self.news;
+        waiter.notify(*token);
+    }
+}
+
+/// Whether another try may succeed: the topic is another node's by now, or the node could not be reached.
+fn is_passing(why: &SubscribeError) -> bool {
+    match why {
+        SubscribeError::Connection(_)
+        | SubscribeError::OwnerAway(_)
+        | SubscribeError::NoTopic(_)
+        | SubscribeError::Closed => true,
+        SubscribeError::Refused(said) => {
+            let code = Refused::of_words(said).map(|refused| refused.code);
+            matches!(code, Some(ErrorCode::Elsewhere | ErrorCode::OwnerAway | ErrorCode::ShuttingDown))
+        }
+        _ => false,
+    }
+}

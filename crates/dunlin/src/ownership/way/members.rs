@@ -1,0 +1,73 @@
+//! Memberships of a topic's groups that its owner keeps for members of this node: whom to ask for them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Way;
+use crate::ownership::membership::Membership;
+use crate::ownership::{Ownership, lock};
+
+impl Way {
+    /// Another one.
+    pub(in crate::ownership) fn add_member(&self, ownership: &Arc<Ownership>, membership: &Arc<Membership>) {
+        {
+            let mut members = lock(&self.members);
+            members.retain(|other| other.upgrade().is_some_and(|other| other.is_wanted()));
+            members.push(Arc::downgrade(membership));
+        }
+        if self.is_over() {
+            return membership.close();
+        }
+        self.place_members(ownership);
+        if membership.is_unplaced() {
+            ownership.keeper.look_at(&self.this);
+        }
+    }
+
+    /// Asks the topic's owner, if it takes part, for those that nobody keeps at present.
+    pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
+        let unplaced = self.unplaced_members();
+        if unplaced.is_empty() {
+            return;
+        }
+        let (owner, epoch, is_draining) = {
+            let state = lock(&self.state);
+            (state.owner, state.epoch, state.draining.is_some())
+        };
+        for membership in unplaced {
+            if owner != ownership.id && ownership.is_alive(owner) {
+                membership.asked_in(epoch);
+                ownership.peers.join(owner, membership);
+            } else if ownership.is_own_now(owner) && !is_draining {
+                membership.come_here();
+            }
+        }
+    }
+
+    pub(super) fn has_unplaced_members(&self) -> bool {
+        !self.unplaced_members().is_empty()
+    }
+
+    /// Has whom to ask be looked at again.
+    pub(in crate::ownership) fn look_again_after(&self, pause: Duration) {
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.keeper.look_at_after(&self.this, pause);
+        }
+    }
+
+    /// The topic is no more.
+    pub(super) fn close_members(&self) {
+        let members = std::mem::take(&mut *lock(&self.members));
+        members.iter().filter_map(Weak::upgrade).for_each(|membership| membership.close());
+    }
+
+    /// Whether the owner before has yet to hand over all that it has.
+    pub(in crate::ownership) fn is_draining(&self) -> bool {
+        lock(&self.state).draining.is_some()
+    }
+
+    fn unplaced_members(&self) -> Vec<Arc<Membership>> {
+        let members = lock(&self.members);
+        members.iter().filter_map(Weak::upgrade).filter(|membership| membership.is_unplaced()).collect()
+    }
+}
