@@ -45,6 +45,8 @@ pub struct Limits {
     pub group_idle_max: Duration,
     /// What each partition of a group holds at most.
     pub topic: dunlin_topic::Limits,
+    /// History in memory that a topic with the node's own retention keeps for readers that cannot be told of a loss, bytes.
+    pub pending_bytes_max: u64,
     /// Bytes that a log of a durable topic may hold which are not stored yet; publishers wait then. A topic with larger
     /// records gets more.
     pub unstored_bytes_max: u64,
@@ -85,6 +87,8 @@ impl Default for Limits {
             group_idle_max: Duration::from_secs(3_600),
             // A client over a door may take long to confirm what it was sent; records may be small.
             topic: dunlin_topic::Limits { share_handed_max: 65_536, ..dunlin_topic::Limits::default() },
+            // As much as nats-server holds for a client.
+            pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,
             control: ControlLimits::default(),
@@ -92,6 +96,16 @@ impl Default for Limits {
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),
         }
+    }
+}
+
+impl Config {
+    /// The limits of a topic. Where somebody said how much history it keeps, no more is kept for any reader; what a durable
+    /// one gives up in memory is on disk.
+    pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::Limits {
+        let keeps = topic.retention == self.topic.retention && topic.durable.is_none();
+        let pending_bytes_max = if keeps { self.limits.pending_bytes_max } else { 0 };
+        dunlin_topic::Limits { pending_bytes_max, ..self.limits.topic }
     }
 }
 

@@ -45,6 +45,18 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, topic: None }
     }
 
+    /// An inbox whose subjects lie elsewhere: those that the pattern matches, which no topic owns. Its topic has this name.
+    pub fn of_pattern(node: Node, name: String, pattern: &str) -> Inbox {
+        let bytes_max = node.config().topic.retention.bytes;
+        Inbox {
+            node,
+            name: format!("{FIRST_TOKEN}.{name}"),
+            pattern: pattern.to_owned(),
+            bytes_max,
+            topic: None,
+        }
+    }
+
     /// What all its subjects begin with, `_INBOX.<something>.`.
     pub fn prefix(&self) -> String {
         self.pattern.trim_end_matches('>').to_owned()

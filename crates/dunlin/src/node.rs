@@ -277,7 +277,8 @@ impl Node {
         or_same: bool,
     ) -> Result<Arc<Topic>, TopicError> {
         Subject::parse(name)?;
-        let config = TopicConfig { limits: self.0.config.limits.topic, ..config };
+        let limits = self.0.config.topic_limits(&config);
+        let config = TopicConfig { limits, ..config };
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         self.check_refused(name, &pattern)?;

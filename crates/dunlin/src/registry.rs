@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use dunlin_topic::{Charge, Filter, Log, Newcomers, Pattern, PatternIndex, Selection, Subject, Topic};
+use dunlin_topic::{
+    Charge, Filter, Log, Newcomers, Pattern, PatternIndex, SERVICES, Selection, Subject, Topic,
+};
 
 use crate::access::User;
 use crate::config::Limits;
@@ -313,7 +315,8 @@ fn is_met(pattern: &Pattern, subject: Subject<'_>) -> bool {
 
 /// Whether the name or pattern is the system's or a session's.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    name.starts_with('$') || first_token(name) == crate::inbox::FIRST_TOKEN
+    let first = first_token(name);
+    first.starts_with('$') && first != SERVICES || first == crate::inbox::FIRST_TOKEN
 }
 
 fn first_token(text: &str) -> &str {

@@ -67,7 +67,7 @@ pub use reading::{ReaderInfo, Reading};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, Spinning};
 pub use store::{EpochStart, Loaded, LoadedSegment, Recovered, Store};
-pub use subject::{Pattern, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
+pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{Newcomers, Subscriber};
 pub use topic::{PublisherPlace, RunAppend, Topic, key_hash};

@@ -8,6 +8,9 @@ pub struct Limits {
     pub producers_max: u32,
     /// Ranges of outcomes remembered per producer; at one more the oldest is forgotten, and a retry of it is refused.
     pub producer_outcomes_max: u32,
+    /// A log keeps so much history, beyond its retention, for [readers that cannot be told of a
+    /// loss](crate::Reading::keep_history) and have yet to read it, bytes; only while half of the budget is free. 0 for none.
+    pub pending_bytes_max: u64,
     /// Members of a group; one more is refused.
     pub group_members_max: u32,
     /// Lost ranges a member of a group has yet to be told; further ones are merged into the last, which then says
@@ -31,6 +34,7 @@ impl Default for Limits {
         Limits {
             producers_max: 1_024,
             producer_outcomes_max: 128,
+            pending_bytes_max: 0,
             group_members_max: 1_024,
             group_lost_ranges_max: 16,
             share_handed_max: 1_024,

@@ -69,6 +69,8 @@ pub struct Log {
     /// See [`Log::set_replicated`].
     is_replicated: AtomicBool,
     pub(crate) readings: Readings,
+    /// See [`Log::pressure`].
+    pressure: AtomicU64,
     pub(crate) listeners: Listeners,
     /// Where another process may own it.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
@@ -199,6 +201,7 @@ impl Log {
             upstream: OnceLock::new(),
             state: LogLock::new(state),
         }
+            pressure: AtomicU64::new(0),
     }
 
     /// Goes on from what the disk holds.
@@ -286,6 +289,13 @@ impl Log {
             let mut state = self.lock();
             state.closed = true;
             state.shut_at_ns = 0;
+    /// Bytes of history that a reader has yet to read which cannot be told of a loss, and which does read; about: it is
+    /// looked at once for each segment.
+    #[inline(always)]
+    pub fn pressure(&self) -> u64 {
+        self.pressure.load(Ordering::Relaxed)
+    }
+
             state.seal();
             state.wake_publishers();
             state.sleepers.take_all()

@@ -5,7 +5,7 @@
 //!
 //! Limit: one entry for each reader that lives, kept outside the log's lock.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::config::Clock;
@@ -25,7 +25,23 @@ pub struct Reading {
     lost: AtomicU64,
     lagging_ns: AtomicU64,
     lost_ns: AtomicU64,
+    keeps_history: AtomicBool,
+    /// Where it was when the log last looked for how far readers have come, and since when, as far as it looked.
+    looked_seq: AtomicU64,
+    looked_ns: AtomicU64,
 }
+
+/// How far readers have come that cannot be told of a loss.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pending {
+    /// The first record that one of them has yet to read.
+    pub(crate) first: Option<u64>,
+    /// The same, without those that have read nothing for [`STALLED_NS`].
+    pub(crate) first_of_moving: Option<u64>,
+}
+
+/// A reader that has read nothing for so long stands still.
+const STALLED_NS: u64 = 500_000_000;
 
 /// What operators see of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +83,9 @@ impl Log {
             lost: AtomicU64::new(0),
             lagging_ns: AtomicU64::new(0),
             lost_ns: AtomicU64::new(0),
+            keeps_history: AtomicBool::new(false),
+            looked_seq: AtomicU64::new(at.seq),
+            looked_ns: AtomicU64::new(0),
         });
         let mut readings = lock(self.readings.0.get_or_init(Box::default));
         if readings.len() == readings.capacity() {
@@ -74,6 +93,29 @@ impl Log {
         }
         readings.push(Arc::downgrade(&reading));
         reading
+    }
+
+    /// How far readers of this epoch have come that cannot be told of a loss.
+    #[cold]
+    pub(crate) fn pending(&self, epoch: u32, now_ns: u64) -> Pending {
+        let mut pending = Pending::default();
+        let Some(readings) = self.readings.0.get() else { return pending };
+        for reading in lock(readings).iter().filter_map(Weak::upgrade) {
+            let keeps = reading.keeps_history.load(Ordering::Relaxed);
+            if !keeps || reading.epoch.load(Ordering::Relaxed) != epoch {
+                continue;
+            }
+            let seq = reading.seq.load(Ordering::Relaxed);
+            let least = |first: Option<u64>| Some(first.map_or(seq + 1, |first| first.min(seq + 1)));
+            pending.first = least(pending.first);
+            if reading.looked_seq.swap(seq, Ordering::Relaxed) != seq {
+                reading.looked_ns.store(now_ns, Ordering::Relaxed);
+            }
+            if now_ns.saturating_sub(reading.looked_ns.load(Ordering::Relaxed)) < STALLED_NS {
+                pending.first_of_moving = least(pending.first_of_moving);
+            }
+        }
+        pending
     }
 
     /// The readers that are shown.
@@ -101,6 +143,11 @@ impl Reading {
     pub fn lost(&self, records: u64) {
         self.lost.fetch_add(records, Ordering::Relaxed);
         self.lost_ns.store(self.clock.now_ns(), Ordering::Relaxed);
+    }
+
+    /// It cannot be told of a loss: the log keeps history for it, as far as its limits say.
+    pub fn keep_history(&self) {
+        self.keeps_history.store(true, Ordering::Relaxed);
     }
 
     /// It was warned that records may soon be lost to it.

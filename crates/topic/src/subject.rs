@@ -60,9 +60,9 @@ impl<'a> Subject<'a> {
         self.0
     }
 
-    /// Whether it is in the system's part of the names, `$…`.
+    /// Whether it is in the system's part of the names, `$…`; [`SERVICES`] is everybody's.
     pub fn is_system(&self) -> bool {
-        self.0.starts_with('$')
+        is_system(self.0)
     }
 }
 
@@ -70,6 +70,14 @@ impl std::fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0)
     }
+}
+
+/// The first token of the subjects by which NATS services are found and asked how they are.
+pub const SERVICES: &str = "$SRV";
+
+/// Whether the subject or pattern is in the system's part of the names.
+pub(crate) fn is_system(text: &str) -> bool {
+    text.starts_with('$') && text.split('.').next() != Some(SERVICES)
 }
 
 /// The literal tokens at the start of a sound pattern, with their last dot; all of it where there is no

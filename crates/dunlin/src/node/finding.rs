@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Pattern, PublishError, Subject, Topic, TopicConfig};
+use dunlin_topic::{Pattern, PublishError, SERVICES, Subject, Topic, TopicConfig};
 
 use super::Node;
 use crate::access::Action;
@@ -76,12 +76,19 @@ impl Node {
         {
             return Ok(Owner::of(inbox));
         }
-        if !self.0.config.auto_create || is_reserved(subject.as_str()) {
+        let services = subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'));
+        if !(self.0.config.auto_create || services) || is_reserved(subject.as_str()) {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
-        let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
+        let (name, config) = if services {
+            // One topic of all services' subjects: each service has some of its own, which are soon of no use to anybody.
+            let limits = &self.0.config.limits;
+            (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
+        } else {
+            (subject.as_str(), TopicConfig { pattern: None, ..self.0.config.topic.clone() })
+        };
         check(&config)?;
-        match self.create_within(subject.as_str(), config, false, true) {
+        match self.create_within(name, config, false, true) {
             Ok(topic) => Ok(Owner::made(topic, self)),
             // Somebody else was faster, or its name is that of a topic which owns other subjects.
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {

@@ -145,7 +145,8 @@ impl Ownership {
             node.set_aside(&there, why.clone());
             lock(&self.aside).push((name.to_owned(), why));
         }
-        let config = TopicConfig { limits: node.config().limits.topic, ..config_of_words(placement.config)? };
+        let config = config_of_words(placement.config)?;
+        let config = TopicConfig { limits: node.config().topic_limits(&config), ..config };
         let config = Arc::new(config);
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let is_own = placement.owner == self.id;
@@ -206,12 +207,12 @@ impl Ownership {
         self.way(name).map_or(self.id, |way| way.owner().0)
     }
 
-    /// Who owns a topic, and in which epoch, as far as this node has heard: a durable one begins epochs by itself.
     /// Whether the owner before has yet to hand over all that it has.
     pub(super) fn is_draining(&self, topic: &Topic) -> bool {
         self.way(topic.name()).is_some_and(|way| way.is_draining())
     }
 
+    /// Who owns a topic, and in which epoch, as far as this node has heard: a durable one begins epochs by itself.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let heard = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         let (owner, epoch) = self.way(topic.name()).map_or((self.id, 0), |way| way.owner());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use super::link::Used;
 use super::records::NodeRecord;
 use super::secure::Secrets;
 use super::serving::say;
+use crate::door::Door;
 use crate::stream::Stream;
 
 /// How long a look at all that was agreed on counts as new.
@@ -164,6 +166,18 @@ impl Seat {
     /// What this node has heard of another, as of the last look.
     pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
+    }
+
+    /// Where clients reach the nodes that take part, by this door; without those that say an address of every network, which
+    /// none of them is from elsewhere.
+    pub(crate) fn addresses_of(&self, door: Door) -> Vec<String> {
+        let Some(ownership) = self.ownership() else { return Vec::new() };
+        let takes_part = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
+        let address = |record: &NodeRecord| record.doors.get(door.name()).cloned();
+        let is_one = |address: &String| {
+            address.parse::<SocketAddr>().map_or(true, |address| !address.ip().is_unspecified())
+        };
+        lock(&self.table).iter().filter(takes_part).filter_map(address).filter(is_one).collect()
     }
 
     /// Where another node is, by the table as of the last look.

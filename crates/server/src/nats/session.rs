@@ -62,7 +62,7 @@ use handed::{ANSWERED, Handed};
 use inboxes::Inboxes;
 use members::Member;
 use own::Own;
-use publish::{Blocked, Run, Step};
+use publish::{Blocked, Pressure, Run, Step};
 use subscription::{Channel, Opening, Subscription};
 use targets::{Finding, Targets};
 
@@ -102,6 +102,7 @@ pub(crate) struct Session {
     /// watched.
     unread_since_ns: u64,
     unread_is_watched: bool,
+    pressure: Pressure,
     /// What is published waits for room, or for the user's rate.
     blocked: Option<Blocked>,
     /// The topic of what is published is being found by a thread that may wait; nothing more is read before.
@@ -187,6 +188,7 @@ impl Session {
             read_bytes: READ_BYTES,
             unread_since_ns: 0,
             unread_is_watched: false,
+            pressure: Pressure::default(),
             blocked: None,
             finding: None,
             step: Step::default(),

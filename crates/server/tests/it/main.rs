@@ -13,6 +13,7 @@ mod memory;
 mod nats;
 mod nats_bad_input;
 mod nats_peer;
+mod nats_services;
 mod nodes;
 mod opening;
 mod peer;

@@ -95,7 +95,11 @@ impl Log {
         state.retire_lingering();
         let mut wanted = Buffer::bytes_for(segment_bytes(self.memory_bytes, state.capacity).max(bytes));
         let room = self.memory_bytes.saturating_sub(wanted as u64);
-        while (state.held_bytes > room || self.is_aged(state, append.now_ns)) && state.may_give_up() {
+        let kept_from = self.look_at_pending(state, append.now_ns);
+        while (state.held_bytes > room && !self.is_kept(state, kept_from, wanted as u64)
+            || self.is_aged(state, append.now_ns))
+            && state.may_give_up()
+        {
             self.give_up_oldest(state, append.evict)?;
         }
         let buffer = loop {
@@ -116,6 +120,28 @@ impl Log {
     /// Gives up what is older than the topic keeps; for topics that nobody publishes to any more.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
+    /// Looks how far readers have come that cannot be told of a loss; the first record that one of them has yet to read.
+    fn look_at_pending(&self, state: &State, now_ns: u64) -> Option<u64> {
+        if self.config.limits.pending_bytes_max == 0 {
+            return None;
+        }
+        let pending = self.pending(state.epoch, now_ns);
+        let bytes_from = |first: u64| -> u64 {
+            let unread = state.held.iter().rev().take_while(|held| held.last_seq() >= first);
+            unread.map(|held| held.bytes).sum()
+        };
+        self.pressure.store(pending.first_of_moving.map_or(0, bytes_from), Ordering::Relaxed);
+        pending.first
+    }
+
+    /// Whether the oldest segment is kept for a reader that has yet to read it.
+    fn is_kept(&self, state: &State, kept_from: Option<u64>, wanted: u64) -> bool {
+        let is_unread = |first: u64| state.held.front().is_some_and(|oldest| oldest.last_seq() >= first);
+        kept_from.is_some_and(is_unread)
+            && state.held_bytes + wanted <= self.config.limits.pending_bytes_max
+            && self.budget.room() >= self.budget.limit() / 2
+    }
+
         if self.config.retention.age.is_none() {
             return;
         }
@@ -186,7 +212,7 @@ impl Log {
 
     fn give_up_oldest(&self, state: &mut State, evict: bool) -> Result<(), PublishError> {
         let Some(oldest) = state.held.front() else { return Ok(()) };
-        let last = oldest.segment.first_seq + u64::from(oldest.segment.commit().count) - 1;
+        let last = oldest.last_seq();
         if let Some(rare) = &mut state.rare {
             rare.readers.permit_giving_up(last, evict)?;
         }
@@ -211,6 +237,12 @@ impl Log {
 impl State {
     /// Whether the oldest segment is no longer needed by who stores it.
     fn may_give_up(&self) -> bool {
+impl Held {
+    fn last_seq(&self) -> u64 {
+        self.segment.first_seq + u64::from(self.segment.commit().count) - 1
+    }
+}
+
         let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
         self.stored().is_none_or(|stored| stored.may_give_up(oldest))
     }

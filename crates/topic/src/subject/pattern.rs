@@ -30,7 +30,7 @@ impl Pattern {
 
     /// Whether all it matches is the system's, `$…`. (`*` and `>` match the system's subjects too.)
     pub fn is_system(&self) -> bool {
-        self.text.starts_with('$')
+        super::is_system(&self.text)
     }
 
     /// The literal tokens at the start, with their last dot; the whole text where there is no wildcard.

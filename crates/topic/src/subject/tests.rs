@@ -54,6 +54,8 @@ fn names_of_any_script_and_of_the_system_are_allowed() {
     assert!(Subject::parse("преис.größe.値-1_x$").is_ok());
     assert!(subject("$DUNLIN.seq.a").is_system() && pattern("$SYS.>").is_system());
     assert!(!subject("a.$b").is_system() && !pattern(">").is_system());
+    assert!(!subject("$SRV.PING").is_system() && !pattern("$SRV.>").is_system());
+    assert!(subject("$SRVX.PING").is_system());
 }
 
 #[test]

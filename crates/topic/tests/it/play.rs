@@ -31,6 +31,7 @@ const READERS_MAX: usize = 6;
 const LIMITS: Limits = Limits {
     producers_max: 2,
     producer_outcomes_max: 3,
+    pending_bytes_max: 0,
     group_members_max: 3,
     group_lost_ranges_max: 16,
     share_handed_max: 20,

@@ -172,3 +172,38 @@ fn payloads_by_reference_count_as_history() {
     }
     assert!(retained(&topic) >= 10);
 }
+
+#[test]
+fn history_is_kept_for_readers_that_cannot_be_told() {
+    let limits = Limits { pending_bytes_max: 1 << 20, ..Limits::default() };
+    let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
+    let log = &topic.logs()[0];
+    let mut ledger = Ledger::of(&topic);
+    let reading = log.show_reader(&earliest(), false, Position { epoch: 1, seq: 0 });
+    reading.keep_history();
+    ledger.publish(4_000, 100);
+    assert_eq!((log.info().oldest_seq, log.pressure()), (1, 0), "all is kept for it, and it reads nothing");
+    reading.at(Position { epoch: 1, seq: 10 });
+    ledger.publish(200, 100);
+    assert!(log.pressure() > 300_000, "{} bytes lie before a reader that does read", log.pressure());
+    ledger.publish(20_000, 100);
+    let held = log.info().bytes;
+    assert!((800_000..=1 << 20).contains(&held), "{held} bytes: no more than the limit");
+    reading.at(log.last());
+    ledger.publish(200, 100);
+    assert!(log.info().bytes <= 64 << 10, "{} bytes: it has read them", log.info().bytes);
+    assert!(log.pressure() < 64 << 10);
+}
+
+#[test]
+fn no_history_is_kept_for_readers_where_half_the_budget_is_used() {
+    let limits = Limits { pending_bytes_max: 1 << 20, ..Limits::default() };
+    let budget = Budget::node(1 << 20, 0);
+    budget.charge(600 << 10).unwrap();
+    let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget, MANUAL);
+    let log = &topic.logs()[0];
+    let reading = log.show_reader(&earliest(), false, Position { epoch: 1, seq: 0 });
+    reading.keep_history();
+    Ledger::of(&topic).publish(4_000, 100);
+    assert!(log.info().bytes <= 64 << 10, "{} bytes", log.info().bytes);
+}

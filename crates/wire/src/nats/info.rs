@@ -28,6 +28,9 @@ pub struct Info<'a> {
     /// The client is to prove who it is.
     #[serde(skip_serializing_if = "is_not")]
     pub auth_required: bool,
+    /// Where else clients may connect to: the nodes of the cluster, this one among them.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub connect_urls: &'a [String],
     /// Nothing but TLS is taken from here on.
     #[serde(skip_serializing_if = "is_not")]
     pub tls_required: bool,

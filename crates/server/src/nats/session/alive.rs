@@ -38,9 +38,14 @@ impl Session {
 
     /// Reads nothing for a while.
     pub(super) fn hold(&mut self) {
-        self.is_held = true;
         // Many that are held at once do not come back at once.
-        self.timer.set_ms(HELD_MS + (self.id % u64::from(HELD_MS)) as u32);
+        self.hold_for(HELD_MS + (self.id % u64::from(HELD_MS)) as u32);
+    }
+
+    /// Reads nothing for so long.
+    pub(super) fn hold_for(&mut self, ms: u32) {
+        self.is_held = true;
+        self.timer.set_ms(ms);
     }
 
     fn end_hold(&mut self) {

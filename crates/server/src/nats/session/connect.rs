@@ -8,6 +8,7 @@ use dunlin::wire::nats::{self, Connect, Info};
 
 use super::Session;
 use super::reading::limits;
+use crate::door::Door;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
@@ -71,6 +72,7 @@ pub(crate) fn say_info(
         headers: true,
         max_payload: limits(shared).payload_bytes_max,
         client_id: session,
+        connect_urls: &shared.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(Door::Nats)),
         auth_required: shared.access.is_some(),
         tls_required: is_tls,
         tls_available: is_tls,

@@ -160,6 +160,9 @@ impl Session {
             return Err(Full { from: first.begins });
         }
         self.find_target(first)?;
+        if let Some(reply) = first.published.reply {
+            self.open_for_answer(reply);
+        }
         if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate) && self.admit(run)? == Rate::Refused
         {
             return Ok(());
@@ -288,6 +291,7 @@ impl Session {
         let Target { topic, tail } = self.targets.find(&self.node, subject, payload.len(), targets_max)?;
         let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
+        self.pressure.note(topic.logs()[PARTITION].pressure(), run);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
         Ok(match topic.append_drafts(now_ns, PARTITION, evict, drafts.clone()) {
             Err(full) if full.may_pass() => {
@@ -360,6 +364,42 @@ const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// What nats-server says where it checks subjects.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
+
+/// How much was published of late to topics with a reader that is far behind and cannot be told of a loss, and how far that
+/// reader is behind at most, bytes.
+#[derive(Debug, Default)]
+pub(super) struct Pressure {
+    behind: u64,
+    published: usize,
+}
+
+impl Pressure {
+    #[inline]
+    fn note(&mut self, behind: u64, run: &Run<'_>) {
+        if behind >= PRESSED_BYTES {
+            self.behind = self.behind.max(behind);
+            self.published += run.iter().map(InRun::bytes).sum::<usize>();
+        }
+    }
+
+    /// How long nothing is to be read from the client now, ms. It publishes at [`PACE_BYTES_MS`] at first, and at a quarter
+    /// of that where the reader has far to go: enough to give a reader that reads the time for it, and never so little that a
+    /// slow reader holds up a publisher for long.
+    pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
+        let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);
+        let ms = self.published / (PACE_BYTES_MS >> shift);
+        if ms == 0 {
+            return None;
+        }
+        *self = Pressure::default();
+        Some(ms as u32)
+    }
+}
+
+/// A reader that is so far behind slows down who publishes.
+const PRESSED_BYTES: u64 = 8 << 20;
+/// To so many bytes in a millisecond.
+const PACE_BYTES_MS: usize = 32 << 10;
 
 /// Records without a key lie in the first.
 pub(super) const PARTITION: usize = 0;

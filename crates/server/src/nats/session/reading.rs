@@ -164,6 +164,11 @@ impl Session {
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
             self.watch_unread(at > 0);
+            if let Some(pause_ms) = self.pressure.take_pause_ms()
+                && self.blocked.is_none()
+            {
+                self.hold_for(pause_ms);
+            }
         }
     }
 

@@ -139,6 +139,7 @@ impl Session {
             channels: Vec::new(),
             is_ending: false,
             members: Vec::new(),
+            answers: None,
             newcomers,
             _charge: charge,
         };
@@ -283,6 +284,9 @@ impl Session {
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
         let reading = cursor.log().show_reader(options, cursor.is_registered(), before);
+        if !subscription.is_sequenced {
+            reading.keep_history();
+        }
         let skips_own = !self.connect.echo;
         if skips_own {
             self.own.watch(cursor.log(), channel);
@@ -327,6 +331,7 @@ impl Session {
         for member in subscription.members {
             self.leave_group(member);
         }
+        drop(subscription.answers);
         if is_inbox(subscription.pattern.as_str()) {
             self.inboxes.close(subscription.pattern.as_str());
         }

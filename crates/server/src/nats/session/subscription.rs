@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin::CursorFuture;
 use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading, SubscribeOptions};
+use dunlin::{CursorFuture, Inbox};
 
 /// A subscription of the client.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Subscription {
     pub(super) is_ending: bool,
     /// Places in groups, in the place of channels.
     pub(super) members: Vec<u32>,
+    /// Answers to requests come here, to subjects with a prefix of the client's own: they end with it.
+    pub(super) answers: Option<Inbox>,
     /// Where logs to come are told.
     pub(super) newcomers: Arc<Newcomers>,
     /// What it takes of the node's memory.

@@ -1,0 +1,82 @@
+//! Door `nats`: services, who asks them, and what is left behind; bursts.
+
+use dunlin::topic::Pattern;
+
+use crate::nats_peer::{NatsPeer, serve_nats};
+
+#[test]
+fn answers_at_an_own_prefix_leave_no_topics() {
+    let (node, server) = serve_nats(|_| {});
+    let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    service.subscribe("svc 1");
+    asker.subscribe("acme.reply.u1.* 1");
+    for n in 0..50 {
+        asker.say(&format!("PUB svc acme.reply.u1.{n} 1\r\nq"));
+        let reply = service.message().reply.expect("it is to be answered");
+        service.publish(&reply, "a");
+        assert_eq!(asker.text(), (format!("acme.reply.u1.{n}"), "a".to_owned()));
+    }
+    let names = |pattern: &str| -> Vec<String> {
+        let page = node.topics(Some(&Pattern::parse(pattern).unwrap()), "", usize::MAX);
+        page.topics.iter().map(|topic| topic.name().to_owned()).collect()
+    };
+    assert!(names("acme.>").is_empty(), "{:?}", names("acme.>"));
+    assert_eq!(names("_INBOX.>").len(), 1);
+    asker.say("UNSUB 1");
+    asker.settle();
+    assert!(names("_INBOX.>").is_empty(), "{:?}", names("_INBOX.>"));
+}
+
+#[test]
+fn a_subscriber_of_one_token_is_no_inbox() {
+    let (node, server) = serve_nats(|_| {});
+    let (mut service, mut monitor) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    service.subscribe("svc 1");
+    monitor.subscribe("orders.* 1");
+    monitor.say("PUB svc orders.results 1\r\nq");
+    assert_eq!(service.message().reply.as_deref(), Some("orders.results"));
+    service.publish("orders.results", "a");
+    assert_eq!(monitor.text().0, "orders.results");
+    assert!(node.topic("orders.results").is_some(), "it is a topic like any other");
+}
+
+#[test]
+fn services_are_found_by_their_own_subjects() {
+    let (node, server) = serve_nats(|_| {});
+    let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    ["$SRV.PING 1", "$SRV.PING.sums 2", "$SRV.INFO.sums.7 3"].iter().for_each(|rest| service.subscribe(rest));
+    asker.subscribe("_INBOX.a.* 1");
+    for subject in ["$SRV.PING", "$SRV.PING.sums", "$SRV.INFO.sums.7"] {
+        asker.say(&format!("PUB {subject} _INBOX.a.1 0\r\n"));
+        let asked = service.message();
+        assert_eq!((asked.subject.as_str(), asked.reply.as_deref()), (subject, Some("_INBOX.a.1")));
+        service.publish("_INBOX.a.1", "here");
+        assert_eq!(asker.text().1, "here");
+    }
+    asker.say("PUB $SRV.PING.none _INBOX.a.2 0\r\n");
+    assert_eq!(asker.message().headers, [" 503"], "no such service");
+    let page = node.topics(Some(&Pattern::parse("$SRV.>").unwrap()), "", usize::MAX);
+    assert!(page.topics.is_empty(), "all lies in one topic");
+    assert!(node.topic("$SRV").is_some());
+    // The rest of the system's names is the system's still.
+    asker.say("PUB $SYS.REQ _INBOX.a.3 0\r\n");
+    assert_eq!(asker.message().headers, [" 503"]);
+}
+
+#[test]
+fn a_burst_larger_than_the_history_reaches_a_plain_subscriber_whole() {
+    const MESSAGES: usize = 40_000;
+    let (node, server) = serve_nats(|_| {});
+    assert!(node.config().topic.retention.bytes < 1_000 * MESSAGES as u64);
+    let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    reader.subscribe("burst 1");
+    let payload = "x".repeat(990);
+    let burst: String = (0..MESSAGES).map(|n| format!("PUB burst 1000\r\n{n:010}{payload}\r\n")).collect();
+    writer.send(burst.as_bytes());
+    // All is published before anything is read.
+    writer.settle();
+    for n in 0..MESSAGES {
+        let got = reader.message();
+        assert_eq!(got.payload[..10], *format!("{n:010}").as_bytes());
+    }
+}
