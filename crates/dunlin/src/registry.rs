@@ -300,7 +300,7 @@ impl Entry {
             let filter = match selection.clone() {
                 Selection::Nothing => return,
                 Selection::Everything => None,
-                Selection::Tails(tails) => Some(Filter::new(move |tail| tails.matches(tail))),
+                Selection::Tails(tails) => Some(Filter::of_tails(tails)),
             };
             each(Arc::clone(log), filter);
         }

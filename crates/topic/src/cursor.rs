@@ -5,6 +5,7 @@
 
 mod begin;
 mod following;
+mod narrow;
 mod select;
 mod spans;
 mod view;
@@ -94,13 +95,14 @@ impl Cursor {
             return filter.is_none();
         }
         self.forget_view();
+        self.rouse_narrow();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
         if self.listens {
             self.log.listeners.enter(filter.as_ref());
             self.log.listeners.leave(before.as_ref());
         }
         let mut select = self.select.take().unwrap_or_default();
-        select.filter = filter;
+        (select.filter, select.narrow) = (filter, None);
         self.select = (!select.is_empty()).then_some(select);
         true
     }
@@ -336,6 +338,9 @@ impl Cursor {
     /// to read already.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
+        if self.may_sleep_narrow() {
+            return self.arm_narrow(waiter, token);
+        }
         if self.armed.is_none() && !self.ended && self.can_tell() != Some(true) {
             let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, reader);
@@ -348,6 +353,11 @@ impl Cursor {
     pub fn may_have_more(&self) -> bool {
         if let Some(can_tell) = self.can_tell() {
             return can_tell;
+        }
+        if self.select.is_some()
+            && let Some(has_more) = self.narrow_has_more()
+        {
+            return has_more;
         }
         match &self.hint {
             Hint::Pinned(_) | Hint::Merged(_) => true,
@@ -383,11 +393,12 @@ impl Cursor {
 
     /// Whether it sleeps.
     pub fn is_armed(&self) -> bool {
-        self.armed.is_some()
+        self.armed.is_some() || self.is_armed_narrow()
     }
 
     /// Was notified: wakes those behind it.
     pub fn woken(&mut self) {
+        self.woken_narrow();
         if self.armed.take().is_some() {
             self.log.pass_wake_on();
         }
@@ -396,6 +407,7 @@ impl Cursor {
     /// [`woken`](Cursor::woken) for a door, whose sessions share threads, so that waking one costs little: wakes up to
     /// `wakes` of those behind it. The last of many then hears of a record after fewer steps.
     pub fn woken_at_a_door(&mut self, wakes: usize) {
+        self.woken_narrow();
         if self.armed.take().is_some() {
             self.log.pass_wake_on_to(wakes);
         }
@@ -459,6 +471,7 @@ impl Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.stop_listening();
+        drop(self.disarm_narrow());
         if self.armed.take().is_some() {
             // It stays on the list, where nobody sleeps on it. It may also have been woken just before.
             self.log.pass_wake_on();

@@ -14,6 +14,7 @@ mod append;
 mod mirror;
 #[cfg(all(test, loom))]
 mod model;
+mod narrow;
 mod readers;
 mod recall;
 mod retain;
@@ -43,10 +44,12 @@ pub(crate) use append::{Append, Appended};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
 pub use mirror::FeedError;
 use mirror::Mirror;
+use narrow::Narrow;
+pub(crate) use narrow::{ANYWHERE, ASLEEP, GoesOn};
 use readers::Readers;
 pub(crate) use readers::{Found, ReaderId};
-pub(crate) use sleepers::SleeperId;
 use sleepers::Sleepers;
+pub(crate) use sleepers::{Armed, SleeperId};
 pub use staged::{Staged, StagedMark, StagedRun};
 pub use stateful::FoldInfo;
 use stateful::Folded;
@@ -66,11 +69,11 @@ pub struct Log {
     budget: Arc<Budget>,
     /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
     warn_before: AtomicU64,
+    /// See [`Log::pressure`].
+    pressure: AtomicU64,
     /// See [`Log::set_replicated`].
     is_replicated: AtomicBool,
     pub(crate) readings: Readings,
-    /// See [`Log::pressure`].
-    pressure: AtomicU64,
     pub(crate) listeners: Listeners,
     /// Where another process may own it.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
@@ -134,6 +137,8 @@ pub(crate) struct State {
     /// Given up, but a read was in progress.
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
+    /// Those that wait for some subjects only; most logs have none.
+    narrow: Option<Box<Narrow>>,
     limits: ProducerLimits,
     /// What few logs need.
     rare: Option<Box<Rare>>,
@@ -184,6 +189,7 @@ impl Log {
             writer: None,
             lingering: Vec::new(),
             sleepers: Sleepers::default(),
+            narrow: None,
             limits: ProducerLimits::of(&config.limits),
             rare: None,
         };
@@ -195,13 +201,13 @@ impl Log {
             config,
             budget,
             warn_before: AtomicU64::new(0),
+            pressure: AtomicU64::new(0),
             is_replicated: AtomicBool::new(false),
             readings: Readings::default(),
             listeners: Listeners::default(),
             upstream: OnceLock::new(),
             state: LogLock::new(state),
         }
-            pressure: AtomicU64::new(0),
     }
 
     /// Goes on from what the disk holds.
@@ -256,7 +262,7 @@ impl Log {
             bytes: state.bytes(),
             appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
             losses: state.rare.as_ref().map_or_else(Losses::default, |rare| rare.losses),
-            waiting: state.sleepers.len(),
+            waiting: state.sleepers.len() + state.narrow.as_ref().map_or(0, |narrow| narrow.len()),
             registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(Stored::info),
@@ -283,12 +289,6 @@ impl Log {
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
-    /// Ends the log: publishers are refused, readers get what is left and then are told.
-    pub(crate) fn close(&self) {
-        let waiting = {
-            let mut state = self.lock();
-            state.closed = true;
-            state.shut_at_ns = 0;
     /// Bytes of history that a reader has yet to read which cannot be told of a loss, and which does read; about: it is
     /// looked at once for each segment.
     #[inline(always)]
@@ -296,9 +296,15 @@ impl Log {
         self.pressure.load(Ordering::Relaxed)
     }
 
+    /// Ends the log: publishers are refused, readers get what is left and then are told.
+    pub(crate) fn close(&self) {
+        let waiting = {
+            let mut state = self.lock();
+            state.closed = true;
+            state.shut_at_ns = 0;
             state.seal();
             state.wake_publishers();
-            state.sleepers.take_all()
+            state.take_all_sleepers()
         };
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }

@@ -105,6 +105,15 @@ impl<V> PatternIndex<V> {
         self.root.visit(pattern.as_str(), &mut ControlFlow::Break).break_value()
     }
 
+    /// Calls `each` with the value of every pattern that matches the subject, in no order.
+    pub(crate) fn for_each_matching<'a>(&'a self, subject: &str, mut each: impl FnMut(&'a V)) {
+        let mut each = |value| {
+            each(value);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = self.root.visit(subject, &mut each);
+    }
+
     /// Calls `each` with the value of every pattern that shares a subject with this one, in no order.
     pub fn for_each_overlapping<'a>(&'a self, pattern: &Pattern, mut each: impl FnMut(&'a V)) {
         let mut each = |value| {

@@ -131,8 +131,8 @@ impl Permissions {
 fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     match wanted {
         None => Filter::new(move |tail| tail == tenant),
-        Some(Filter { wants, view }) => {
-            Filter { view, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
+        Some(Filter { wants, within, view }) => {
+            Filter { within, view, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
         }
     }
 }

@@ -33,7 +33,7 @@ impl Cursor {
         let follows = check_follower(&log, options, filter.is_some())?;
         // The readers of another node's mirror lose for themselves.
         let lose = options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(Lose::every);
-        let select = Select { filter, appended_from_ns: 0, lose };
+        let select = Select { filter, appended_from_ns: 0, lose, narrow: None };
         log.listeners.enter(select.filter.as_ref());
         let mut cursor = Cursor {
             log,
@@ -127,6 +127,7 @@ impl Cursor {
     }
 
     fn go_to_log(&mut self, log: Arc<Log>) {
+        self.rouse_narrow();
         let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
         log.listeners.enter(filter);
         self.log.listeners.leave(filter);

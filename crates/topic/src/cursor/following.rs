@@ -180,6 +180,7 @@ impl Cursor {
 
     /// Leaves the log's list of those that sleep, under the token it has there; its place stays.
     pub fn rouse(&mut self, waiter: &Arc<Waiter>, token: u32) {
+        drop(self.disarm_narrow());
         if let Some(sleeper) = self.armed.take()
             && !self.log.disarm(sleeper, waiter, token)
         {

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use dunlin_frame::Frame;
 
 use super::View;
+use crate::log::GoesOn;
+use crate::subject::{Pattern, TailPattern};
 
 /// What of a log a reader gets.
 #[derive(Clone)]
 pub struct Filter {
     /// Says of a subject's tail whether the reader wants its records.
     pub wants: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// All tails that the reader may want match this, where that is known: it is woken for those alone.
+    pub within: Option<TailPattern>,
     /// What it is shown of these, where that is not all there is.
     pub view: Option<View>,
 }
@@ -19,7 +23,13 @@ pub struct Filter {
 impl Filter {
     /// All there is of the records whose subjects' tails are wanted.
     pub fn new(wants: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
-        Filter { wants: Arc::new(wants), view: None }
+        Filter { wants: Arc::new(wants), within: None, view: None }
+    }
+
+    /// All there is of the records whose subjects' tails match the pattern.
+    pub fn of_tails(tails: TailPattern) -> Filter {
+        let within = Some(tails.clone());
+        Filter { within, ..Filter::new(move |tail| tails.matches(tail)) }
     }
 }
 
@@ -35,6 +45,16 @@ pub(super) struct Select {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
     pub(super) lose: Option<Lose>,
+    /// It sleeps until a record of these subjects comes.
+    pub(super) narrow: Option<Asleep>,
+}
+
+/// A cursor that is woken for some subjects only.
+#[derive(Debug)]
+pub(super) struct Asleep {
+    pub(super) pattern: Pattern,
+    pub(super) goes_on: GoesOn,
+    pub(super) is_armed: bool,
 }
 
 /// What becomes of a record.
@@ -63,6 +83,15 @@ impl Lose {
 }
 
 impl Select {
+    /// What it takes to be woken for some subjects only, where that can be.
+    pub(super) fn narrow(&mut self) -> Option<&mut Asleep> {
+        if self.narrow.is_none() {
+            let pattern = self.filter.as_ref()?.within.as_ref()?.to_pattern()?;
+            self.narrow = Some(Asleep { pattern, goes_on: GoesOn::default(), is_armed: false });
+        }
+        self.narrow.as_mut()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.filter.is_none() && self.appended_from_ns == 0 && self.lose.is_none()
     }

@@ -211,11 +211,13 @@ impl Log {
             writer.commit();
         }
         let woken = state.sleepers.take_first();
+        let wanting = state.take_wanted();
         let remains = state.take_remains();
         drop(state);
         if let Some(armed) = woken {
             self.wake(armed);
         }
+        wanting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         drop(remains);
         Appended { position, duplicate: false }
     }

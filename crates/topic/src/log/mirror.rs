@@ -112,7 +112,7 @@ impl Log {
             Some(epoch) => {
                 let next = Position { epoch, seq: state.next_seq };
                 state.begin_epoch(next, true);
-                state.sleepers.take_all()
+                state.take_all_sleepers()
             }
             None => Vec::new(),
         }
@@ -133,7 +133,7 @@ impl Log {
             state.shut_at_ns = 0;
             let mirror = state.mirror_or_new();
             (mirror.is_own, mirror.placed) = (true, true);
-            state.sleepers.take_all()
+            state.take_all_sleepers()
         };
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }

@@ -320,7 +320,7 @@ impl Log {
 
 impl super::State {
     /// Whether whoever is to read `next` would be told something. In a mirror it may come to lie ahead.
-    fn has_news(&self, next: Position) -> bool {
+    pub(super) fn has_news(&self, next: Position) -> bool {
         let visible = Position { epoch: self.epoch, seq: self.visible_next() };
         self.has_ended() || next < visible
     }

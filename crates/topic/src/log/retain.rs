@@ -113,13 +113,13 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
+        // Inside the lock, which those that are woken wait for: it is rare.
+        let slept_long = state.take_slept_long(wanted as u64, self.memory_bytes);
+        slept_long.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.warn_laggards(state);
         Ok(())
     }
 
-    /// Gives up what is older than the topic keeps; for topics that nobody publishes to any more.
-    pub(crate) fn expire(&self, now_ns: u64) {
-        self.wake_overdue();
     /// Looks how far readers have come that cannot be told of a loss; the first record that one of them has yet to read.
     fn look_at_pending(&self, state: &State, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
@@ -142,6 +142,9 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
+    /// Gives up what is older than the topic keeps; for topics that nobody publishes to any more.
+    pub(crate) fn expire(&self, now_ns: u64) {
+        self.wake_overdue();
         if self.config.retention.age.is_none() {
             return;
         }
@@ -180,7 +183,7 @@ impl Log {
         (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
         // What is before is gone; of what comes nothing is in danger yet.
         self.warn_before.store(to.seq, Ordering::Relaxed);
-        let waiting = state.sleepers.take_all();
+        let waiting = state.take_all_sleepers();
         let remains = state.take_remains();
         drop(state);
         drop(remains);
@@ -234,15 +237,15 @@ impl Log {
     }
 }
 
-impl State {
-    /// Whether the oldest segment is no longer needed by who stores it.
-    fn may_give_up(&self) -> bool {
 impl Held {
     fn last_seq(&self) -> u64 {
         self.segment.first_seq + u64::from(self.segment.commit().count) - 1
     }
 }
 
+impl State {
+    /// Whether the oldest segment is no longer needed by who stores it.
+    fn may_give_up(&self) -> bool {
         let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
         self.stored().is_none_or(|stored| stored.may_give_up(oldest))
     }

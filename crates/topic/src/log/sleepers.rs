@@ -14,8 +14,8 @@ use crate::wake::Waiter;
 /// A cursor that waits for the next record.
 #[derive(Debug)]
 pub(crate) struct Armed {
-    pub(super) waiter: Arc<Waiter>,
-    pub(super) token: u32,
+    pub(crate) waiter: Arc<Waiter>,
+    pub(crate) token: u32,
 }
 
 /// Where a cursor sleeps, until it is taken off the list.

@@ -308,7 +308,7 @@ impl Log {
             stored.grant(granted_bytes);
             let woken = state.notify_stored();
             if state.has_ended() {
-                ended = state.sleepers.take_all();
+                ended = state.take_all_sleepers();
             }
             (woken, state.sleepers.take_first())
         };
@@ -343,7 +343,7 @@ impl Log {
             let Some(stored) = state.stored_mut() else { return };
             stored.failed.get_or_insert_with(|| why.into());
             stored.sealed.drain(..).for_each(Writer::seal_as_seen);
-            ended = if state.has_ended() { state.sleepers.take_all() } else { Vec::new() };
+            ended = if state.has_ended() { state.take_all_sleepers() } else { Vec::new() };
             state.notify_stored()
         };
         ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));

@@ -21,6 +21,11 @@ pub enum Selection {
 pub struct TailPattern(Box<str>);
 
 impl TailPattern {
+    /// The same as a pattern of tails.
+    pub(crate) fn to_pattern(&self) -> Option<Pattern> {
+        Pattern::parse(&self.0).ok()
+    }
+
     /// Whether a record with this tail is selected.
     #[inline]
     pub fn matches(&self, tail: &str) -> bool {

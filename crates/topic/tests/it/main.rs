@@ -17,6 +17,7 @@ mod many;
 mod memory;
 mod mirror;
 mod model;
+mod narrow;
 mod order;
 mod reading;
 mod reliable;

@@ -92,6 +92,12 @@ impl Session {
                 }
                 Fill::Records => return true,
                 Fill::Empty => {
+                    // What it skipped lies behind it, too.
+                    let through = channel.cursor.read_through();
+                    channel.reading.at(through);
+                    if channel.cursor.is_registered() {
+                        channel.cursor.consume(through.seq);
+                    }
                     if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {
                         channel.cursor.release();
                         self.resting.add(number);

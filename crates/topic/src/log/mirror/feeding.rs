@@ -213,7 +213,7 @@ impl Log {
                 return None;
             }
             let changed = change(&mut guard);
-            (changed, guard.take_remains(), guard.sleepers.take_all())
+            (changed, guard.take_remains(), guard.take_all_sleepers())
         };
         drop(remains);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));

@@ -1,0 +1,153 @@
+//! Cursors that want few of a log's subjects: what wakes them, and where they go on.
+
+use std::sync::Arc;
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+const TOKEN: u32 = 7;
+
+fn wide_topic(retention_bytes: u64) -> Arc<Topic> {
+    let config = TopicConfig { pattern: Some("users.>".to_owned()), ..config(retention_bytes) };
+    Arc::new(Topic::new("users", Arc::new(config), &budget(), MANUAL, 1).unwrap())
+}
+
+/// A cursor as a door has it, and what it is woken by.
+struct Reader {
+    cursor: Cursor,
+    waiter: Arc<Waiter>,
+    seen: Vec<u64>,
+    gaps: usize,
+}
+
+impl Reader {
+    fn of(topic: &Arc<Topic>, pattern: &str) -> Reader {
+        let selection = Pattern::parse(pattern).unwrap().select(&Pattern::parse("users.>").unwrap());
+        let Selection::Tails(tails) = selection else { panic!("{pattern} selects some") };
+        let (log, filter) = (Arc::clone(&topic.logs()[0]), Filter::of_tails(tails));
+        let cursor = Cursor::new(log, &from(Start::Latest), Some(filter), Consumption::Told).unwrap();
+        Reader { cursor, waiter: Waiter::new(), seen: Vec::new(), gaps: 0 }
+    }
+
+    /// Reads all there is, and goes to sleep.
+    fn read(&mut self) {
+        loop {
+            match self.cursor.fill() {
+                Fill::Records => {
+                    let seen = &mut self.seen;
+                    self.cursor.drain(usize::MAX, |record| seen.push(record.seq()));
+                }
+                Fill::Empty if self.cursor.arm(&self.waiter, TOKEN) => return,
+                Fill::Empty => {}
+                Fill::Notice(Notice::Gap(_)) => self.gaps += 1,
+                Fill::Notice(_) => {}
+                Fill::Closed => return,
+            }
+        }
+    }
+
+    /// Whether something woke it; then it reads.
+    fn was_woken(&mut self) -> bool {
+        let was_woken = self.waiter.take_ready(|_| ());
+        if was_woken {
+            self.cursor.woken();
+            self.read();
+        }
+        was_woken
+    }
+}
+
+fn publish(topic: &Arc<Topic>, user: usize) -> u64 {
+    topic.publisher(&format!("users.{user}.x")).publish(b"hello").unwrap().position.seq
+}
+
+#[test]
+fn record_wakes_only_cursors_of_its_subject() {
+    let topic = wide_topic(1 << 20);
+    let mut readers: Vec<Reader> =
+        (0..100).map(|user| Reader::of(&topic, &format!("users.{user}.>"))).collect();
+    readers.iter_mut().for_each(Reader::read);
+    for user in [3, 3, 50, 99, 100] {
+        let seq = publish(&topic, user);
+        for (at, reader) in readers.iter_mut().enumerate() {
+            assert_eq!(reader.was_woken(), at == user, "reader {at} of record {seq} for {user}");
+        }
+    }
+    let seen: Vec<&[u64]> = [3, 50, 99].map(|at| &readers[at].seen[..]).to_vec();
+    assert_eq!(seen, [&[1, 2][..], &[3], &[4]]);
+}
+
+#[test]
+fn woken_cursor_goes_on_behind_what_it_skipped() {
+    let topic = wide_topic(1 << 20);
+    let mut reader = Reader::of(&topic, "users.1.>");
+    reader.read();
+    (0..1_000).for_each(|_| drop(publish(&topic, 2)));
+    assert!(!reader.was_woken());
+    let seq = publish(&topic, 1);
+    assert!(reader.waiter.take_ready(|_| ()));
+    reader.cursor.woken();
+    assert_eq!((reader.cursor.next().seq, reader.cursor.prev_seq()), (seq, 0), "nothing of it is looked at");
+    reader.read();
+    assert_eq!(reader.seen, [seq]);
+}
+
+#[test]
+fn sleeping_cursor_is_not_overtaken_by_what_it_skips() {
+    let topic = wide_topic(64 << 10);
+    let mut reader = Reader::of(&topic, "users.1.>");
+    reader.read();
+    let mut woken = 0;
+    for _ in 0..20_000 {
+        publish(&topic, 2);
+        woken += usize::from(reader.was_woken());
+        assert!(reader.cursor.behind() < 1_000, "it is told to go on long before the history is over");
+    }
+    assert!((1..1_000).contains(&woken), "{woken} times");
+    assert_eq!((reader.gaps, reader.seen.len()), (0, 0));
+}
+
+#[test]
+fn cursors_that_sleep_and_read_at_any_time_miss_nothing() {
+    let topic = wide_topic(1 << 20);
+    let patterns = ["users.1.>", "users.*.x", "users.2.x", "users.3.y", "users.2.*", "users.1.x"];
+    let mut readers: Vec<Reader> = patterns.iter().map(|pattern| Reader::of(&topic, pattern)).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut published = Vec::new();
+    for _ in 0..20_000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let at = (random >> 8) as usize % readers.len();
+        match random % 4 {
+            // Without having been woken, as a session does that was woken for something else.
+            0 => readers[at].read(),
+            1 => drop(readers[at].was_woken()),
+            _ => {
+                let user = (random >> 16) as usize % 4;
+                published.push((publish(&topic, user), format!("users.{user}.x")));
+            }
+        }
+    }
+    for (reader, pattern) in readers.iter_mut().zip(patterns) {
+        // Whoever has something to read is awake, or was woken.
+        reader.was_woken();
+        if !reader.cursor.is_armed() {
+            reader.read();
+        }
+        let pattern = Pattern::parse(pattern).unwrap();
+        let wanted =
+            published.iter().filter(|(_, subject)| pattern.matches(Subject::parse(subject).unwrap()));
+        assert!(reader.seen.iter().eq(wanted.map(|(seq, _)| seq)), "{pattern}");
+    }
+}
+
+#[test]
+fn deleted_topic_wakes_narrow_cursors() {
+    let topic = wide_topic(1 << 20);
+    let mut reader = Reader::of(&topic, "users.1.>");
+    reader.read();
+    topic.close();
+    assert!(reader.waiter.take_ready(|_| ()));
+}
