@@ -1,14 +1,13 @@
 //! The same program gives the same answers in process, over TCP and over a Unix socket.
 
-use std::time::Duration;
-
+use dunlin_client::Client;
 use dunlin_client::topic::{
     Draft, Event, Meta, Notice, OnGap, Payload, Publish, PublishError, Retention, Start, Subscribe,
     SubscribeOptions, TopicConfig,
 };
-use dunlin_client::{Client, Options};
+use dunlin_wait::PATIENCE;
 
-use crate::running::Running;
+use crate::running::{Running, patient};
 
 /// Runs `program` at each place against a topic of its own; what it noted has to be the same everywhere.
 fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
@@ -27,7 +26,7 @@ fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, p
     );
     for (place, url) in [("tcp", running.url()), ("unix", format!("unix://{}", running.unix.display()))] {
         let subject = fresh(place);
-        let client = Client::connect(&url, Options::default()).unwrap();
+        let client = Client::connect(&url, patient()).unwrap();
         let mut publisher = client.publisher(&subject).unwrap();
         let remote = program.run(
             &mut publisher,
@@ -62,9 +61,7 @@ fn note(event: &Event<'_>) -> String {
 }
 
 fn read(subscriber: &mut impl Subscribe, events: usize) -> Vec<String> {
-    (0..events)
-        .map(|_| note(&subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("nothing came")))
-        .collect()
+    (0..events).map(|_| note(&subscriber.next_timeout(PATIENCE).unwrap().expect("nothing came"))).collect()
 }
 
 struct PublishEveryWay;
@@ -164,7 +161,7 @@ impl Program for FallBehind {
         let mut noted = Vec::new();
         let mut at = first.seq;
         while at < 401 {
-            let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("nothing came");
+            let event = subscriber.next_timeout(PATIENCE).unwrap().expect("nothing came");
             match &event {
                 Event::Record(record) => {
                     assert_eq!(record.seq(), at + 1);

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::{Limits, Options, Subscriber};
+use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
 use crate::peer::{Peer, at, word};
@@ -23,7 +24,7 @@ fn told(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<Str
 fn until_end(subscriber: &mut Subscriber) -> Vec<String> {
     let mut told = Vec::new();
     while told.last().is_none_or(|last: &String| !last.ends_with(" end")) {
-        let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("no end in time");
+        let event = subscriber.next_timeout(PATIENCE).unwrap().expect("no end in time");
         told.push(word(&event));
     }
     told

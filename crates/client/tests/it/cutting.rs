@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use dunlin_client::Client;
 use dunlin_client::topic::{
     Event, Notice, Publish, Retention, Subscribe, SubscribeError, SubscribeOptions, TopicConfig,
 };
-use dunlin_client::{Client, Options};
+use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::peer::word;
-use crate::running::{Running, from_the_first};
+use crate::running::{Running, from_the_first, patient};
 
 #[test]
 fn a_restart_is_told_as_a_new_epoch_and_reading_goes_on() {
@@ -28,7 +28,7 @@ fn a_restart_is_told_as_a_new_epoch_and_reading_goes_on() {
     running.node.publisher("t").unwrap().publish("after").unwrap();
     let mut told = Vec::new();
     while !told.last().is_some_and(|last: &String| last.ends_with("-1 after")) {
-        let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap();
+        let event = subscriber.next_timeout(PATIENCE).unwrap();
         told.push(word(&event.unwrap_or_else(|| panic!("stuck after {told:?}"))));
     }
     assert!(told.len() == 2 && told[0].starts_with("epoch "), "{told:?}");
@@ -44,7 +44,7 @@ fn killed_connections_under_load_lose_nothing_and_double_nothing() {
     let proxy = Proxy::start(running.address);
     let url = format!("dunlin://{}", proxy.address);
     let publishing = {
-        let client = Client::connect(&url, Options::default()).unwrap();
+        let client = Client::connect(&url, patient()).unwrap();
         thread::spawn(move || {
             let mut publisher = client.publisher("t").unwrap();
             for number in 1..=RECORDS {
@@ -57,11 +57,11 @@ fn killed_connections_under_load_lose_nothing_and_double_nothing() {
             client.connections()
         })
     };
-    let client = Client::connect(&url, Options::default()).unwrap();
+    let client = Client::connect(&url, patient()).unwrap();
     let mut subscriber = client.subscribe("t", from_the_first()).unwrap();
     let mut seen = 0;
     while seen < RECORDS {
-        assert!(subscriber.wait(Some(Duration::from_secs(10))).unwrap(), "stuck after {seen}");
+        assert!(subscriber.wait(Some(PATIENCE)).unwrap(), "stuck after {seen}");
         subscriber
             .drain(1000, |event| match event {
                 Event::Record(record) => {
@@ -148,11 +148,7 @@ fn what_was_sent_arrives_though_nobody_waited_for_it() {
     }
     drop((publisher, client));
     let last = || running.node.topic("t").unwrap().logs()[0].last().seq;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while last() < RECORDS {
-        assert!(Instant::now() < deadline, "{} of {RECORDS} arrived", last());
-        thread::sleep(Duration::from_millis(2));
-    }
+    until("all arrived", || last() == RECORDS);
 }
 
 #[test]
@@ -167,10 +163,10 @@ fn clients_cut_all_at_once_are_back_in_sync_soon() {
     publisher.publish("1").unwrap();
     running.cut();
     publisher.publish("2").unwrap();
-    let began = Instant::now();
+    let deadline = Deadline::new();
     let mut told = vec![Vec::new(); CLIENTS];
     while told.iter().any(|told| told.len() < 2) {
-        assert!(began.elapsed() < Duration::from_secs(60), "not back in time");
+        deadline.check("all are back");
         for (subscriber, told) in subscribers.iter_mut().zip(&mut told) {
             match subscriber.try_next() {
                 Ok(Some(event)) => told.push(word(&event).split_once('-').unwrap().1.to_owned()),

@@ -1,15 +1,14 @@
 //! Followers of states, and a node that says what it says at the worst moment.
 
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::{Client, Limits, Options, Subscriber};
+use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
 use crate::peer::{Link, Peer, at, word};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn following() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
@@ -17,11 +16,11 @@ fn following() -> SubscribeOptions {
 
 /// The next event, and for a record what it follows.
 fn told(subscriber: &mut Subscriber) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     let event = loop {
         match subscriber.next_timeout(PATIENCE) {
             // A connection that was cut is tried again.
-            Err(SubscribeError::Connection(_)) if Instant::now() < deadline => {}
+            Err(SubscribeError::Connection(_)) if !deadline.is_over() => {}
             other => break other.unwrap().expect("no event in time"),
         }
     };
@@ -59,15 +58,16 @@ fn a_record_that_makes_up_for_a_gap_says_that_it_stands_for_all_of_it() {
 fn a_reader_cut_off_between_a_gap_and_what_makes_up_for_it_resumes_from_before_the_gap() {
     let peer = Peer::new();
     let url = peer.url();
+    let (gap_told, is_told) = mpsc::channel();
     let node = thread::spawn(move || {
         let mut link = peer.accept();
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a"]);
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
-        // The reader has been told when it says so, by reading on; then the connection is gone.
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 19) }));
-        thread::sleep(Duration::from_millis(100));
+        // The connection is gone when the reader has been told of the gap.
+        is_told.recv_timeout(PATIENCE).unwrap();
         drop(link);
         let mut link = peer.accept();
         expect_follow(&mut link);
@@ -85,6 +85,9 @@ fn a_reader_cut_off_between_a_gap_and_what_makes_up_for_it_resumes_from_before_t
     let mut all = Vec::new();
     while !all.last().is_some_and(|last: &String| last.contains("merged")) {
         all.push(told(&mut subscriber));
+        if all.last().is_some_and(|last| *last == "gap 2-12..19") {
+            let _ = gap_told.send(());
+        }
     }
     assert_eq!(all.first().map(String::as_str), Some("2-11 a after 10"), "{all:?}");
     assert_eq!(all.last().map(String::as_str), Some("2-25 merged after 11"), "{all:?}");

@@ -79,13 +79,7 @@ fn who_breaks_off_the_wait_for_a_lock_waits_for_it_no_more() {
     let lock = kv.lock("gate", &ours, b"").unwrap();
     let (watched, number) = (kv.clone(), theirs.id());
     let waits = move || watched.lease_state(number).unwrap().unwrap().waits;
-    let deadline = std::time::Instant::now() + patience;
-    let until = |wanted: u64| {
-        while waits() != wanted {
-            assert!(std::time::Instant::now() < deadline, "{wanted} do not wait");
-            thread::sleep(std::time::Duration::from_millis(10));
-        }
-    };
+    let until = |wanted: u64| dunlin_wait::until(format_args!("{wanted} wait"), || waits() == wanted);
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     let waiting = thread::spawn(move || {

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_client::state::{Answer, Command, Is, Operation, Query, Reply, Target};
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
+use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::running::Running;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn what_is_put_is_got_compared_swapped_and_deleted() {
@@ -153,19 +152,22 @@ fn a_task_waits_for_answers_and_changes_too() {
 fn a_lease_that_is_kept_lives_and_one_that_is_not_is_known_to_be_lost() {
     let node = Running::start();
     let kv = node.client().kv();
-    let mut kept = kv.lease(Duration::from_millis(500)).unwrap();
-    kept.keep().unwrap();
-    let left = kv.lease(Duration::from_millis(500)).unwrap();
-    kv.put_under("kept", "1", kept.id()).unwrap();
-    kv.put_under("left", "1", left.id()).unwrap();
-    let lost = left.wait_lost(PATIENCE).unwrap();
-    assert_eq!(lost.lease, left.id());
-    let deadline = Instant::now() + PATIENCE;
-    while kv.get("left").unwrap().is_some() {
-        assert!(Instant::now() < deadline);
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert!(kv.get("kept").unwrap().is_some() && kept.check().is_ok());
+    // On a machine that stands still for longer than a lease lives it ends, and rightly.
+    let (kept, left) = [500, 3_000, 15_000, 60_000]
+        .into_iter()
+        .find_map(|ttl_ms| {
+            let mut kept = kv.lease(Duration::from_millis(ttl_ms)).unwrap();
+            kept.keep().unwrap();
+            let left = kv.lease(Duration::from_millis(ttl_ms)).unwrap();
+            let keys = [format!("kept {ttl_ms}"), format!("left {ttl_ms}")];
+            kv.put_under(keys[0].as_str(), "1", kept.id()).ok()?;
+            kv.put_under(keys[1].as_str(), "1", left.id()).ok()?;
+            let lost = left.wait_lost(PATIENCE).unwrap();
+            assert_eq!(lost.lease, left.id());
+            until("its key goes with it", || kv.get(keys[1].as_str()).unwrap().is_none());
+            (kv.get(keys[0].as_str()).unwrap().is_some() && kept.check().is_ok()).then_some((kept, left))
+        })
+        .expect("one that is kept lives");
     kv.revoke(kept.id()).unwrap();
     assert!(kept.wait_lost(PATIENCE).is_some(), "it is told that somebody ended it");
     assert_eq!(kv.put_under("late", "1", left.id()), Err(KvError::NoLease { lease: left.id() }));
@@ -184,11 +186,8 @@ fn a_lock_has_one_holder_and_whoever_waits_has_it_next_with_a_higher_token() {
     let waiting = thread::spawn(move || {
         other.lock("gate", &theirs, b"second").map(|lock| (lock.token(), lock, theirs))
     });
-    let deadline = Instant::now() + PATIENCE;
-    while kv.lease_state(lease.id() + 1).unwrap().is_none_or(|state| state.waits == 0) {
-        assert!(Instant::now() < deadline);
-        thread::sleep(Duration::from_millis(10));
-    }
+    let waits = || kv.lease_state(lease.id() + 1).unwrap().is_some_and(|state| state.waits > 0);
+    until("the other waits", waits);
     lock.proclaim(b"still").unwrap();
     let token = lock.token();
     lock.release().unwrap();
@@ -202,22 +201,17 @@ fn a_lock_has_one_holder_and_whoever_waits_has_it_next_with_a_higher_token() {
 fn a_lock_that_is_waited_for_while_the_connection_is_lost_is_asked_for_again() {
     let mut node = Running::start();
     let kv = node.client().kv();
-    let other = node.client().kv();
+    let others = node.client();
+    let other = others.kv();
     let lease = kv.lease(Duration::from_secs(60)).unwrap();
     let theirs = other.lease(Duration::from_secs(60)).unwrap();
     let lock = kv.lock("gate", &lease, b"").unwrap();
-    let waits = {
-        let kv = kv.clone();
-        move || kv.lease_state(lease.id() + 1).unwrap().is_some_and(|state| state.waits == 1)
-    };
+    let waits = || kv.lease_state(lease.id() + 1).unwrap().is_some_and(|state| state.waits == 1);
     let waiting = thread::spawn(move || other.lock("gate", &theirs, b"").map(|lock| (lock, theirs)));
-    let deadline = Instant::now() + PATIENCE;
-    while !waits() {
-        assert!(Instant::now() < deadline);
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("the other waits", waits);
+    let before = others.connections();
     node.cut();
-    thread::sleep(Duration::from_millis(100));
+    until("the other is back", || others.connections() > before);
     lock.release()
         .unwrap_or_else(|error| assert!(matches!(error, KvError::Unknown(_) | KvError::Away(_)), "{error}"));
     // Where the release was lost it is the lease's end that frees the lock.
@@ -273,11 +267,11 @@ fn handles_left_alone_across_a_loss_go_on() {
     node.cut();
     let again = Arc::new(node.client());
     again.kv().put("b", "2").unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     let seen = loop {
         match watch.next_timeout(Duration::from_secs(1)) {
             Ok(Some(change)) => break change.revision,
-            Ok(None) | Err(WatchError::Subscribe(_)) => assert!(Instant::now() < deadline),
+            Ok(None) | Err(WatchError::Subscribe(_)) => deadline.check("it is told"),
             Err(other) => panic!("{other}"),
         }
     };

@@ -2,9 +2,13 @@ use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::{Limits, Options};
+use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{HEARTBEAT_MS, Link, Peer, at, word};
+use crate::peer::{BRISK_MS, Link, Peer, at, word};
+
+/// What a node's silence lasts at least before it is taken for gone: two heartbeats, but for what passed before the test looked.
+const JUST_UNDER_TWO: Duration = Duration::from_millis(2 * BRISK_MS as u64 - 50);
 
 /// Reads RESUME and SUBSCRIBE; where the subscription stood.
 fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, Position)> {
@@ -145,26 +149,21 @@ fn goodbye_means_come_back() {
 
 #[test]
 fn a_silent_node_is_told_of_after_two_heartbeats() {
-    let told_in_time = |_| {
-        let (client, node) = Peer::serve(|_, mut link| {
-            link.accept_subscription(at(2, 10));
-            std::thread::sleep(Duration::from_secs(2));
-        });
-        let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-        let began = Instant::now();
-        assert!(matches!(subscriber.next(), Err(SubscribeError::Connection(_))));
-        let took = began.elapsed().as_millis() as u32;
-        assert!(took >= 2 * HEARTBEAT_MS - 50, "{took} ms");
-        drop((subscriber, client));
-        node.join().unwrap();
-        took < 2 * HEARTBEAT_MS + 250
-    };
-    assert!((0..10).any(told_in_time));
+    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let began = Instant::now();
+    assert!(matches!(subscriber.next(), Err(SubscribeError::Connection(_))));
+    assert!(began.elapsed() >= JUST_UNDER_TWO, "after {:?}", began.elapsed());
+    drop((subscriber, client));
+    node.join().unwrap();
 }
 
 #[test]
 fn a_node_that_is_gone_fails_a_wait_after_two_heartbeats_and_the_next_goes_on_trying() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
@@ -172,37 +171,49 @@ fn a_node_that_is_gone_fails_a_wait_after_two_heartbeats_and_the_next_goes_on_tr
     for _ in 0..2 {
         let began = Instant::now();
         assert!(matches!(subscriber.next(), Err(SubscribeError::Connection(_))));
-        let took = began.elapsed().as_millis() as u32;
-        assert!((2 * HEARTBEAT_MS - 50..30_000).contains(&took), "{took} ms");
+        assert!(began.elapsed() >= JUST_UNDER_TWO, "after {:?}", began.elapsed());
     }
-    let began = Instant::now();
-    while subscriber.try_next().map(|event| assert!(event.is_none())).is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(30), "polling was never told");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    dunlin_wait::until("polling is told", || {
+        subscriber.try_next().map(|event| assert!(event.is_none())).is_err()
+    });
 }
 
 #[test]
 fn heartbeats_keep_a_quiet_connection_alive() {
-    let (client, node) = Peer::serve(|_, mut link| {
-        link.accept_subscription(at(2, 10));
-        for _ in 0..8 {
-            std::thread::sleep(Duration::from_millis(u64::from(HEARTBEAT_MS) / 2));
-            link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
-        }
-        link.run(2, 10, 11, &["a"]);
-        link.until_closed();
-    });
-    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
-    assert_eq!(client.connections(), 1);
-    drop((subscriber, client));
-    node.join().unwrap();
+    /// Whether the heartbeats came in time: where the machine stands still between two, losing the connection is right.
+    fn keeps_alive() -> bool {
+        let (said, in_time) = std::sync::mpsc::channel();
+        let (client, node) = Peer::serve_brisk(Options::default(), move |_, mut link| {
+            link.accept_subscription(at(2, 10));
+            let (mut last, mut slowest) = (Instant::now(), Duration::ZERO);
+            for _ in 0..8 {
+                std::thread::sleep(Duration::from_millis(BRISK_MS.into()) / 2);
+                link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
+                slowest = slowest.max(last.elapsed());
+                last = Instant::now();
+            }
+            link.run(2, 10, 11, &["a"]);
+            said.send(slowest < Duration::from_millis(BRISK_MS.into())).unwrap();
+            link.until_closed();
+        });
+        let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+        let told = subscriber.next().map(|event| word(&event));
+        let is_kept = told == Ok("2-11 a".to_owned()) && client.connections() == 1;
+        let in_time = in_time.recv_timeout(PATIENCE).unwrap();
+        drop((subscriber, client));
+        node.join().unwrap();
+        assert!(is_kept || !in_time, "{told:?}");
+        is_kept
+    }
+    let deadline = Deadline::new();
+    while !keeps_alive() {
+        deadline.check("a machine that does not stand still");
+    }
 }
 
 #[test]
 fn a_handle_left_alone_over_a_restart_goes_on() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = Peer::serve_brisk(Options::default(), |peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
         let mut link = peer.accept();
@@ -211,13 +222,14 @@ fn a_handle_left_alone_over_a_restart_goes_on() {
         link.until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    std::thread::sleep(Duration::from_millis(u64::from(HEARTBEAT_MS) * 3));
-    let deadline = Instant::now() + Duration::from_secs(30);
+    // For longer than a node may be silent.
+    std::thread::sleep(Duration::from_millis(u64::from(BRISK_MS) * 3));
+    let deadline = Deadline::new();
     let word = loop {
         match subscriber.next() {
             Ok(event) => break word(&event),
             // The machine stood still for longer than a node may be away; asking again goes on.
-            Err(SubscribeError::Connection(_)) => assert!(Instant::now() < deadline, "it does not come back"),
+            Err(SubscribeError::Connection(_)) => deadline.check("it comes back"),
             Err(other) => panic!("{other}"),
         }
     };
@@ -229,7 +241,7 @@ fn a_handle_left_alone_over_a_restart_goes_on() {
 #[test]
 fn a_node_that_pays_no_heed_to_credit_is_left() {
     let limits = Limits { credit_bytes: 64 << 10, run_bytes_max: 64 << 10, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |peer, mut link| {
+    let (client, node) = Peer::serve_brisk(Options { limits, ..Options::default() }, |peer, mut link| {
         link.accept_subscription(at(2, 0));
         let payload = "x".repeat(10_000);
         for seq in 1..=30 {
@@ -241,8 +253,9 @@ fn a_node_that_pays_no_heed_to_credit_is_left() {
         link.until_closed();
     });
     let mut unread = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let until = Instant::now() + Duration::from_secs(5);
-    while client.connections() < 2 && Instant::now() < until {
+    let deadline = Deadline::new();
+    while client.connections() < 2 {
+        deadline.check("the connection is left");
         // Waits for an answer that never comes, and so reads for the subscription nobody reads.
         let _ = client.publisher("orders.eu");
     }
@@ -254,7 +267,7 @@ fn a_node_that_pays_no_heed_to_credit_is_left() {
 #[test]
 fn whatever_a_node_sends_the_client_stays_whole() {
     const CONNECTIONS: u64 = 150;
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let (client, node) = Peer::serve_brisk(Options::default(), |peer, mut link| {
         for number in 1..=CONNECTIONS {
             let mut bytes = plausible();
             let mut random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -276,9 +289,9 @@ fn whatever_a_node_sends_the_client_stays_whole() {
     let mut subscriber = client
         .subscribe("orders.>", SubscribeOptions::default())
         .expect("the first connection's bytes begin with sound ones");
-    let until = Instant::now() + Duration::from_secs(60);
+    let deadline = Deadline::new();
     while client.connections() <= CONNECTIONS {
-        assert!(Instant::now() < until, "{} connections", client.connections());
+        deadline.check(format_args!("{} connections", client.connections()));
         match subscriber.next_timeout(Duration::from_millis(100)) {
             Ok(event) => drop(event.map(|event| word(&event))),
             Err(SubscribeError::Connection(_)) => {}

@@ -3,29 +3,34 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use dunlin_client::{Client, Limits as ClientLimits, Options};
 use dunlin_topic::{Event, Meta, Notice};
+use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-/// Short, so that tests of silence are; but for twice as long a machine may stand still and nobody is given up.
-pub const HEARTBEAT_MS: u32 = 500;
+/// Nobody is given up while a machine stands still.
+const UNHURRIED_MS: u32 = 60_000;
+
+/// Of nodes whose silence is the test's subject.
+pub const BRISK_MS: u32 = 200;
 
 pub struct Peer {
     listener: TcpListener,
+    heartbeat_ms: u32,
 }
 
 /// One connection, as the node sees it.
 pub struct Link {
     stream: TcpStream,
+    heartbeat_ms: u32,
     read: Vec<u8>,
     taken: usize,
 }
 
 impl Peer {
     pub fn new() -> Peer {
-        Peer { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+        Peer { listener: TcpListener::bind("127.0.0.1:0").unwrap(), heartbeat_ms: UNHURRIED_MS }
     }
 
     pub fn url(&self) -> String {
@@ -41,11 +46,26 @@ impl Peer {
         options: Options,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
-        let peer = Peer::new();
-        let url = peer.url();
+        Peer::new().serve_by(options, script)
+    }
+
+    /// As [`serve_with`](Peer::serve_with); the node promises a heartbeat every [`BRISK_MS`].
+    pub fn serve_brisk(
+        options: Options,
+        script: impl FnOnce(&Peer, Link) + Send + 'static,
+    ) -> (Client, JoinHandle<()>) {
+        Peer { heartbeat_ms: BRISK_MS, ..Peer::new() }.serve_by(options, script)
+    }
+
+    fn serve_by(
+        self,
+        options: Options,
+        script: impl FnOnce(&Peer, Link) + Send + 'static,
+    ) -> (Client, JoinHandle<()>) {
+        let (url, peer) = (self.url(), self);
         // Nobody waits for it: the other side is there.
-        let options =
-            Options { limits: ClientLimits { connect_ms_max: 30_000, ..options.limits }, ..options };
+        let connect_ms_max = PATIENCE.as_millis() as u64;
+        let options = Options { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {
             let link = peer.accept();
             script(&peer, link);
@@ -64,8 +84,8 @@ impl Peer {
     pub fn accept_silently(&self) -> Link {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        Link { stream, read: Vec::new(), taken: 0 }
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Link { stream, heartbeat_ms: self.heartbeat_ms, read: Vec::new(), taken: 0 }
     }
 }
 
@@ -90,7 +110,7 @@ impl Link {
             session: 2,
             node_name: "scripted",
             inbox_prefix: "_INBOX.2.",
-            heartbeat_ms: HEARTBEAT_MS,
+            heartbeat_ms: self.heartbeat_ms,
             run_bytes_max: 16 << 20,
             control_bytes_max: 64 << 10,
             subscriptions_max: 100,

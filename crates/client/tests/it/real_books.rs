@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use dunlin::feed::recording::{Item, Layout, Recording, RecordingOptions};
 use dunlin::feed::{BookEntry, Levels, OrderEntry, Orders, Replica, Scale, Side};
@@ -14,7 +13,6 @@ use crate::running::Running;
 
 /// Of a file; the rest would only take time.
 const BYTES_MAX: usize = 4 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
 const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
 /// Levels by price, and orders by number.
@@ -151,12 +149,10 @@ fn import<F: Fold + Levels>(name: &str, layout: Layout, new: fn() -> F, every: u
 /// Reads on until every reader stands where its books do, and compares every level.
 fn compare(books: &[(String, String, Publisher, Naive)], readers: &mut [(&'static str, Box<dyn Reader>)]) {
     for (name, reader) in readers {
-        let deadline = Instant::now() + PATIENCE;
-        while books.iter().any(|(topic, .., naive)| reader.stands_at(topic) < naive.records) {
-            assert!(Instant::now() < deadline, "{name} does not come to the end");
+        dunlin_wait::until(format_args!("{name} comes to the end"), || {
             reader.read();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            books.iter().all(|(topic, .., naive)| reader.stands_at(topic) >= naive.records)
+        });
         for (topic, .., naive) in books {
             assert_eq!(reader.levels(topic), naive.levels(), "{name}: {topic}");
         }

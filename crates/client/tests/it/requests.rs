@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use dunlin_client::RequestError;
 use dunlin_client::topic::{Event, PublishError, Subscribe};
+use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
 use crate::peer::{Peer, at, frame};
@@ -74,7 +75,7 @@ fn a_request_gets_its_reply_and_late_ones_are_skipped() {
     let mut requester = client.requester();
     let timeout = Duration::from_millis(50);
     assert_eq!(requester.request("orders.eu", "a", timeout), Err(RequestError::TimedOut(timeout)));
-    let answered = requester.request("orders.eu", "b", Duration::from_secs(5)).unwrap();
+    let answered = requester.request("orders.eu", "b", PATIENCE).unwrap();
     assert_eq!(answered.payload, b"in time");
     drop((requester, client));
     node.join().unwrap();
@@ -97,7 +98,7 @@ fn a_request_that_is_refused_fails_at_once() {
         }));
         link.until_closed();
     });
-    let refused = client.requester().request("orders.eu", "a", Duration::from_secs(5));
+    let refused = client.requester().request("orders.eu", "a", PATIENCE);
     let wanted = PublishError::BudgetSpent { asked: 1, used: 2, limit: 3 };
     assert_eq!(refused, Err(RequestError::Publish(wanted)));
     drop(client);

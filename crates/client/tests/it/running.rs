@@ -1,15 +1,14 @@
 //! A real node with its door open.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use dunlin::{Config, Node};
 use dunlin_client::topic::{Start, SubscribeOptions};
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, Limits, Options};
 use dunlin_server::{Server, ServerConfig};
+use dunlin_wait::PATIENCE;
 
 pub struct Running {
     pub node: Node,
@@ -20,7 +19,7 @@ pub struct Running {
 
 impl Running {
     pub fn start() -> Running {
-        Running::start_at("127.0.0.1:0".parse().unwrap())
+        Running::start_at(free())
     }
 
     pub fn start_at(address: SocketAddr) -> Running {
@@ -35,7 +34,7 @@ impl Running {
 
     /// The doors of this node.
     pub fn of(node: Node) -> Running {
-        Running::of_at(node, "127.0.0.1:0".parse().unwrap())
+        Running::of_at(node, free())
     }
 
     fn of_at(node: Node, address: SocketAddr) -> Running {
@@ -58,21 +57,15 @@ impl Running {
     }
 
     pub fn client(&self) -> Client {
-        Client::connect(&self.url(), Options::default()).unwrap()
+        Client::connect(&self.url(), patient()).unwrap()
     }
 
     /// Cuts every connection; the node goes on.
     pub fn cut(&mut self) {
         drop(self.server.take());
-        let deadline = Instant::now() + Duration::from_secs(5);
         let config = || ServerConfig { tcp: vec![self.address], threads: 1, ..ServerConfig::default() };
-        self.server = loop {
-            match Server::start(self.node.clone(), config()) {
-                Ok(server) => break Some(server),
-                Err(error) => assert!(Instant::now() < deadline, "{error}"),
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
+        let again = || Server::start(self.node.clone(), config()).ok();
+        self.server = Some(dunlin_wait::find("its address is free", again));
     }
 
     /// Ends this node without a good-bye and starts another in its place.
@@ -84,17 +77,24 @@ impl Running {
     pub fn restart_with(mut self, prepare: impl FnOnce(&Node)) -> Running {
         drop(self.server.take());
         self.node.stop();
-        // Epochs are times, in steps of 100 ms: no process comes up as fast as a node in a test.
-        thread::sleep(Duration::from_millis(250));
         let address = self.address;
         drop(self);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while std::net::TcpListener::bind(address).is_err() {
-            assert!(Instant::now() < deadline, "the port stays taken");
-            thread::sleep(Duration::from_millis(5));
-        }
+        dunlin_wait::until("the port is free", || std::net::TcpListener::bind(address).is_ok());
         Running::start_prepared(address, prepare)
     }
+}
+
+/// Any port of an address that is this process's own: while its node is away, no other test is given the port.
+fn free() -> SocketAddr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low)), 0)
+}
+
+/// A client that gives no node up while the machine stands still.
+pub fn patient() -> Options {
+    let connect_ms_max = PATIENCE.as_millis() as u64;
+    let limits = Limits { connect_ms_max, patience_heartbeats: 120, ..Limits::default() };
+    Options { limits, ..Options::default() }
 }
 
 pub fn from_the_first() -> SubscribeOptions {

@@ -1,8 +1,9 @@
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use dunlin_client::topic::{Publish, Subscribe, SubscribeOptions, Wait};
 use dunlin_client::{Limits, Options};
+use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
 use crate::peer::{Peer, at, word};
@@ -29,7 +30,8 @@ fn accept_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
 #[test]
 fn threads_that_wait_on_one_connection_each_get_their_own() {
     const RECORDS: u64 = 300;
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (read, was_read) = mpsc::channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
         for channel in 1..=3 {
             accept_on(&mut link, channel);
         }
@@ -37,8 +39,11 @@ fn threads_that_wait_on_one_connection_each_get_their_own() {
             for channel in 1..=3 {
                 link.run_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
             }
+            // Each of those who have read everything waits now.
             if seq % 50 == 0 {
-                thread::sleep(Duration::from_millis(5));
+                for _ in 1..=3 {
+                    assert_eq!(was_read.recv_timeout(PATIENCE), Ok(seq));
+                }
             }
         }
         link.until_closed();
@@ -51,9 +56,13 @@ fn threads_that_wait_on_one_connection_each_get_their_own() {
         .into_iter()
         .zip(1..)
         .map(|(mut subscriber, channel)| {
+            let read = read.clone();
             thread::spawn(move || {
                 for seq in 1..=RECORDS {
                     assert_eq!(word(&subscriber.next().unwrap()), format!("1-{seq} {channel}"));
+                    if seq % 50 == 0 {
+                        read.send(seq).unwrap();
+                    }
                 }
             })
         })

@@ -1,34 +1,53 @@
 use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::mpsc::{Sender, channel};
+use std::task::Context;
 use std::time::Duration;
 
+use dunlin_client::Options;
 use dunlin_client::topic::{Publish, Subscribe, SubscribeError, SubscribeOptions};
+use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
 use crate::peer::{Peer, at, word};
 
 fn block_on<R>(task: impl Future<Output = R>) -> R {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), task).await.expect("stuck") })
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("stuck") })
+}
+
+/// Does the task, and tells each time that it waits.
+async fn telling<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
+    let mut task = pin!(task);
+    let poll = |cx: &mut Context<'_>| {
+        let polled = task.as_mut().poll(cx);
+        if polled.is_pending() {
+            let _ = waits.send(());
+        }
+        polled
+    };
+    poll_fn(poll).await
 }
 
 #[test]
 fn a_task_reads_what_comes_and_survives_a_loss() {
-    let (client, node) = Peer::serve(|peer, mut link| {
+    let ((first, first_waits), (second, second_waits)) = (channel(), channel());
+    let (client, node) = Peer::serve(move |peer, mut link| {
         link.accept_subscription(at(1, 0));
-        std::thread::sleep(Duration::from_millis(20));
+        first_waits.recv_timeout(PATIENCE).unwrap();
         link.run(1, 0, 1, &["a"]);
         drop(link);
         let mut link = peer.accept();
         link.next(|message| assert!(matches!(message, FromClient::Resume(_))));
         link.accept_subscription(at(1, 1));
-        std::thread::sleep(Duration::from_millis(20));
+        second_waits.recv_timeout(PATIENCE).unwrap();
         link.run(1, 1, 2, &["b"]);
         link.until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     block_on(async {
-        assert_eq!(word(&subscriber.next_async().await.unwrap()), "1-1 a");
-        assert_eq!(word(&subscriber.next_async().await.unwrap()), "1-2 b");
+        assert_eq!(word(&telling(first, subscriber.next_async()).await.unwrap()), "1-1 a");
+        assert_eq!(word(&telling(second, subscriber.next_async()).await.unwrap()), "1-2 b");
     });
     drop((subscriber, client));
     node.join().unwrap();
@@ -36,7 +55,8 @@ fn a_task_reads_what_comes_and_survives_a_loss() {
 
 #[test]
 fn two_tasks_share_a_connection() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (read, was_read) = channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
         for channel in 1..=2 {
             let subscription = link.next(|message| match message {
                 FromClient::Subscribe(subscribe) => subscribe.subscription,
@@ -53,9 +73,11 @@ fn two_tasks_share_a_connection() {
             link.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
         }
         for seq in 1..=100 {
-            link.run_on(1, 1, seq - 1, seq, &["one"]);
-            std::thread::sleep(Duration::from_micros(200));
-            link.run_on(2, 1, seq - 1, seq, &["two"]);
+            for (channel, payload) in [(1, "one"), (2, "two")] {
+                link.run_on(channel, 1, seq - 1, seq, &[payload]);
+                // The other task waits meanwhile.
+                assert_eq!(was_read.recv_timeout(PATIENCE), Ok((channel, seq)));
+            }
         }
         link.until_closed();
     });
@@ -65,11 +87,13 @@ fn two_tasks_share_a_connection() {
         let one = async {
             for seq in 1..=100 {
                 assert_eq!(word(&first.next_async().await.unwrap()), format!("1-{seq} one"));
+                read.send((1, seq)).unwrap();
             }
         };
         let two = async {
             for seq in 1..=100 {
                 assert_eq!(word(&second.next_async().await.unwrap()), format!("1-{seq} two"));
+                read.send((2, seq)).unwrap();
             }
         };
         tokio::join!(one, two);
@@ -80,10 +104,11 @@ fn two_tasks_share_a_connection() {
 
 #[test]
 fn a_task_flushes() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (flushes, waits) = channel();
+    let (client, node) = Peer::serve(move |_, mut link| {
         link.accept_publisher();
         let header = link.accept_publish();
-        std::thread::sleep(Duration::from_millis(20));
+        waits.recv_timeout(PATIENCE).unwrap();
         link.acknowledge(&header, 3);
         link.until_closed();
     });
@@ -92,7 +117,7 @@ fn a_task_flushes() {
         for _ in 0..3 {
             publisher.send("x").unwrap();
         }
-        let receipt = poll_fn(|cx| publisher.poll_flush(cx)).await.unwrap();
+        let receipt = telling(flushes, poll_fn(|cx| publisher.poll_flush(cx))).await.unwrap();
         assert_eq!(receipt.unwrap().position.seq, 3);
     });
     drop((publisher, client));
@@ -101,7 +126,7 @@ fn a_task_flushes() {
 
 #[test]
 fn a_task_is_told_when_the_node_is_gone() {
-    let (client, node) = Peer::serve(|_, mut link| {
+    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
         link.accept_subscription(at(1, 0));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
@@ -121,10 +146,10 @@ fn a_task_that_gave_up_waiting_leaves_no_other_stuck() {
     let mut gives_up = client.subscribe("quiet", SubscribeOptions::default()).unwrap();
     let mut thread_reads = client.subscribe("t", SubscribeOptions::default()).unwrap();
     let node = running.node.clone();
+    let (next, asked) = channel();
     let publishing = std::thread::spawn(move || {
         let mut publisher = node.publisher("t").unwrap();
-        for _ in 0..50 {
-            std::thread::sleep(Duration::from_millis(5));
+        for () in asked {
             publisher.publish("x").unwrap();
         }
     });
@@ -136,12 +161,14 @@ fn a_task_that_gave_up_waiting_leaves_no_other_stuck() {
     });
     block_on(async {
         for seq in 1..=50 {
+            next.send(()).unwrap();
             let waited = tokio::time::timeout(Duration::from_millis(1), gives_up.next_async()).await;
             assert!(waited.is_err(), "nothing comes on the quiet topic");
-            let read = tokio::time::timeout(Duration::from_secs(2), reads.next_async()).await;
+            let read = tokio::time::timeout(PATIENCE, reads.next_async()).await;
             assert!(word(&read.expect("stuck").unwrap()).ends_with(&format!("-{seq} x")));
         }
     });
+    drop(next);
     publishing.join().unwrap();
     thread.join().unwrap();
 }

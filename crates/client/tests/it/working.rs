@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::{Config, Limits, Node, TasksLimits};
 use dunlin_client::scheduler::{
@@ -13,10 +13,10 @@ use dunlin_client::scheduler::{
 };
 use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
 use dunlin_client::{ErrorCode, Task, TaskFailed, Tasks, TasksError, Used, Worker, WorkerOptions};
+use dunlin_wait::{PATIENCE, find, until};
 
 use crate::running::Running;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 
 /// A node on which topics and tenants come into being by being used.
@@ -25,15 +25,10 @@ fn start() -> Running {
 }
 
 fn until_over(tasks: &Tasks, task: u64) -> TaskView {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    find("the task is over", || {
         let found = tasks.get(task).unwrap();
-        if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{found:?}");
-        thread::sleep(5 * MS);
-    }
+        matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead).then_some(found)
+    })
 }
 
 fn options(kind: &str, slots: u32) -> WorkerOptions {
@@ -258,11 +253,7 @@ fn a_task_that_is_cancelled_is_told_to_stop() {
     assert_eq!((given.task(), given.is_stopped()), (running, false));
     assert_eq!(tasks.cancel(waiting).unwrap(), 1);
     tasks.cancel(running).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while !given.is_stopped() {
-        assert!(Instant::now() < deadline);
-        thread::sleep(MS);
-    }
+    until("it is told", || given.is_stopped());
     attachment.fail(&given, b"stopped", true, &Used::default());
     assert!(attachment.flush(PATIENCE));
     for task in [running, waiting] {
@@ -296,11 +287,7 @@ fn who_drains_where_no_node_is_left_goes_when_it_holds_nothing() {
     let busy = node.client().tasks().attach(options("k", 1)).unwrap();
     tasks.submit("t", NewTask::new(b"k", b"")).unwrap();
     let given = busy.next(PATIENCE).unwrap().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while !idle.is_attached() {
-        assert!(Instant::now() < deadline);
-        thread::sleep(MS);
-    }
+    until("it is attached", || idle.is_attached());
     drop(node);
     idle.drain();
     busy.drain();
@@ -397,9 +384,7 @@ fn a_worker_that_takes_and_does_not_answer_loses_each_attempt_to_its_timeout() {
     while tasks.get(task).unwrap().stage != Stage::Dead {
         let Some(given) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(given.token());
-        while !given.is_stopped() {
-            thread::sleep(MS);
-        }
+        until("it is told", || given.is_stopped());
         // Too late: it does not count, and makes room for another.
         attachment.complete(&given, b"late", &Used::default());
     }

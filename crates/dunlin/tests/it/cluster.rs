@@ -23,8 +23,7 @@ use dunlin::{
     AskError, Beginning, Config, Feed, Handed, Missing, Node, Ownership, OwnershipLimits, Peers, Taken,
     now_ns,
 };
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use dunlin_wait::{PATIENCE, until};
 
 /// What all nodes agree on, and who is there.
 #[derive(Debug)]
@@ -274,14 +273,6 @@ impl Stage {
         self.hall.cut.lock().unwrap().remove(&id);
         let state = self.hall.state.lock().unwrap().clone();
         self.ownership(id).settle_all(&state);
-    }
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dunlin::topic::{Draft, Meta, Notice, Payload, Publish, Start};
 use dunlin::{Claimed, DeadLetters, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(30));
+const SOON: Option<Duration> = Some(dunlin_wait::PATIENCE);
 
 fn sharing() -> ShareOptions {
     ShareOptions { start: Start::Earliest, ..Default::default() }

@@ -2,10 +2,9 @@ use std::time::Duration;
 
 use dunlin::RequestError;
 use dunlin::topic::{Publish, SubscribeOptions};
+use dunlin_wait::PATIENCE;
 
 use crate::node;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_request_is_answered_by_a_responder_of_the_node() {

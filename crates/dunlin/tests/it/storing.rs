@@ -5,13 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use dunlin::journal::{DirLock, Disk, DiskFile, FakeDisk};
 use dunlin::topic::*;
 use dunlin::{Config, Node};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use dunlin_wait::PATIENCE;
 
 /// A disk on which writes to the logs of a topic wait while its gate is shut.
 #[derive(Debug, Clone)]

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use dunlin_feed::{Book, BookEntry, Counts, OrderEntry, Orders, Replica, Scale, Side, fold};
 use dunlin_topic::*;
+use dunlin_wait::Deadline;
 
 use crate::record::Record;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
@@ -75,9 +74,9 @@ impl<F: Fold> Reading<F> {
     }
 
     fn comes_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, Counts) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         while self.replica.state(log).is_none_or(|(at, _)| at.seq < last) {
-            assert!(Instant::now() < deadline, "{}: no news: {:?}", self.name, self.replica.counts());
+            deadline.check(format_args!("{} comes to {last}: {:?}", self.name, self.replica.counts()));
             self.step();
         }
         let (_, state) = self.replica.state(log).unwrap();

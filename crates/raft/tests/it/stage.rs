@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock, Weak};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
 use dunlin_raft::{Asking, Frozen, Group, GroupError, Lane, Limits, Machine, Member, Transport};
-
-/// Nothing takes longer, however slow the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use dunlin_wait::{Deadline, POLL};
 
 /// Slower than by default: the nodes of a test share two cores with other tests.
 pub const LIMITS: Limits = Limits {
@@ -193,7 +190,7 @@ impl Stage {
     }
 
     pub async fn leader_among(&self, ids: &[u64]) -> u64 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         loop {
             let seen: BTreeSet<Option<u64>> = ids.iter().map(|id| self.nodes[id].status().leader).collect();
             if let [Some(leader)] = Vec::from_iter(seen)[..]
@@ -201,15 +198,15 @@ impl Stage {
             {
                 return leader;
             }
-            assert!(Instant::now() < deadline, "no leader among {ids:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            deadline.check(format_args!("a leader among {ids:?}"));
+            tokio::time::sleep(POLL).await;
         }
     }
 
     /// Has a command acknowledged, by whoever leads among these, however often that takes. One whose fate is not known is
     /// proposed again: it may then stand there twice.
     pub async fn say_among(&self, ids: &[u64], line: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         loop {
             let leader = self.leader_among(ids).await;
             let said = self.nodes[&leader].propose(Bytes::from(line.to_owned())).await;
@@ -218,8 +215,8 @@ impl Stage {
                 Err(GroupError::NotLeader { .. } | GroupError::Unknown | GroupError::NoQuorum(_)) => {}
                 Err(other) => panic!("{other}"),
             }
-            assert!(Instant::now() < deadline, "{line}: {said:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            deadline.check(format_args!("{line}: {said:?}"));
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -229,7 +226,7 @@ impl Stage {
 
     /// Every node comes to hold the same, and all that was acknowledged, in the order in which it was.
     pub async fn agrees(&self) -> Vec<Bytes> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         loop {
             let all: Vec<Scroll> = self.nodes.values().map(|node| node.with(Scroll::clone)).collect();
             if all.iter().all(|scroll| scroll.lines == all[0].lines) {
@@ -241,17 +238,17 @@ impl Stage {
                 }
             }
             let seen: Vec<_> = self.nodes.values().map(|node| node.status()).collect();
-            assert!(Instant::now() < deadline, "{all:?} for {:?}: {seen:#?}", self.acknowledged);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            deadline.check(format_args!("{all:?} for {:?}: {seen:#?}", self.acknowledged));
+            tokio::time::sleep(POLL).await;
         }
     }
 
     /// Waits until something is so.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         while !is_so(self) {
-            assert!(Instant::now() < deadline, "it never came to be that {what}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            deadline.check(what);
+            tokio::time::sleep(POLL).await;
         }
     }
 }

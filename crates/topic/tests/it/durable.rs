@@ -119,7 +119,7 @@ fn a_reader_behind_memory_is_given_the_disks_history_and_then_the_live_tail() {
             .map(|late| {
                 let topic = &topic;
                 scope.spawn(move || {
-                    thread::sleep(Duration::from_millis(late * 30));
+                    until("so much is stored", || topic.logs()[0].last().seq >= late * RECORDS / 4);
                     let mut reader = subscriber(topic, &earliest());
                     let mut witness = Witness::from_seq(1);
                     witness.follow(&mut reader, RECORDS);
@@ -225,27 +225,31 @@ fn a_publish_is_answered_at_the_level_its_topic_names() {
         let disk = Disk::new();
         let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
         let log = &topic.logs()[0];
-        let (written, synced) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut publisher = topic.publisher("t");
+        publisher.send("x").unwrap();
+        let mut is_answered = || {
+            let flushed = publisher.poll_flush(&mut Context::from_waker(Waker::noop()));
+            flushed.map(|receipt| assert_eq!(receipt.unwrap().unwrap().acknowledged, level)).is_ready()
+        };
+        if level == Acknowledged::Memory {
+            assert!(is_answered());
+        } else {
+            assert!(!is_answered());
+            let staged = disk.write(log).unwrap();
+            assert_eq!(level == Acknowledged::Written, is_answered());
+            log.synced(staged, PLENTY);
+            assert!(level == Acknowledged::Written || is_answered());
+        }
+        // One that waits in a thread is told the same.
         thread::scope(|scope| {
-            scope.spawn(|| {
-                let staged = loop {
-                    thread::sleep(Duration::from_millis(20));
-                    written.store(true, Ordering::SeqCst);
-                    if let Some(staged) = disk.write(log) {
-                        break staged;
-                    }
-                };
-                thread::sleep(Duration::from_millis(20));
-                synced.store(true, Ordering::SeqCst);
-                log.synced(staged, PLENTY);
+            let publishing = scope.spawn(|| topic.publisher("t").publish("y").unwrap());
+            until("it is there", || {
+                log.info().stored.unwrap().unstored_bytes > 0 || publishing.is_finished()
             });
-            let receipt = topic.publisher("t").publish("x").unwrap();
-            assert_eq!(receipt.acknowledged, level);
-            let seen = (written.load(Ordering::SeqCst), synced.load(Ordering::SeqCst));
-            assert!(
-                seen >= (level >= Acknowledged::Written, level >= Acknowledged::Synced),
-                "{level:?}: {seen:?}"
-            );
+            while !publishing.is_finished() {
+                disk.sync(log);
+            }
+            assert_eq!(publishing.join().unwrap().acknowledged, level);
         });
     }
 }
@@ -404,7 +408,7 @@ fn a_closed_topic_gives_what_was_on_its_way_to_the_disk_before_it_ends() {
     assert!(!reader.wait(Some(Duration::from_millis(10))).unwrap(), "it sleeps until the disk is done");
     thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(20));
+            until("the reader sleeps", || log.info().waiting > 0);
             disk.sync(log);
         });
         while witness.deleted.is_none() {

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use dunlin_topic::*;
+pub use dunlin_wait::{Deadline, PATIENCE, until};
 
 thread_local! {
     static NOW_NS: Cell<u64> = const { Cell::new(1_000_000_000_000) };
@@ -170,6 +171,3 @@ impl Witness {
         }
     }
 }
-
-/// Far longer than anything should take on a busy machine; a wake-up that takes this long was lost.
-pub const PATIENCE: Duration = Duration::from_secs(20);

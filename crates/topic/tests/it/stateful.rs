@@ -314,8 +314,8 @@ fn a_conflated_reader_is_woken_by_the_next_record() {
             }
         });
         for _ in 0..1_000 {
+            until("it sleeps", || topic.logs()[0].info().waiting > 0);
             setter.set(1);
-            std::thread::sleep(Duration::from_micros(100));
         }
     });
     keeper.agrees_with(&setter);

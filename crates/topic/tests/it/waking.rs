@@ -67,10 +67,10 @@ fn block_on(reader: &mut Subscriber) {
     let scheduled = Arc::new(Scheduled { is: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&scheduled));
     loop {
-        let began = RUNNING.now_ns();
+        let deadline = Deadline::new();
         while !scheduled.is.swap(false, Ordering::SeqCst) {
             thread::park_timeout(PATIENCE);
-            assert!(RUNNING.now_ns() - began < PATIENCE.as_nanos() as u64, "a wake-up was lost");
+            deadline.check("a wake-up was lost");
         }
         if let Poll::Ready(outcome) = reader.poll_ready(&mut Context::from_waker(&waker)) {
             return outcome.unwrap();
@@ -135,7 +135,7 @@ fn readers_of_all_kinds_beside_each_other_miss_nothing() {
         for n in 0..count {
             ledger.publish(1, 8);
             if n % 16 == 0 {
-                thread::sleep(Duration::from_micros(30));
+                until("one has read everything and sleeps", || topic.logs()[0].info().waiting > 0);
             }
         }
     });
@@ -151,12 +151,8 @@ fn reader_that_went_away_after_a_timeout_keeps_nobody_asleep() {
     assert!(!polled.ready().unwrap());
     let mut sleeping = subscriber(&topic, &earliest());
     thread::scope(|scope| {
-        let sleeper = scope.spawn(|| sleeping.wait(Some(Duration::from_secs(2))));
-        while topic.logs()[0].info().waiting < 3 {
-            thread::yield_now();
-        }
-        // A little longer, so that it has really gone to sleep.
-        thread::sleep(Duration::from_millis(5));
+        let sleeper = scope.spawn(|| sleeping.wait(Some(PATIENCE)));
+        until("all three sleep", || topic.logs()[0].info().waiting == 3);
         Ledger::of(&topic).publish(1, 8);
         assert_eq!(sleeper.join().unwrap(), Ok(true), "one publish wakes whoever sleeps");
     });
@@ -200,11 +196,8 @@ fn woken_reader_wakes_the_others_before_it_reads() {
         } else {
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| first.wait(Some(PATIENCE)));
-                while topic.logs()[0].info().waiting < 1 {
-                    thread::yield_now();
-                }
+                until("the first sleeps", || topic.logs()[0].info().waiting == 1);
                 assert!(second.poll_ready(&mut Context::from_waker(&wakers[1])).is_pending());
-                thread::sleep(Duration::from_millis(5));
                 topic.publisher("t").publish(b"x").unwrap();
                 assert_eq!(waiting.join().unwrap(), Ok(true));
             });
@@ -267,7 +260,8 @@ fn deletion_wakes_every_kind_of_waiter_also_of_a_topic_nobody_published_to() {
             witness.drain(&mut reader);
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| reader.wait(None));
-                thread::sleep(Duration::from_millis(5));
+                // One that spins is never seen to wait.
+                until("it waits", || wait == Wait::Spin || topic.logs()[0].info().waiting == 1);
                 topic.close();
                 assert_eq!(waiting.join().unwrap(), Ok(true), "{wait:?} after {published}");
             });
@@ -301,13 +295,13 @@ fn waiter_never_loses_a_token() {
         }
         let mut seen = vec![false; 2 * each as usize];
         let mut left = seen.len();
-        let began = RUNNING.now_ns();
+        let deadline = Deadline::new();
         while left > 0 {
             waiter.take_ready(|token| {
                 assert!(!std::mem::replace(&mut seen[token as usize], true));
                 left -= 1;
             });
-            assert!(RUNNING.now_ns() - began < PATIENCE.as_nanos() as u64);
+            deadline.check("all tokens come");
         }
     });
     assert!(!waiter.is_ready());

@@ -21,11 +21,17 @@ fn stateful_topic_at(stage: &Stage, id: u64, name: &str) {
 
 fn set(node: &Node, topic: &str, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
-    let mut draft = Draft::from(&value);
-    draft.meta.key = Some(&key);
-    let mut publisher = node.publisher(topic).unwrap();
-    publisher.send(draft).unwrap();
-    publisher.flush().unwrap();
+    // An owner whose lease ended while the machine stood still takes nothing until it has another.
+    until("an owner takes it", || {
+        let mut draft = Draft::from(&value);
+        draft.meta.key = Some(&key);
+        let mut publisher = node.publisher(topic).unwrap();
+        match publisher.send(draft).and_then(|()| publisher.flush()) {
+            Ok(_) => true,
+            Err(PublishError::OwnerAway(_)) => false,
+            Err(other) => panic!("{other}"),
+        }
+    });
 }
 
 /// Where a node's state stands, its keys and its sum; `None` while it has none to show.

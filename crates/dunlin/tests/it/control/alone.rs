@@ -102,11 +102,12 @@ fn a_node_without_a_disk_begins_a_later_epoch_when_it_starts_anew() {
     let epoch = || {
         let node = node();
         block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
-        node.topic(KV).unwrap().logs()[0].last().epoch
+        let epoch = node.topic(KV).unwrap().logs()[0].last().epoch;
+        node.wait_for_epoch();
+        epoch
     };
     let first = epoch();
     assert!(first > 0);
-    std::thread::sleep(Duration::from_millis(150));
     assert!(epoch() > first);
 }
 

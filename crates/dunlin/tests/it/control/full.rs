@@ -2,7 +2,6 @@
 
 use std::process::Command as Program;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use dunlin::journal::RealDisk;
 use dunlin::state::Command;
@@ -10,8 +9,6 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Config, Consistency, ControlError, Node, Refused, block_on};
 use tempfile::TempDir;
 
-/// Nothing takes longer, however slow the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
 
 /// A file system of this test's own, in memory.
@@ -90,12 +87,13 @@ fn on_a_small_disk_puts_are_refused_deletes_work_and_writing_goes_on_by_itself()
         block_on(node.control().unwrap().ask(&Command::Delete { key: &key })).unwrap();
     }
     assert_eq!(keys(&node), 0);
-    let deadline = Instant::now() + PATIENCE;
-    while let Err(refused) = put(&node, 0) {
-        assert!(matches!(refused, ControlError::DiskFull(_)), "{refused}");
-        assert!(Instant::now() < deadline, "it does not go on by itself: {refused}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    dunlin_wait::until("it goes on by itself", || match put(&node, 0) {
+        Ok(_) => true,
+        Err(refused) => {
+            assert!(matches!(refused, ControlError::DiskFull(_)), "{refused}");
+            false
+        }
+    });
     assert_eq!(keys(&node), 1);
     node.stop();
     drop(node);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin::journal::MemoryDisk;
@@ -12,9 +12,8 @@ use dunlin::raft::{Asking, Lane, Member, Transport};
 use dunlin::state::{Command, Event, Events, Reply};
 use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
 use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
-
-/// Nothing takes longer, however slow the machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use dunlin_wait::until;
+use dunlin_wait::{Deadline, POLL};
 
 /// Slower than by default: the nodes of a test share two cores with other tests.
 pub fn limits() -> ControlLimits {
@@ -53,9 +52,9 @@ impl Watch {
 
     /// Reads until something is so of what was seen.
     pub fn until(&mut self, is_so: impl Fn(&[String]) -> bool) -> &[String] {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         while !is_so(&self.seen) {
-            assert!(Instant::now() < deadline, "{:?}", self.seen);
+            deadline.check(format_args!("{:?}", self.seen));
             match self.subscriber.next_timeout(Duration::from_millis(50)) {
                 Ok(None | Some(topic::Event::Notice(Notice::Lagging(_)))) => {}
                 Ok(Some(event)) => self.seen.push(told(&event)),
@@ -196,7 +195,7 @@ impl Stage {
     }
 
     pub fn leader_among(&self, ids: &[u64]) -> u64 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         loop {
             let seen: BTreeSet<_> = ids.iter().map(|id| self.control(*id).status().unwrap().leader).collect();
             if let [Some(leader)] = Vec::from_iter(seen)[..]
@@ -204,8 +203,8 @@ impl Stage {
             {
                 return leader;
             }
-            assert!(Instant::now() < deadline, "no leader among {ids:?}");
-            std::thread::sleep(Duration::from_millis(10));
+            deadline.check(format_args!("a leader among {ids:?}"));
+            std::thread::sleep(POLL);
         }
     }
 
@@ -216,7 +215,7 @@ impl Stage {
 
     /// Does it again as long as nobody leads, or it is not known what became of it.
     pub fn ask_among(&self, ids: &[u64], command: &Command<'_>) -> Reply {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         loop {
             let leader = self.leader_among(ids);
             match block_on(self.control(leader).ask(command)) {
@@ -224,16 +223,7 @@ impl Stage {
                 Err(ControlError::Unknown | ControlError::NoLeader { .. }) => {}
                 Err(other) => panic!("{other}"),
             }
-            assert!(Instant::now() < deadline);
+            deadline.check("it is done");
         }
-    }
-}
-
-/// Waits until something is so.
-pub fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it never came to be that {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

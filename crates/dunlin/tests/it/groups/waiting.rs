@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::topic::{
     Event, Limits, Notice, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeOptions,
@@ -108,14 +108,11 @@ fn a_busy_member_does_not_keep_those_that_wait_from_the_next_record() {
     let idle = node.clone();
     let waits = thread::spawn(move || {
         let mut member = idle.join_work("jobs", "g", &working()).unwrap();
-        let began = Instant::now();
-        (await_claim(&mut member).record().seq(), began.elapsed())
+        await_claim(&mut member).record().seq()
     });
     thread::sleep(Duration::from_millis(50));
     publish(&node, "jobs", [2]);
-    let (second, waited) = waits.join().unwrap();
-    assert_eq!(second, 2);
-    assert!(waited < Duration::from_secs(20), "{waited:?}");
+    assert_eq!(waits.join().unwrap(), 2);
 }
 
 #[test]
@@ -192,10 +189,8 @@ fn members_that_wait_go_on_when_the_topic_is_deleted() {
         })
         .collect();
     thread::sleep(Duration::from_millis(50));
-    let began = Instant::now();
     node.stop();
     waiting.into_iter().for_each(|member| assert_eq!(member.join().unwrap(), Ok(true)));
-    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
@@ -207,10 +202,8 @@ fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
             let mut member = node.join_work("jobs", "g", &working()).unwrap();
             thread::spawn(move || {
                 let mut done = 0;
-                // No record takes longer to come than this, or a wake was lost.
-                while let Ok(Some(dunlin::WorkEvent::Claimed(claimed))) =
-                    member.claim_one(Some(Duration::from_secs(3)))
-                {
+                // The node's end wakes it.
+                while let Ok(Some(dunlin::WorkEvent::Claimed(claimed))) = member.claim_one(SOON) {
                     member.ack(claimed.token).unwrap();
                     done += 1;
                 }
@@ -218,7 +211,6 @@ fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
             })
         })
         .collect();
-    let began = Instant::now();
     let mut publisher = node.publisher("jobs").unwrap();
     for n in 0..RECORDS {
         publisher.publish(&n.to_le_bytes()).unwrap();
@@ -227,10 +219,7 @@ fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
         }
     }
     let topic = node.topic("jobs").unwrap();
-    while node.groups(&topic)[0].waiting > 0 {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        thread::sleep(Duration::from_millis(5));
-    }
+    dunlin_wait::until("all is done: no wake was lost", || node.groups(&topic)[0].waiting == 0);
     node.stop();
     let done: u64 = members.into_iter().map(|member| member.join().unwrap()).sum();
     assert_eq!(done, RECORDS);
