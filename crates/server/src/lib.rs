@@ -29,6 +29,7 @@ mod nats;
 mod opening;
 pub mod peers;
 mod reload;
+mod reserved;
 mod responders;
 mod runtime;
 mod server;
@@ -49,5 +50,6 @@ pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig, WsLim
 pub use door::Door;
 pub use error::StartError;
 pub use opening::Opening;
+pub use reserved::ReservedAddress;
 pub use server::Server;
 pub use tls::{TlsConfig, TlsError};

@@ -173,11 +173,6 @@ impl Server {
         has_page().then(|| format!("{scheme}://{address}/"))
     }
 
-    /// Whether a door could listen there now. Port 0 always is free.
-    pub fn is_free(address: SocketAddr) -> bool {
-        Listener::bind_tcp(Door::Tcp, address).is_ok()
-    }
-
     /// The TCP addresses of door `tcp`, with their real ports.
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
         &self.tcp

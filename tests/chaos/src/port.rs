@@ -1,26 +1,17 @@
 //! Ports for processes that are killed and started again at the same address.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 
-use dunlin_replica::seed::Seed;
+use dunlin_server::ReservedAddress;
 
-/// Given out once only in a process, though nobody listens there yet.
-static GIVEN: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
+/// Reserved until this process ends: the processes that it starts listen there as often as they like.
+static GIVEN: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
-/// An address nobody listens on.
-///
-/// It lies below the ports that the kernel hands out to connecting sockets: while a node is dead, somebody could
-/// otherwise be given the node's own port, and be connected with itself.
+/// An address at a port of the system's choice, which no other program is given while this process runs.
 pub fn free(ip: IpAddr) -> SocketAddr {
-    let mut seed = Seed::new(Seed::fresh());
-    let mut given = GIVEN.lock().expect("nobody panics with it");
-    for _ in 0..1_000 {
-        let address = SocketAddr::new(ip, seed.between(10_000, 30_000) as u16);
-        if !given.contains(&address) && TcpListener::bind(address).is_ok() {
-            given.push(address);
-            return address;
-        }
-    }
-    panic!("no free port at {ip}");
+    let reserved = ReservedAddress::new(SocketAddr::new(ip, 0)).expect("the system has a free port");
+    let address = reserved.address();
+    GIVEN.lock().expect("nobody panics with it").push(reserved);
+    address
 }

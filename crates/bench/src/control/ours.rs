@@ -1,12 +1,13 @@
 //! A cluster of ours: each node a process of its own with a directory on a real disk, all on 127.0.0.1.
 
 use anyhow::{Result, ensure};
+use dunlin_server::ReservedAddress;
 use dunlin_server::cluster::ClusterClient;
 
 use super::clients::{self, Connection};
 use super::cluster::Cluster;
 use super::node::Ready;
-use super::rival::free_ports;
+use super::rival::{ports_of, reserve_ports};
 use super::work::Work;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
@@ -17,6 +18,7 @@ use crate::scratch_disk::ScratchDisk;
 pub struct Ours {
     nodes: Vec<Node>,
     _disk: ScratchDisk,
+    _reserved: Vec<ReservedAddress>,
 }
 
 #[derive(Debug)]
@@ -35,10 +37,11 @@ impl Ours {
     /// Starts so many nodes, whose tasks are in so many shards: the first begins a cluster, the others join it and are given a vote.
     pub fn sharded(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
-        let ports = free_ports(3 * count)?;
+        let reserved = reserve_ports(3 * count)?;
+        let ports = ports_of(&reserved);
         let data_dirs = disk.path().to_owned();
         let dir = |nth: usize| data_dirs.join(format!("n{nth}"));
-        let mut ours = Self { nodes: Vec::new(), _disk: disk };
+        let mut ours = Self { nodes: Vec::new(), _disk: disk, _reserved: reserved };
         let (mut join, mut token) = (String::new(), String::new());
         for nth in 0..count {
             let [between, doors, suite] = [0, 1, 2].map(|at| ports[3 * nth + at]);

@@ -3,10 +3,11 @@
 //! All listen on 127.0.0.1 only. Nothing is set but what makes them a cluster and durable: etcd syncs before it answers as it comes,
 //! JetStream when told `sync_interval: always`.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use dunlin_server::ReservedAddress;
 
 use super::cluster::Cluster;
 use super::work::Work;
@@ -20,6 +21,7 @@ pub struct Rival {
     target: &'static str,
     nodes: Vec<Node>,
     _disk: ScratchDisk,
+    _reserved: Vec<ReservedAddress>,
 }
 
 #[derive(Debug)]
@@ -34,7 +36,8 @@ impl Rival {
     /// So many nodes of this target; whoever connects waits until they are ready.
     pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
-        let ports = free_ports(2 * count)?;
+        let reserved = reserve_ports(2 * count)?;
+        let ports = ports_of(&reserved);
         let (clients, peers) = ports.split_at(count);
         let (name, way): (_, &dyn Fn(usize) -> Result<Vec<String>>) = match target {
             target::JETSTREAM => ("nats-server", &|nth| {
@@ -51,7 +54,7 @@ impl Rival {
             anyhow::Ok(Node { program: program.clone(), args, endpoint, child })
         };
         let nodes = (0..count).map(node).collect::<Result<_>>()?;
-        Ok(Self { target, nodes, _disk: disk })
+        Ok(Self { target, nodes, _disk: disk, _reserved: reserved })
     }
 }
 
@@ -80,11 +83,15 @@ impl Cluster for Rival {
     }
 }
 
-/// Ports of 127.0.0.1 that are free now: none of the programs can pick one and say so.
-pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let held = (0..count).map(bind).collect::<Result<Vec<_>, _>>().context("finding free ports")?;
-    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+/// Ports of 127.0.0.1 that are given to nobody else while the reservations live: none of the programs can pick one and say so.
+pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
+    let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
+    (0..count).map(reserve).collect::<Result<_, _>>().context("finding free ports")
+}
+
+/// Their numbers.
+pub fn ports_of(reserved: &[ReservedAddress]) -> Vec<u16> {
+    reserved.iter().map(|reserved| reserved.address().port()).collect()
 }
 
 fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Vec<String> {

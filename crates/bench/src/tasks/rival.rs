@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use dunlin_server::ReservedAddress;
 
 use super::work::{Report, Work};
 use crate::child::{Child, PATIENCE};
-use crate::control::rival::free_ports;
+use crate::control::rival::reserve_ports;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
@@ -40,12 +41,14 @@ struct Redis {
     endpoint: String,
     _child: Child,
     _disk: ScratchDisk,
+    _reserved: Vec<ReservedAddress>,
 }
 
 impl Redis {
     fn start(bench: &Bench) -> Result<Self> {
         let (program, disk) = (bench.peers.program("redis-server")?, ScratchDisk::new()?);
-        let port = free_ports(1)?[0].to_string();
+        let reserved = reserve_ports(1)?;
+        let port = reserved[0].address().port().to_string();
         let dir = disk.path().display().to_string();
         let args = [
             ("--port", port.as_str()),
@@ -67,6 +70,6 @@ impl Redis {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self { endpoint, _child: child, _disk: disk })
+        Ok(Self { endpoint, _child: child, _disk: disk, _reserved: reserved })
     }
 }

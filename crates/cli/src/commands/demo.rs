@@ -4,7 +4,6 @@
 mod together;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -174,10 +173,9 @@ fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &St
 /// On the port everyone knows, or on any if that is taken.
 fn start_node(stop: &Stop) -> Result<Running> {
     let mut config = Config::try_from(&RawConfig::defaults())?;
-    Running::start(&config, stop).or_else(|_| {
-        config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Running::start(&config, stop)
-    })
+    let reserved = flock::usual_or_any(flock::USUAL_TCP)?;
+    config.listen = Some(reserved.address());
+    Running::start(&config, stop)
 }
 
 fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source, url: &str) -> Result<()> {

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use dunlin_server::{Door, Server};
+use dunlin_server::{Door, ReservedAddress};
 
 use crate::certificates::Certificates;
 use crate::commands::serve;
@@ -54,8 +54,9 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         defaults.set_default("tls.key", &certificates.node_key);
     }
     let (mut raw, warnings) = arguments.config.gather_over(defaults)?;
-    let shut = shut_doors_in_use(&mut raw);
+    let (reserved, shut) = shut_doors_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
+    drop(reserved);
     // Where nothing came up, what kept it from that is all there is to say.
     serve::warn(&shut, console)?;
     greet(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
@@ -66,20 +67,27 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// A door that nobody asked for stays shut where another program, be it another `dunlin dev`, has its port.
-fn shut_doors_in_use(raw: &mut RawConfig) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// A listener that nobody asked for stays off where another program, be it another `dunlin dev`, has its port. The other ports
+/// are reserved until this process listens there.
+fn shut_doors_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
+    let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {
-        let is_default = raw.get(name).origin == Origin::Default;
-        if is_default && text.parse().is_ok_and(|address| !Server::is_free(address)) {
-            raw.set_default(name, "off");
-            warnings.push(format!(
-                "another program listens on {text}, so that {name} is off here: set it to an address of your own, \
-                 or to off"
-            ));
+        let Ok(address) = text.parse() else { continue };
+        if raw.get(name).origin != Origin::Default {
+            continue;
+        }
+        match ReservedAddress::new(address) {
+            Ok(address) => reserved.push(address),
+            Err(_) => {
+                raw.set_default(name, "off");
+                warnings.push(format!(
+                    "another program listens on {text}, so that {name} is off here: set it to an address of your own, \
+                     or to off"
+                ));
+            }
         }
     }
-    warnings
+    (reserved, warnings)
 }
 
 const COMMANDS: [(&str, &str); 6] = [

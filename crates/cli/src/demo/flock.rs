@@ -32,7 +32,7 @@ use super::schedule::Speed;
 use crate::console::Console;
 use crate::signals::Stop;
 use market::{Market, patiently};
-pub use nodes::{Extras, Nodes};
+pub use nodes::{Extras, Nodes, USUAL_TCP, usual_or_any};
 use reader::Reading;
 pub use strike::Kills;
 use strike::{Strike, seconds};

@@ -3,13 +3,13 @@
 //! The processes end when this one does, however it ends: their standard input is a pipe from here.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dunlin_server::Server;
+use dunlin_server::ReservedAddress;
 use dunlin_server::cluster::ClusterClient;
 
 use crate::config::keys::{DEV_DEFAULTS, Key};
@@ -21,6 +21,8 @@ use crate::table::Table;
 
 /// How long a process has to end by itself.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// The first node is at the next one, where other nodes find it; the second at the one after that.
+const CLUSTER_PORT: u16 = 6221;
 /// How long the nodes may take until all have a vote.
 const VOTES_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
@@ -119,9 +121,12 @@ fn temporary() -> Result<Temporary> {
 fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: &Path) -> Result<Member> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen(number, raw)?]);
+    // Until the node listens there.
+    let mut reserved = Vec::new();
+    let cluster_listen = cluster_listen(number, raw, &mut reserved)?;
+    command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen.to_string()]);
     command.arg("--data-dir").arg(dir);
-    command.args(raw.iter().filter_map(|(key, setting)| told(key, setting, number)));
+    command.args(raw.iter().filter_map(|(key, setting)| told(key, setting, number, &mut reserved)));
     if let Some(through) = through
         && !dir.join("cluster").exists()
     {
@@ -144,7 +149,7 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
 
 /// What a node is told of a key, as a flag: what whoever typed it said, to all nodes. Doors of the others than the first are at
 /// ports of the system's choice; workers are the first node's, for their bounds are meant for all nodes together.
-fn told(key: &Key, setting: &Setting, number: u32) -> Option<String> {
+fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAddress>) -> Option<String> {
     let (text, is_first) = (setting.text.as_str(), number == 1);
     let is_said = setting.origin != Origin::Default;
     let text = match key.name {
@@ -154,9 +159,8 @@ fn told(key: &Key, setting: &Setting, number: u32) -> Option<String> {
         "unix" | "workers" if !is_first => "off".to_owned(),
         // Whoever knows the usual ports finds the first node there, unless another program has them.
         name if is_door(name) => match text.parse::<SocketAddr>() {
-            Ok(address) if !is_first || !(is_said || Server::is_free(address)) => {
-                SocketAddr::new(address.ip(), 0).to_string()
-            }
+            Ok(address) if !is_first => SocketAddr::new(address.ip(), 0).to_string(),
+            Ok(usual) if !is_said => usual_or_any(usual, reserved).to_string(),
             _ => text.to_owned(),
         },
         _ if !is_said => return None,
@@ -183,16 +187,26 @@ fn check(raw: &RawConfig) -> Result<()> {
 }
 
 /// Of the first node the address that was given, of the others the same with a port of the system's choice.
-fn cluster_listen(number: u32, raw: &RawConfig) -> Result<String> {
+fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddress>) -> Result<SocketAddr> {
     let given = raw.get("cluster.listen");
-    if given.origin != Origin::Default {
-        let address: SocketAddr =
-            given.text.parse().with_context(|| format!("--cluster-listen {}", given.text))?;
-        return Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) }.to_string());
+    if given.origin == Origin::Default {
+        let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, CLUSTER_PORT + number as u16));
+        return Ok(usual_or_any(usual, reserved));
     }
-    let usual = format!("127.0.0.1:{}", 6221 + number);
-    let is_free = usual.parse().is_ok_and(Server::is_free);
-    Ok(if is_free { usual } else { "127.0.0.1:0".to_owned() })
+    let address: SocketAddr =
+        given.text.parse().with_context(|| format!("--cluster-listen {}", given.text))?;
+    Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) })
+}
+
+/// This address, reserved, or any port there where another program has it.
+fn usual_or_any(usual: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
+    match ReservedAddress::new(usual) {
+        Ok(address) => {
+            reserved.push(address);
+            usual
+        }
+        Err(_) => SocketAddr::new(usual.ip(), 0),
+    }
 }
 
 fn wait_for_votes(members: &[Member], stop: &Stop) {
@@ -253,7 +267,8 @@ mod tests {
         for (name, text) in said {
             raw.set(keys::find(name).unwrap(), (*text).to_owned(), Origin::Flag((*name).to_owned()));
         }
-        raw.iter().filter_map(|(key, setting)| told(key, setting, number)).collect()
+        let mut reserved = Vec::new();
+        raw.iter().filter_map(|(key, setting)| told(key, setting, number, &mut reserved)).collect()
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The nodes, each `dunlin serve` in a process of its own, which are killed and started again at the same addresses over the
 //! same directories.
 //!
-//! Their ports lie below those that the system hands out to connecting sockets: while a node is dead somebody could otherwise be
-//! given the node's own. They end when this process does, however it ends: their standard input is a pipe from here.
+//! Their addresses are reserved as long as this process runs, so that nobody is given the port of a node that is dead. They end
+//! when this process does, however it ends: their standard input is a pipe from here.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,18 +12,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dunlin_server::Server;
+use dunlin_server::ReservedAddress;
 use dunlin_server::cluster::{ClusterClient, NodeStatus};
 
 use crate::signals::Stop;
 
-const PORTS: std::ops::Range<u16> = 12_000..30_000;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the first votes may take.
 const VOTES_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where whoever knows Dunlin looks for it.
-const USUAL_TCP: u16 = 4220;
+pub const USUAL_TCP: u16 = 4220;
 const USUAL_HTTP: u16 = 8222;
 
 /// After so long their work comes back.
@@ -47,9 +46,9 @@ pub struct Nodes {
 
 struct Node {
     dir: PathBuf,
-    tcp: SocketAddr,
-    http: Option<SocketAddr>,
-    cluster: SocketAddr,
+    tcp: ReservedAddress,
+    http: Option<ReservedAddress>,
+    cluster: ReservedAddress,
     child: Option<Child>,
 }
 
@@ -59,18 +58,14 @@ impl Nodes {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
         let mut nodes = Nodes { base, extras, nodes: Vec::new() };
-        let mut port = PORTS.start + (std::process::id() % u32::from(PORTS.end - PORTS.start - 1_000)) as u16;
         for number in 1..=count {
             let dir = nodes.base.join(format!("node-{number}"));
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
             let is_usual = nodes.extras.dashboard && number == 1;
-            let mut door = |usual: u16| match SocketAddr::from((Ipv4Addr::LOCALHOST, usual)) {
-                address if is_usual && Server::is_free(address) => Ok(address),
-                _ => free(&mut port),
-            };
+            let door = |usual: u16| if is_usual { usual_or_any(usual) } else { any() };
             let tcp = door(USUAL_TCP)?;
             let http = nodes.extras.dashboard.then(|| door(USUAL_HTTP)).transpose()?;
-            let node = Node { dir, tcp, http, cluster: free(&mut port)?, child: None };
+            let node = Node { dir, tcp, http, cluster: any()?, child: None };
             nodes.nodes.push(node);
             nodes.restart(number - 1).with_context(|| format!("node {number} did not start"))?;
         }
@@ -85,12 +80,12 @@ impl Nodes {
 
     /// Where a browser finds the first.
     pub fn dashboard(&self) -> Option<String> {
-        Some(format!("http://{}/", self.nodes.first()?.http?))
+        Some(format!("http://{}/", self.nodes.first()?.http.as_ref()?.address()))
     }
 
     /// Where clients reach each.
     pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp)).collect()
+        self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp.address())).collect()
     }
 
     /// SIGKILL; the process it was.
@@ -105,7 +100,7 @@ impl Nodes {
     /// Starts one, for the first time or again.
     pub fn restart(&mut self, at: usize) -> Result<()> {
         let join = match at > 0 && !self.nodes[at].dir.join("cluster").exists() {
-            true => Some((self.nodes[0].cluster, self.token()?)),
+            true => Some((self.nodes[0].cluster.address(), self.token()?)),
             false => None,
         };
         let join = join.as_ref().map(|(through, token)| (*through, token.as_path()));
@@ -149,7 +144,10 @@ impl Nodes {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("the nodes do not find together for {patience:?}: {heard:#?}");
+                let errors =
+                    self.nodes.iter().map(|node| std::fs::read_to_string(node.errors()).unwrap_or_default());
+                let errors: Vec<String> = errors.collect();
+                bail!("the nodes do not find together for {patience:?}: {heard:#?}\n{}", errors.join("\n"));
             }
             std::thread::sleep(LOOK);
         }
@@ -161,9 +159,10 @@ impl Node {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.args(["serve", "--end-with-stdin", "--data-dir"]).arg(&self.dir);
-        command.args(["--listen", &self.tcp.to_string(), "--cluster-listen", &self.cluster.to_string()]);
-        if let Some(http) = self.http {
-            command.args(["--http-listen", &http.to_string()]);
+        let (tcp, cluster) = (self.tcp.address(), self.cluster.address());
+        command.args(["--listen", &tcp.to_string(), "--cluster-listen", &cluster.to_string()]);
+        if let Some(http) = &self.http {
+            command.args(["--http-listen", &http.address().to_string()]);
         }
         if let Some((words, scale)) = workers {
             command.args(["--workers", words, "--scale", scale, "--scale-season", SEASON]);
@@ -173,16 +172,23 @@ impl Node {
         }
         // Ctrl-C is for this process, which ends them in its own time.
         command.process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().context("cannot start its process")?;
         let mut ready = String::new();
         BufReader::new(child.stdout.take().context("its output")?).read_line(&mut ready)?;
         if !ready.starts_with("READY ") {
             let _ = child.kill();
             let status = child.wait()?;
-            bail!("the node at {} said {:?} and ended: {status}", self.tcp, ready.trim());
+            let errors = std::fs::read_to_string(self.errors()).unwrap_or_default();
+            bail!("the node at {tcp} said {:?} and ended: {status}\n{errors}", ready.trim());
         }
         Ok(child)
+    }
+
+    /// What it writes to standard error.
+    fn errors(&self) -> PathBuf {
+        self.dir.with_extension("errors")
     }
 }
 
@@ -196,14 +202,12 @@ impl Drop for Nodes {
     }
 }
 
-/// The next port that nobody listens on.
-fn free(port: &mut u16) -> Result<SocketAddr> {
-    while *port < PORTS.end {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
-        *port += 1;
-        if Server::is_free(address) {
-            return Ok(address);
-        }
-    }
-    bail!("no port of {PORTS:?} is free")
+/// A port of the system's choice.
+fn any() -> Result<ReservedAddress> {
+    ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no port is free")
+}
+
+/// The usual port, or another where a program has it.
+pub fn usual_or_any(usual: u16) -> Result<ReservedAddress> {
+    ReservedAddress::new((Ipv4Addr::LOCALHOST, usual).into()).or_else(|_| any())
 }
