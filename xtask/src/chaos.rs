@@ -87,7 +87,8 @@ fn run_tests(options: &Options) -> Result<()> {
         crash_logs(options)?;
     }
     let mut command = cargo(&["test", "--profile", TRIAL, "-p", "dunlin-system-tests", "--test", "it", "--"]);
-    command.args(["--nocapture", "--test-threads=1"]).args(&options.filter);
+    // What is tried more often for longer is here tried as often as is asked for.
+    command.args(["--nocapture", "--test-threads=1", "--skip=long::"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
     command.env("DUNLIN_CHAOS_CROWD", options.crowd.to_string());

@@ -1,16 +1,31 @@
 //! Processes that a test starts, watches, stops and kills; none outlives its test.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 /// How long a process may take for anything, on a machine that is busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Has the kernel kill what the command starts when the thread that starts it ends, however that comes about: a test that is
+/// killed at its time limit leaves nothing behind.
+pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
+    let parent = getpid();
+    let bind = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have ended before the signal was set.
+        if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(bind) }
+}
 
 /// A running process. Dropping it kills it.
 #[derive(Debug)]
@@ -30,7 +45,8 @@ impl Process {
     pub fn start(name: &str, program: &str, arguments: &[String]) -> Process {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.env("RUST_BACKTRACE", "1").spawn().expect("a process starts");
+        let mut child =
+            bind_to_this_thread(&mut command).env("RUST_BACKTRACE", "1").spawn().expect("a process starts");
         let stdout = child.stdout.take().expect("it was asked for");
         let (sender, lines) = channel();
         std::thread::spawn(move || {

@@ -19,7 +19,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     config.topic.retention.bytes = option(arguments, "retention", 64 << 10)?;
     config.limits.memory_bytes_max = option(arguments, "memory", config.limits.memory_bytes_max)?;
     let mut doors = ServerConfig { tcp: vec![arguments[0].parse()?], ..ServerConfig::default() };
-    doors.limits.heartbeat_ms = option(arguments, "heartbeat", 250)?;
+    doors.limits.heartbeat_ms = option(arguments, "heartbeat", 10_000)?;
     doors.limits.handshake_ms_max = option(arguments, "handshake", doors.limits.handshake_ms_max)?;
     let nats: String = option(arguments, "nats", String::new())?;
     if !nats.is_empty() {

@@ -8,7 +8,7 @@ use dunlin_client::topic::{
 use dunlin_client::{AskError, Client, Options, RequestError, Subscriber};
 use dunlin_system_tests::port;
 
-use crate::stage::{HEARTBEAT, Node, alone, url};
+use crate::stage::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
 /// What a busy machine adds to two heartbeats.
 const SOON: Duration = Duration::from_secs(30);
@@ -60,15 +60,14 @@ fn restart(node: Node) -> Node {
     let address = node.address;
     node.kill();
     std::thread::sleep(HEARTBEAT);
-    let node = Node::start(address);
+    let node = Node::start_with(address, &[SHORT_HEARTBEAT]);
     std::thread::sleep(3 * HEARTBEAT);
     node
 }
 
 #[test]
 fn handles_left_alone_across_a_restart_go_on_when_next_used() {
-    let _alone = alone();
-    let mut node = Node::start(port::free());
+    let mut node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
@@ -135,9 +134,8 @@ fn assert_all_fail_soon(
 
 #[test]
 fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
-    let _alone = alone();
     let address = port::free();
-    let node = Node::start(address);
+    let node = Node::start_with(address, &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
@@ -156,8 +154,7 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
 
 #[test]
 fn handles_of_a_node_that_stands_still_fail_within_two_heartbeats_and_go_on_after() {
-    let _alone = alone();
-    let node = Node::start(port::free());
+    let node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
@@ -180,7 +177,6 @@ fn handles_of_a_node_that_stands_still_fail_within_two_heartbeats_and_go_on_afte
 
 #[test]
 fn a_subscription_left_alone_while_the_history_moves_on_gets_an_exact_gap() {
-    let _alone = alone();
     let node = Node::anywhere(&[]);
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();

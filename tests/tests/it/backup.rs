@@ -12,7 +12,6 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
 use crate::cluster_stage::{Flock, start_with};
-use crate::stage::alone;
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -120,7 +119,6 @@ fn until_led_by_itself(door: &str) {
 
 #[test]
 fn tasks_of_all_shards_come_back_from_a_backup_in_their_states() {
-    let _alone = alone();
     let options = vec![format!("shards={SHARDS}")];
     let flock = Flock::with(std::slice::from_ref(&options));
     let client = flock.members[0].connect();

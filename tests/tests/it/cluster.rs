@@ -14,11 +14,9 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
 use super::cluster_stage::{Flock, start};
-use super::stage::alone;
 
 #[test]
 fn what_is_acknowledged_survives_the_leaders_death_and_any_node_takes_writes() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     let mut written = BTreeMap::new();
     for round in 0..3 {
@@ -42,7 +40,6 @@ fn what_is_acknowledged_survives_the_leaders_death_and_any_node_takes_writes() {
 
 #[test]
 fn nodes_come_and_go() {
-    let _alone = alone();
     let mut flock = Flock::of(1);
     flock.put(0, "first", "1");
     // A token is good once.
@@ -80,7 +77,6 @@ fn nodes_come_and_go() {
 
 #[test]
 fn a_wiped_node_takes_its_own_place_and_an_older_copy_of_a_directory_is_refused() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     flock.put(0, "key", "old");
     let lost = flock.kill(1);
@@ -107,7 +103,6 @@ fn a_wiped_node_takes_its_own_place_and_an_older_copy_of_a_directory_is_refused(
 
 #[test]
 fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     flock.put(2, "key", "before");
     for name in ["copy", "another copy"] {
@@ -140,7 +135,6 @@ fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
 
 #[test]
 fn a_node_moves_and_the_others_learn_where_it_is() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     for leads in [false, true] {
         let leader = flock.leader();
@@ -177,7 +171,6 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 
 #[test]
 fn nodes_of_two_clusters_do_not_mix_and_are_told_what_to_do() {
-    let _alone = alone();
     let (one, mut other) = (Flock::of(1), Flock::of(1));
     let token = one.token(true);
     // With a token of one to a node of the other.
@@ -216,7 +209,6 @@ fn epoch_of_tasks(client: &Client) -> u32 {
 
 #[test]
 fn a_backup_becomes_a_new_cluster() {
-    let _alone = alone();
     let mut flock = Flock::of(2);
     for number in 0..20 {
         flock.put(number % 2, &format!("key-{number}"), &number.to_string());
@@ -262,7 +254,6 @@ fn a_backup_becomes_a_new_cluster() {
 
 #[test]
 fn a_node_that_was_alone_begins_a_cluster_with_what_it_has() {
-    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("1");
     std::fs::create_dir_all(&data).unwrap();
@@ -287,7 +278,6 @@ fn a_node_that_was_alone_begins_a_cluster_with_what_it_has() {
 
 #[test]
 fn nodes_are_ended_one_after_another_and_writes_go_on() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     flock.put(0, "key", "0");
     for round in 1..=3 {

@@ -5,7 +5,6 @@ use dunlin_client::topic::{Durable, Publish, Start, TopicConfig};
 
 use super::cluster_stage::{Flock, Member};
 use super::cluster_topics::{from, http, owner, publish, read_until, until};
-use super::stage::alone;
 
 fn durable() -> TopicConfig {
     TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() }
@@ -19,7 +18,6 @@ fn place(flock: &Flock, client: &Client, topic: &str) -> usize {
 
 #[test]
 fn a_topic_made_again_keeps_its_records_when_its_owner_is_started_again() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     let client = flock.members[0].connect();
     for round in 1..=3 {
@@ -41,7 +39,6 @@ fn a_topic_made_again_keeps_its_records_when_its_owner_is_started_again() {
 
 #[test]
 fn a_topic_that_was_deleted_while_its_owner_was_away_is_gone_when_that_is_back() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     let client = flock.members[0].connect();
     client.create_topic("gone", &durable(), false).expect("the name is free");

@@ -10,6 +10,9 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 use super::stage::role;
 
+/// Between two looks at all nodes, each of which opens a connection to every node: more of them are a load of their own.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// One node of it.
 pub struct Member {
     pub process: Process,
@@ -125,7 +128,14 @@ impl Flock {
     /// A file with a join token.
     pub fn token(&self, reusable: bool) -> PathBuf {
         let file = self.dir.path().join("token");
-        let token = self.client().token(Some(Duration::from_secs(600)), reusable).expect("a token");
+        let deadline = Instant::now() + PATIENCE;
+        let token = loop {
+            match self.client().token(Some(Duration::from_secs(600)), reusable) {
+                Ok(token) => break token,
+                // Another node may be about to lead.
+                Err(error) => assert!(Instant::now() < deadline, "no token: {error}"),
+            }
+        };
         std::fs::write(&file, token.to_string()).expect("a file");
         file
     }
@@ -147,7 +157,7 @@ impl Flock {
                 return;
             }
             assert!(Instant::now() < deadline, "it never came to be that {what}: {heard:#?}");
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -171,7 +181,7 @@ impl Flock {
                 return at;
             }
             assert!(Instant::now() < deadline, "nobody leads: {heard:#?}");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(LOOK);
         }
     }
 

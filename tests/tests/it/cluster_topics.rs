@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{
@@ -11,7 +13,6 @@ use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
 
 use super::cluster_stage::{Flock, Member};
-use super::stage::alone;
 
 pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
@@ -111,7 +112,6 @@ pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
 
 #[test]
 fn a_deleted_topic_is_gone_at_every_node_and_its_name_is_free_whoever_reads_it_where() {
-    let _alone = alone();
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let wide = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
@@ -147,7 +147,6 @@ fn a_deleted_topic_is_gone_at_every_node_and_its_name_is_free_whoever_reads_it_w
 
 #[test]
 fn whoever_comes_to_any_node_publishes_to_and_reads_any_topic_through_every_door() {
-    let _alone = alone();
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // Each of the topics is made by another node, before and after its readers come.
@@ -228,22 +227,24 @@ fn epochs(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 
 #[test]
 fn a_topic_is_moved_under_load_and_nothing_is_missing() {
-    let _alone = alone();
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
     moved(&flock, &clients, "t", 0);
     let mut readers: Vec<Subscriber> =
         clients.iter().map(|client| client.subscribe("t", from(Start::Latest)).unwrap()).collect();
-    let publisher = clients[1].clone();
+    let (publisher, taken) = (clients[1].clone(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&taken);
     let publishing = std::thread::spawn(move || {
         let mut publisher = publisher.publisher("t").unwrap();
         for number in 1..=3_000_u64 {
             publisher.publish(number.to_string().as_bytes()).expect("it is taken");
+            counted.store(number, Ordering::Relaxed);
         }
     });
     for to in [1, 2, 0] {
-        std::thread::sleep(Duration::from_millis(200));
+        let more = taken.load(Ordering::Relaxed) + 200;
+        until("more is published", || taken.load(Ordering::Relaxed) >= more.min(3_000));
         moved(&flock, &clients, "t", to);
     }
     publishing.join().expect("all was taken");
@@ -270,7 +271,6 @@ fn a_topic_is_moved_under_load_and_nothing_is_missing() {
 
 #[test]
 fn a_volatile_topic_outlives_its_killed_owner_and_readers_are_told() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -316,7 +316,6 @@ fn a_volatile_topic_outlives_its_killed_owner_and_readers_are_told() {
 
 #[test]
 fn an_owner_that_stood_still_is_fenced_and_learns_that_it_is_none_any_more() {
-    let _alone = alone();
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -350,7 +349,6 @@ fn an_owner_that_stood_still_is_fenced_and_learns_that_it_is_none_any_more() {
 
 #[test]
 fn a_durable_topic_waits_for_its_killed_owner_and_goes_on_with_all_that_was_synced() {
-    let _alone = alone();
     let mut flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
@@ -399,7 +397,6 @@ fn a_durable_topic_waits_for_its_killed_owner_and_goes_on_with_all_that_was_sync
 
 #[test]
 fn requests_are_answered_from_any_node_and_groups_say_where_they_are() {
-    let _alone = alone();
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // Who answers comes by NATS to one node, who asks to the others, by NATS and by Dunlin's own protocol.

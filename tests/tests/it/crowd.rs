@@ -10,7 +10,7 @@ use dunlin_system_tests::process::Process;
 use dunlin_system_tests::proxy::Proxy;
 use dunlin_system_tests::{limits, port};
 
-use crate::stage::{Node, alone, role, url};
+use crate::stage::{Node, role, url};
 use crate::tier;
 
 /// How soon all are to be back in sync.
@@ -78,8 +78,28 @@ fn await_readers(client: &Client, readers: u64) {
 
 #[test]
 fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
-    let _alone = alone();
-    let clients = tier::crowd(1_000);
+    kill_the_node_of_a_crowd(200);
+}
+
+#[test]
+fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
+    reset_the_connections_of_a_crowd(100);
+}
+
+mod long {
+    #[test]
+    fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
+        super::kill_the_node_of_a_crowd(1_000);
+    }
+
+    #[test]
+    fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
+        super::reset_the_connections_of_a_crowd(500);
+    }
+}
+
+fn kill_the_node_of_a_crowd(clients: u64) {
+    let clients = tier::crowd(clients);
     assert!(limits::raise_open_files() > clients + 100, "`ulimit -n` is too low for {clients} clients");
     let address = port::free();
     let mut node = Node::start_with(address, &NODE);
@@ -112,11 +132,9 @@ fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
     node.assert_no_panic();
 }
 
-#[test]
-fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
-    let _alone = alone();
+fn reset_the_connections_of_a_crowd(clients: u64) {
     // Each takes two files of the proxy, which is this process.
-    let clients = tier::crowd(500).min(limits::raise_open_files() / 3);
+    let clients = tier::crowd(clients).min(limits::raise_open_files() / 3);
     let node = Node::anywhere(&NODE);
     let proxy = Proxy::start(node.address);
     let mut crowd = Crowd::join(&url(proxy.address), clients);

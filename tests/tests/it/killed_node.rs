@@ -7,7 +7,7 @@ use dunlin_system_tests::audit::Counts;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::stage::{Node, Readers, Writer, alone, audit_all, url};
+use crate::stage::{Node, Readers, Writer, audit_all, url};
 use crate::tier;
 
 /// What all tries together came to.
@@ -24,9 +24,19 @@ struct Total {
 
 #[test]
 fn sigkill_of_the_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
-    let _alone = alone();
+    kill_nodes(3);
+}
+
+mod long {
+    #[test]
+    fn sigkill_of_the_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
+        super::kill_nodes(10);
+    }
+}
+
+fn kill_nodes(tries: u64) {
     let (mut total, began) = (Total::default(), Instant::now());
-    for seed in tier::seeds(10) {
+    for seed in tier::seeds(tries) {
         let outcome = catch_unwind(AssertUnwindSafe(|| kill_and_restart(seed, &mut total)));
         if let Err(panic) = outcome {
             eprintln!("FAILED: replay with DUNLIN_CHAOS_SEED={seed}");
@@ -47,10 +57,9 @@ fn sigkill_of_the_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
         counts.laggings,
         counts.aways,
     );
-    if tries > 0 {
-        assert!(counts.gaps > 0, "no gap happened: the test tests nothing");
-        assert!(counts.epochs > 0, "no epoch changed: the test tests nothing");
-    }
+    assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
+    // Whether a reader is late enough for one is chance.
+    assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 
 /// One try: subscribers of every kind, a writer, one to three kills.

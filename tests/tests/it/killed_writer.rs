@@ -4,7 +4,7 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;
 use dunlin_system_tests::trace::Told;
 
-use crate::stage::{Node, Readers, Writer, alone, audit_all};
+use crate::stage::{Node, Readers, Writer, audit_all};
 use crate::tier;
 
 /// Kills a publisher while it publishes and starts another of the same identity with the same records, which
@@ -47,8 +47,28 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
 
 #[test]
 fn a_retry_in_a_killed_publishers_name_appends_nothing_twice_and_tears_nothing() {
-    let _alone = alone();
-    for seed in tier::seeds(6) {
+    retry_in_killed_publishers_names(2);
+}
+
+#[test]
+fn a_batch_is_appended_whole_or_not_at_all_when_its_publisher_dies() {
+    kill_publishers_of_batches(2);
+}
+
+mod long {
+    #[test]
+    fn a_retry_in_a_killed_publishers_name_appends_nothing_twice_and_tears_nothing() {
+        super::retry_in_killed_publishers_names(6);
+    }
+
+    #[test]
+    fn a_batch_is_appended_whole_or_not_at_all_when_its_publisher_dies() {
+        super::kill_publishers_of_batches(6);
+    }
+}
+
+fn retry_in_killed_publishers_names(tries: u64) {
+    for seed in tier::seeds(tries) {
         let mode = ["batch", "pipeline"][(seed % 2) as usize];
         let (told, ledger) = kill_and_retry(seed, mode);
         // The audit has checked order and that nothing came twice. Nothing is torn either: all are there, in one line.
@@ -61,10 +81,8 @@ fn a_retry_in_a_killed_publishers_name_appends_nothing_twice_and_tears_nothing()
     }
 }
 
-#[test]
-fn a_batch_is_appended_whole_or_not_at_all_when_its_publisher_dies() {
-    let _alone = alone();
-    for seed in tier::seeds(6) {
+fn kill_publishers_of_batches(tries: u64) {
+    for seed in tier::seeds(tries) {
         let mut random = Seed::new(seed);
         let node = Node::anywhere(&["retention=67108864"]);
         let readers = Readers::start(&node.url(), &["a=next@t"]);

@@ -8,12 +8,10 @@ use dunlin_system_tests::process::PATIENCE;
 use futures_util::{StreamExt, future};
 
 use crate::nats_stage::NatsNode;
-use crate::stage::alone;
 use crate::tls_node::TlsNode;
 
 /// The client and what it does run on this thread alone: while the thread does something else, the client reads nothing.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
-    let _alone = alone();
     let node = NatsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async move {

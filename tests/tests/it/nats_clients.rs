@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use dunlin_system_tests::process::{PATIENCE, Process};
 
 use crate::nats_stage::NatsNode;
-use crate::stage::alone;
 use crate::tls_node::TlsNode;
 
 const CASES: [&str; 11] = [
@@ -72,7 +71,6 @@ fn sources() -> PathBuf {
 }
 
 fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
-    let _alone = alone();
     let mut node = NatsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
     arguments.push(node.url());
@@ -100,7 +98,6 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
 
 /// All but what needs a node that is stopped and started meanwhile.
 fn passes_by_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
-    let _alone = alone();
     let node = TlsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
     arguments.extend([node.nats_url(), node.ca().display().to_string()]);

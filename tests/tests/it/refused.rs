@@ -5,11 +5,10 @@ use dunlin_client::topic::{
 };
 use dunlin_client::{Client, Options};
 
-use crate::stage::{Node, alone, role};
+use crate::stage::{Node, role};
 
 #[test]
 fn a_port_in_use_ends_the_second_node_with_an_error_that_names_it() {
-    let _alone = alone();
     let node = Node::anywhere(&[]);
     let mut second = role("second node", &["node", &node.address.to_string()]);
     assert_eq!(second.finish(std::time::Duration::from_secs(20)), Vec::<String>::new(), "it says no READY");
@@ -22,7 +21,6 @@ fn a_port_in_use_ends_the_second_node_with_an_error_that_names_it() {
 
 #[test]
 fn a_publisher_that_asks_for_more_than_the_budget_is_refused_and_others_go_on() {
-    let _alone = alone();
     // No pause of the machine is taken for a node that is gone.
     let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), Options::default()).unwrap();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin_system_tests::audit::{Began, Counts, audit};
@@ -10,14 +9,11 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::Told;
 
-/// The node's heartbeat in these tests.
+/// The heartbeat of a node whose clients are to notice that it stands still. Others have a long one: on a busy machine a node is
+/// silent for a while.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
-
-/// One test at a time: each has a handful of processes, and the machine two cores.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The same as an argument of the role `node`.
+pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
 
 pub fn role(name: &str, arguments: &[&str]) -> Process {
     let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();

@@ -43,7 +43,7 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
 }
 
 fn failover(killed: &'static str, victim: Victim, options: &Options) -> Point {
-    let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 10));
+    let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 2));
     Point::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
         failover::measure(bench, victim, kills)
     })

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use dunlin_bench::child::ChildProgram;
+use dunlin_chaos::process::bind_to_this_thread;
 
 /// The bench without the `dunlin` binary.
 pub fn alone() -> PathBuf {
@@ -16,5 +17,6 @@ pub fn child_program() -> ChildProgram {
 
 /// Runs `alone` to its end, its runs kept in `folder`.
 pub fn run(folder: &std::path::Path, args: &[&str]) -> Output {
-    Command::new(alone()).args(args).env("BENCH_RUNS", folder).env_remove("CI").output().unwrap()
+    let mut command = Command::new(alone());
+    bind_to_this_thread(&mut command).args(args).env("BENCH_RUNS", folder).env_remove("CI").output().unwrap()
 }

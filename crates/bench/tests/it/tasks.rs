@@ -49,7 +49,19 @@ fn tenants_that_always_have_tasks_waiting_share_the_workers() {
 
 #[test]
 fn tasks_outlive_leaders_and_workers_each_done_once() {
-    let rows = rows(&["--case=failover"]);
+    outlive_leaders_and_workers(1);
+}
+
+mod long {
+    #[test]
+    fn tasks_outlive_leaders_and_workers_each_done_once() {
+        super::outlive_leaders_and_workers(5);
+    }
+}
+
+/// Two leaders and two workers are killed in each run.
+fn outlive_leaders_and_workers(runs: u32) {
+    let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {
         let of = |row: &&Row| row.case == "failover" && row.params.to_string().contains(killed);
         let of_killed: Vec<&Row> = rows.iter().filter(of).collect();

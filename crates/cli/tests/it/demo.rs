@@ -1,17 +1,15 @@
 //! The main job, small enough for a test.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::dunlin::run;
-
-/// Held while a demo runs: each is at the usual port if that is free, which it also is while another's node there is dead.
-static USUAL_PORT: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
-    let _alone = USUAL_PORT.lock().unwrap_or_else(PoisonError::into_inner);
-    let outcome = run(&["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"]);
-    let out = outcome.done();
+    every_record_is_accounted_for(&["--lines", "20000"]);
+}
+
+fn every_record_is_accounted_for(more: &[&str]) {
+    let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
+    let out = run(&[&demo[..], more].concat()).done();
     let lines: Vec<&str> = out.lines().collect();
     assert!(
         lines[0].starts_with("GENERATED DATA") && lines[lines.len() - 1].starts_with("GENERATED DATA"),
@@ -37,31 +35,39 @@ fn without_recordings_it_is_refused() {
     assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");
 }
 
-#[test]
-fn all_faces_together_hold_while_nodes_are_killed() {
-    let _alone = USUAL_PORT.lock().unwrap_or_else(PoisonError::into_inner);
-    let outcome = run(&[
-        "demo",
-        "--together",
-        "--data",
-        "/nonexistent",
-        "--allow-generated",
-        "--once",
-        "--lines",
-        "2000",
-        "--speed",
-        "15s",
-        "--kill-every",
-        "4s",
-        "--flock",
-        "600",
-    ]);
-    let out = outcome.done();
-    assert!(out.contains("SIGKILL to node") && out.contains("all is whole after"), "{out}");
-    assert!(out.contains("the dashboard, in a browser"), "{out}");
-    for face in ["topics", "feeds", "nodes", "space"] {
-        let holds = |line: &str| line.split_whitespace().take(2).eq([face, "yes"]);
-        assert!(out.lines().any(holds), "{face} in {out}");
+mod long {
+    use super::*;
+
+    #[test]
+    fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+        every_record_is_accounted_for(&[]);
     }
-    assert!(out.contains("4 of 4 faces hold"), "{out}");
+
+    #[test]
+    fn all_faces_together_hold_while_nodes_are_killed() {
+        let outcome = run(&[
+            "demo",
+            "--together",
+            "--data",
+            "/nonexistent",
+            "--allow-generated",
+            "--once",
+            "--lines",
+            "2000",
+            "--speed",
+            "15s",
+            "--kill-every",
+            "4s",
+            "--flock",
+            "600",
+        ]);
+        let out = outcome.done();
+        assert!(out.contains("SIGKILL to node") && out.contains("all is whole after"), "{out}");
+        assert!(out.contains("the dashboard, in a browser"), "{out}");
+        for face in ["topics", "feeds", "nodes", "space"] {
+            let holds = |line: &str| line.split_whitespace().take(2).eq([face, "yes"]);
+            assert!(out.lines().any(holds), "{face} in {out}");
+        }
+        assert!(out.contains("4 of 4 faces hold"), "{out}");
+    }
 }

@@ -6,6 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dunlin_chaos::port;
+use dunlin_chaos::process::bind_to_this_thread;
+
 /// Nothing here takes that long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -18,6 +21,7 @@ pub fn dunlin(arguments: &[&str]) -> Command {
         }
     }
     command.env("NO_COLOR", "1").args(arguments).stdin(Stdio::null());
+    bind_to_this_thread(&mut command);
     command
 }
 
@@ -41,6 +45,34 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
 
 pub fn run(arguments: &[&str]) -> Outcome {
     run_with(dunlin(arguments), b"")
+}
+
+/// Looks again and again until it is so.
+///
+/// # Panics
+/// When it never is.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reads what it writes to standard error up to this text, and leaves what follows.
+///
+/// # Panics
+/// When it ends without the text.
+#[track_caller]
+pub fn until_said(child: &mut Child, text: &str) {
+    let errors = child.stderr.as_mut().expect("a pipe");
+    let mut said = Vec::new();
+    while !said.ends_with(text.as_bytes()) {
+        let mut byte = [0];
+        assert_eq!(errors.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
 }
 
 /// How a run ended.
@@ -128,8 +160,9 @@ impl Node {
     }
 
     pub fn start_with(arguments: &[&str]) -> Node {
-        let listen: &[&str] =
-            if arguments.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+        // It is reserved: another node may be started there after this one.
+        let address = port::free([127, 0, 0, 1].into()).to_string();
+        let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
         let all = [&["serve"], listen, arguments].concat();
         let mut child = dunlin(&all).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut ready = String::new();

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::dunlin::{Node, Outcome, Program, signal};
+use crate::dunlin::{Node, Outcome, Program, signal, until};
 
 fn member(node: &Node, arguments: &[&str]) -> Program {
     let arguments = [&["sub", "jobs", "--group", "crew"], arguments].concat();
@@ -16,13 +16,7 @@ fn member(node: &Node, arguments: &[&str]) -> Program {
 
 fn wait_for_members(node: &Node, members: usize) {
     let wanted = format!("\"members\":{members}");
-    for _ in 0..1_500 {
-        if node.run(&["topics", "describe", "jobs", "--json"]).out.contains(&wanted) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("no {members} members");
+    until("all have joined", || node.run(&["topics", "describe", "jobs", "--json"]).out.contains(&wanted));
 }
 
 #[test]

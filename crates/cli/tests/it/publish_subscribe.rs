@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::dunlin::{Node, Outcome, signal};
+use crate::dunlin::{Node, Outcome, signal, until, until_said};
 
 #[test]
 fn texts_lines_and_files_come_out_as_they_went_in() {
@@ -153,13 +152,10 @@ fn closing_the_pipe_ends_sub_quietly() {
     let mut sub =
         node.command(&["sub", "ticks"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(sub.stdout.take());
-    for _ in 0..100 {
+    until("it ends", || {
         node.run(&["pub", "ticks", "tick", "--quiet"]).done();
-        if sub.try_wait().unwrap().is_some() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+        sub.try_wait().unwrap().is_some()
+    });
     let outcome = Outcome::of(sub);
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
 }
@@ -176,7 +172,7 @@ fn publishing_goes_on_over_a_restart_of_the_node_and_says_how_it_ended() {
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     node.kill();
     writeln!(input, "meanwhile").unwrap();
-    thread::sleep(Duration::from_millis(300));
+    until_said(&mut publish, "connection lost:");
     let node = Node::start_with(&["--listen", &address]);
     drop(input);
     let outcome = Outcome::of(publish);
@@ -211,7 +207,7 @@ fn a_publisher_stopped_while_its_node_is_away_says_what_nobody_knows_the_fate_of
     node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
     node.kill();
     writeln!(input, "two").unwrap();
-    thread::sleep(Duration::from_millis(500));
+    until_said(&mut publish, "connection lost:");
     signal("INT", publish.id());
     let outcome = Outcome::of(publish);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");

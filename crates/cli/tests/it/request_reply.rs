@@ -2,9 +2,8 @@
 
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::Duration;
 
-use crate::dunlin::{Node, Program, signal};
+use crate::dunlin::{Node, Program, signal, until};
 
 /// Somebody who answers, once they do.
 struct Replier(Child);
@@ -14,14 +13,10 @@ impl Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
         // It answers what is asked from when it has subscribed.
-        for _ in 0..200 {
-            let topic = node.run(&["topics", "describe", arguments[1], "--json"]);
-            if topic.out.contains("\"readers_total\":1") {
-                return replier;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("nobody subscribed to {}", arguments[1]);
+        until("it has subscribed", || {
+            node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"readers_total\":1")
+        });
+        replier
     }
 }
 
@@ -68,9 +63,7 @@ fn nobody_there_is_a_refusal_in_time() {
     assert!(outcome.err.contains("nobody answers nobody: nothing was published"), "{outcome:?}");
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic came into being");
     let _deaf = node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
-    while !node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1") {
-        thread::sleep(Duration::from_millis(20));
-    }
+    until("it has subscribed", || node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1"));
     let outcome = node.run(&["req", "deaf", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.err.contains("nobody answered"), "{outcome:?}");

@@ -47,16 +47,20 @@ impl Process {
     }
 }
 
-/// The demo is the test: it fails where a single entity is lost or doubled.
-#[test]
-fn a_world_of_three_processes_outlives_one_of_them_with_everybody() {
-    let outcome =
-        run(&["demo", "--space", "--data", "/nonexistent", "--allow-generated", "--once", "--flock", "600"]);
-    let out = outcome.done();
-    for said in
-        ["is killed", "goes on in process", "owns a region again", "600 of 600 entities accounted for"]
-    {
-        assert!(out.contains(said), "{said}: {out}");
+mod long {
+    use super::run;
+
+    /// The demo is the test: it fails where a single entity is lost or doubled.
+    #[test]
+    fn a_world_of_three_processes_outlives_one_of_them_with_everybody() {
+        let demo =
+            ["demo", "--space", "--data", "/nonexistent", "--allow-generated", "--once", "--flock", "600"];
+        let out = run(&demo).done();
+        for said in
+            ["is killed", "goes on in process", "owns a region again", "600 of 600 entities accounted for"]
+        {
+            assert!(out.contains(said), "{said}: {out}");
+        }
     }
 }
 

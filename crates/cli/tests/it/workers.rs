@@ -56,9 +56,32 @@ fn workers(script: &str) -> String {
     format!("'{}' task worker --kind work --ttl 1s -- sh -c '{script}'", env!("CARGO_BIN_EXE_dunlin"))
 }
 
+/// Holds back whoever does a task.
+struct Gate(tempfile::TempDir);
+
+impl Gate {
+    fn shut() -> Gate {
+        Gate(tempfile::tempdir().expect("a directory"))
+    }
+
+    /// Workers whose tasks end once it is open.
+    fn workers(&self) -> String {
+        workers(&format!("until [ -e {} ]; do sleep 0.05; done", self.file().display()))
+    }
+
+    fn open(&self) {
+        std::fs::write(self.file(), "").expect("a file");
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.path().join("open")
+    }
+}
+
 #[test]
 fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_replaced() {
-    let node = Node::start_with(&["--workers", &workers("sleep 0.5"), "--scale", "1..3"]);
+    let gate = Gate::shut();
+    let node = Node::start_with(&["--workers", &gate.workers(), "--scale", "1..3"]);
     let first = until("one is there at once", || attached(&node), |names| names.len() == 1);
     let pids = children(node.pid());
     assert_eq!(pids.len(), 1, "{first:?}");
@@ -79,6 +102,7 @@ fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_repl
     assert_eq!(busy.len(), 3);
     signal("KILL", busy[1]);
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
+    gate.open();
     until("all is done", || completed(&node), |completed| *completed == 40);
 
     // Nothing to do: those that are not needed are asked to go, and do.
@@ -87,32 +111,6 @@ fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_repl
     let last = children(node.pid());
     assert_eq!(node.stop(), Some(0));
     until("none is left behind", || is_there(last[0]), |there| !there);
-}
-
-#[test]
-fn the_warm_pool_waits_is_called_when_there_is_much_to_do_and_is_filled_up_again() {
-    let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
-    let node = Node::start_with(&options);
-    until(
-        "one works, two wait",
-        || (attached(&node).len(), children(node.pid()).len()),
-        |now| *now == (1, 3),
-    );
-    let begun = children(node.pid());
-    let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
-    node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes()).done();
-    until("those that waited work", || attached(&node).len(), |workers| *workers == 3);
-    let now = until("two others wait", || children(node.pid()), |pids| pids.len() == 5);
-    assert!(begun.iter().all(|pid| now.contains(pid)), "{begun:?} of {now:?}");
-    until("all is done", || completed(&node), |completed| *completed == 40);
-    until(
-        "one is left, and the pool",
-        || (attached(&node).len(), children(node.pid()).len()),
-        |left| *left == (1, 3),
-    );
-    let last = children(node.pid());
-    assert_eq!(node.stop(), Some(0));
-    until("none is left behind", || last.iter().any(|pid| is_there(*pid)), |there| !there);
 }
 
 fn is_there(pid: u32) -> bool {
@@ -179,4 +177,38 @@ fn a_command_that_is_no_worker_does_not_keep_the_node_from_its_work() {
     let more = lines.filter(has_failed).count();
     assert!(more <= 20, "{more} more");
     assert_eq!(Outcome::of(node).code, Some(0));
+}
+
+mod long {
+    use super::*;
+
+    // The node waits for ten seconds and more before it lets a worker go.
+    #[test]
+    fn the_warm_pool_waits_is_called_when_there_is_much_to_do_and_is_filled_up_again() {
+        let gate = Gate::shut();
+        let options = ["--workers", &gate.workers(), "--scale", "1..3", "--scale-warm", "2"];
+        let node = Node::start_with(&options);
+        until(
+            "one works, two wait",
+            || (attached(&node).len(), children(node.pid()).len()),
+            |now| *now == (1, 3),
+        );
+        let begun = children(node.pid());
+        let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
+        node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes())
+            .done();
+        until("those that waited work", || attached(&node).len(), |workers| *workers == 3);
+        let now = until("two others wait", || children(node.pid()), |pids| pids.len() == 5);
+        assert!(begun.iter().all(|pid| now.contains(pid)), "{begun:?} of {now:?}");
+        gate.open();
+        until("all is done", || completed(&node), |completed| *completed == 40);
+        until(
+            "one is left, and the pool",
+            || (attached(&node).len(), children(node.pid()).len()),
+            |left| *left == (1, 3),
+        );
+        let last = children(node.pid());
+        assert_eq!(node.stop(), Some(0));
+        until("none is left behind", || last.iter().any(|pid| is_there(*pid)), |there| !there);
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
 
 use super::door::{Message, Reader, Seen, Wish};
-use super::trial::{PATIENCE, QUIET, Trial, number, numbered, publish_numbers};
+use super::trial::{PATIENCE, QUIET, Trial, number, numbered, publish_numbers, publish_padded};
 
 /// What is promised, in the words of the table, and how it is tried.
 pub struct Promise {
@@ -114,13 +114,16 @@ fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
     reader.nothing()
 }
 
-/// Reads nothing while ten times the history is published, then reads to the end. Each number that did not come was
+/// Payloads large enough that few records fill the buffers of both sockets.
+const LARGE_BYTES: usize = 1_000;
+
+/// Reads nothing while far more than the history and the sockets hold is published, then reads to the end. Each number that did not come was
 /// told, exactly; or the door ended the connection and said so, before anything else came.
 fn gap(trial: &mut Trial<'_>) -> Result<()> {
-    const RECORDS: u64 = 200_000;
+    const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
     let mut reader = trial.reader("t")?;
-    publish_numbers(&mut trial.publisher("t")?, 1..=RECORDS)?;
+    publish_padded(&mut trial.publisher("t")?, 1..=RECORDS, LARGE_BYTES)?;
     let (mut at, mut missed) = (0, 0);
     while at < RECORDS {
         match reader.next(PATIENCE)? {
@@ -148,7 +151,7 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
 fn lagging(trial: &mut Trial<'_>) -> Result<()> {
     trial.create_short("t")?;
     let mut reader = trial.reader("t")?;
-    publish_numbers(&mut trial.publisher("t")?, 1..=200_000)?;
+    publish_padded(&mut trial.publisher("t")?, 1..=30_000, LARGE_BYTES)?;
     let mut warned = false;
     loop {
         match reader.next(PATIENCE)? {
@@ -163,15 +166,15 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
 }
 
 fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
-    const RECORDS: u64 = 100_000;
+    const RECORDS: u64 = 14_000;
     trial.create("t", TopicConfig::default())?;
     let idle: Vec<Box<dyn Reader>> = (0..8).map(|_| trial.reader("t")).collect::<Result<_>>()?;
     let mut reader = trial.reader("t")?;
     let mut publisher = trial.publisher("t")?;
     let before = trial.node.node.budget().used();
-    for first in (1..=RECORDS).step_by(10_000) {
-        publish_numbers(&mut publisher, first..=first + 9_999)?;
-        reader.numbers(first..=first + 9_999)?;
+    for first in (1..=RECORDS).step_by(1_400) {
+        publish_padded(&mut publisher, first..=first + 1_399, LARGE_BYTES)?;
+        reader.numbers(first..=first + 1_399)?;
     }
     let grew = trial.node.node.budget().used().saturating_sub(before);
     // The topic's own history is 16 MiB; what a session may hold beside it is far less than what is unread.

@@ -1,6 +1,7 @@
 //! A node with all its doors open, which can be ended and started again at the same addresses.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,16 +155,25 @@ impl Trial<'_> {
 }
 
 /// Publishes numbers, each in a payload of 100 bytes; the last one's sequence.
-pub fn publish_numbers(publisher: &mut Publisher, numbers: std::ops::RangeInclusive<u64>) -> Result<u64> {
+pub fn publish_numbers(publisher: &mut Publisher, numbers: RangeInclusive<u64>) -> Result<u64> {
+    publish_padded(publisher, numbers, 100)
+}
+
+/// The same in payloads of so many bytes.
+pub fn publish_padded(publisher: &mut Publisher, numbers: RangeInclusive<u64>, bytes: usize) -> Result<u64> {
     for number in numbers {
-        publisher.send(&numbered(number)[..])?;
+        publisher.send(&padded(number, bytes)[..])?;
     }
     Ok(publisher.flush()?.map_or(0, |receipt| receipt.position.seq))
 }
 
 pub fn numbered(number: u64) -> Vec<u8> {
+    padded(number, 100)
+}
+
+fn padded(number: u64, bytes: usize) -> Vec<u8> {
     let mut payload = number.to_string().into_bytes();
-    payload.resize(100, b' ');
+    payload.resize(bytes, b' ');
     payload
 }
 
