@@ -12,6 +12,7 @@ use pyo3::types::PyBytes;
 
 use crate::events::timeout;
 use crate::failure::Failure;
+use crate::handle::detached;
 
 /// Who leaves waits so long for its answers to be heard of.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -59,7 +60,7 @@ impl RawAttachment {
         let attachment = self.attached()?;
         let given = lock(&self.given).get(&token).cloned();
         if let Some(given) = given {
-            py.detach(|| call(&attachment, &given));
+            detached(py, || call(&attachment, &given)).0;
         }
         Ok(())
     }
@@ -73,7 +74,7 @@ impl RawAttachment {
         let attachment = self.attached()?;
         let given = lock(&self.given).remove(&token);
         if let Some(given) = given {
-            py.detach(|| call(&attachment, &given));
+            detached(py, || call(&attachment, &given)).0;
         }
         Ok(())
     }
@@ -88,7 +89,7 @@ impl RawAttachment {
     /// The next task; `None` after `seconds` without one.
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
         let (attachment, patience) = (self.attached()?, timeout(Some(seconds))?.unwrap_or_default());
-        let next = py.detach(|| attachment.next(patience));
+        let next = detached(py, || attachment.next(patience)).0;
         // Why it has ended is more than that it has.
         let Some(given) = next.map_err(|ended| Failure::from(attachment.error().unwrap_or(ended)))? else {
             return Ok(None);
@@ -152,7 +153,7 @@ impl RawAttachment {
 
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let attachment = self.attached()?;
-        py.detach(|| attachment.drain());
+        detached(py, || attachment.drain()).0;
         Ok(())
     }
 
@@ -172,7 +173,7 @@ impl RawAttachment {
             return Err(Failure::Forked.into());
         }
         let attachment = lock(&self.attachment).take();
-        py.detach(|| {
+        detached(py, || {
             if let Some(attachment) = &attachment {
                 attachment.flush(FAREWELL);
             }

@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::drafts::{Given, Outgoing, prefix_of_pattern};
 use crate::events::{Source, timeout};
 use crate::failure::Failure;
-use crate::handle::{Close, Handle, interrupting};
+use crate::handle::{Close, Handle, detached, interrupting};
 use crate::member::{Claiming, PyMember};
 use crate::publisher::PyPublisher;
 use crate::replica::PyReplica;
@@ -213,16 +213,19 @@ impl Connection {
             conflate,
             ..SubscribeOptions::default()
         };
-        let (replica, config) = self.ask(py, |client| {
-            let fold = client.describe_topic(topic)?.config.fold;
+        let (replica, config, append_ns) = self.ask(py, |client| {
+            let described = client.describe_topic(topic)?;
+            let last_append_ns = described.logs.iter().map(|log| log.last_append_ns).max();
+            let append_ns = last_append_ns.filter(|&append_ns| append_ns > 0);
+            let fold = described.config.fold;
             let config = fold.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
             State::of(&config)?;
             let of = config.clone();
             // It was made of the same configuration once.
             let make = move |_: &_| State::of(&of).unwrap_or_else(|_| State::Last(Default::default()));
-            Ok((Replica::new(client.subscribe(topic, options)?, make), config))
+            Ok((Replica::new(client.subscribe(topic, options)?, make), config, append_ns))
         })?;
-        let replica = PyReplica::new(replica);
+        let replica = PyReplica::new(replica, append_ns);
         self.adopt(&replica.following.closer());
         Ok((replica, config.kind, config.options))
     }
@@ -303,7 +306,7 @@ impl Connection {
     /// Ends it and everything that was made of it.
     fn close(&self, py: Python<'_>) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
-        py.detach(|| made.iter().filter_map(Weak::upgrade).for_each(|one| one.close()));
+        detached(py, || made.iter().filter_map(Weak::upgrade).for_each(|one| one.close()));
         self.responder.close(py);
         self.requesters.close(py);
         self.client.close(py);

@@ -1,7 +1,9 @@
 //! What went wrong, on its way to being one of the exceptions in `python/dunlin/errors.py`.
 
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use dunlin_client::{
     AskError, ConnectError, ErrorCode, KvError, LeaseLost, Refused, RequestError, TasksError, WatchError, Why,
@@ -39,33 +41,106 @@ pub enum Failure {
 /// The interpreter is about to end: a thread that asked it for anything now would never come back, or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Told when the interpreter is about to end. Threads that still wait go on waiting, and end with the process.
+/// Threads between the end of a wait and their last use of the interpreter for it.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
+/// How long the end of the interpreter is held up for such threads.
+const RETURNING_MAX: Duration = Duration::from_secs(2);
+
+/// Told when the interpreter is about to end, by the thread that ends it. Threads that still wait go on waiting, and end with the
+/// process: Python would end them where they ask for its lock, in the middle of what is not Python, and abort.
 #[pyfunction(name = "_end")]
-pub fn end() {
-    ENDING.store(true, Ordering::Release);
+pub fn end(py: Python<'_>) {
+    ENDS.set(true);
+    ENDING.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let until = Instant::now() + RETURNING_MAX;
+        while RETURNING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
-/// Whether it is.
+/// Whether it is, and this is not the thread that ends it.
 pub fn is_ending() -> bool {
-    ENDING.load(Ordering::Acquire)
+    ENDING.load(Ordering::SeqCst) && !ENDS.get()
+}
+
+/// Leave to use the interpreter: as long as it is held the interpreter does not end.
+#[derive(Debug)]
+pub struct Returning(());
+
+impl Returning {
+    /// `None` when the interpreter is about to end.
+    pub fn new() -> Option<Returning> {
+        RETURNING.fetch_add(1, Ordering::SeqCst);
+        let returning = Returning(());
+        (!is_ending()).then_some(returning)
+    }
+
+    /// The same for a thread that has no other way to go on than with the interpreter.
+    pub fn or_never() -> Returning {
+        loop {
+            match Returning::new() {
+                Some(returning) => return returning,
+                None => std::thread::park(),
+            }
+        }
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        RETURNING.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 thread_local! {
+    /// This is the thread that ends the interpreter.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+    /// Set by somebody who does not want this thread's call any more.
+    static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     /// What a signal handler raised while this thread waited.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
 /// Whether a signal handler has raised something. It is kept, and told when the wait is over.
 pub fn signals_raise() -> bool {
-    if is_ending() {
-        return false;
+    if ABANDONED.with_borrow(|abandoned| abandoned.as_ref().is_some_and(|it| it.load(Ordering::Acquire))) {
+        return true;
     }
+    let Some(_returning) = Returning::new() else { return false };
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
     let interrupted = raised.is_some();
     if interrupted {
         RAISED.set(raised);
     }
     interrupted
+}
+
+/// A call that somebody may break off: it ends within 100 ms then.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+#[derive(Debug)]
+pub struct Abandonable(Arc<AtomicBool>);
+
+#[pymethods]
+impl Abandonable {
+    #[new]
+    fn new() -> Abandonable {
+        Abandonable(Arc::default())
+    }
+
+    /// Nobody wants its outcome any more.
+    fn abandon(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Calls it on this thread.
+    fn run<'py>(&self, call: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        ABANDONED.set(Some(Arc::clone(&self.0)));
+        let outcome = call.call0();
+        ABANDONED.set(None);
+        outcome
+    }
 }
 
 /// What a signal handler raised during the wait that ended.
@@ -147,7 +222,11 @@ impl From<ConnectError> for Failure {
 
 impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Failure {
-        let code = match &error {
+        let cause = match &error {
+            PublishError::LeftOut { why, .. } => why,
+            other => other,
+        };
+        let code = match cause {
             PublishError::Frame(_) => ErrorCode::BadFrame,
             PublishError::RecordTooLarge { .. } => ErrorCode::RecordTooLarge,
             PublishError::Batch(_) => ErrorCode::Batch,
@@ -162,12 +241,15 @@ impl From<PublishError> for Failure {
             PublishError::OwnerAway(_) => ErrorCode::OwnerAway,
             PublishError::DiskFull(_) => ErrorCode::DiskFull,
             PublishError::DiskFailed(_) => ErrorCode::DiskFailed,
-            PublishError::Fold(_) => ErrorCode::Fold,
+            PublishError::Fold { .. } => ErrorCode::Fold,
+            PublishError::StateLost(_) => ErrorCode::StateLost,
             PublishError::NoTopic(_) => ErrorCode::NoTopic,
             PublishError::Closed => ErrorCode::Closed,
             PublishError::Forbidden(_) => ErrorCode::Forbidden,
             PublishError::Unknown(why) => return Failure::Unknown(why.clone()),
-            PublishError::Refused(text) => return from_text(text),
+            PublishError::Refused(text) if matches!(error, PublishError::Refused(_)) => {
+                return from_text(text);
+            }
             _ => ErrorCode::Internal,
         };
         Failure::Refused(code, error.to_string())

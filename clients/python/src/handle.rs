@@ -10,7 +10,7 @@ use dunlin_client::interruptible;
 use pyo3::prelude::*;
 use tokio::sync::Notify;
 
-use crate::failure::{Failure, signals_raise, take_raised};
+use crate::failure::{Failure, Returning, signals_raise, take_raised};
 
 /// A value that is dropped only in the process that made it: in a child it would say good-bye on its parent's connection.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Ends it.
     pub fn close(&self, py: Python<'_>) {
-        py.detach(|| self.0.close());
+        detached(py, || self.0.close());
     }
 
     /// Ends it and gives the value back, unless another thread is in it.
@@ -148,7 +148,8 @@ impl<T: Send + 'static> Handle<T> {
         call: impl FnOnce(&mut T) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         self.0.check()?;
-        Ok(py.detach(|| self.look_in(call))?)
+        let (outcome, _returning) = detached(py, || self.look_in(call));
+        Ok(outcome?)
     }
 
     /// The same, on a thread that has nothing to do with the interpreter.
@@ -218,13 +219,18 @@ fn waiting<T: Send + 'static, R: Send>(
     interrupting(py, move || watched.closed.load(Ordering::Acquire), call)
 }
 
+/// Calls it without the interpreter's lock. What comes back with the outcome is held as long as the interpreter is used for it.
+pub fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, Returning) {
+    py.detach(|| (call(), Returning::or_never()))
+}
+
 /// Calls what may wait without the interpreter's lock, until `ended` or a signal handler raises.
 pub fn interrupting<R: Send>(
     py: Python<'_>,
     ended: impl Fn() -> bool + Send + 'static,
     call: impl FnOnce() -> Result<R, Failure> + Send,
 ) -> PyResult<R> {
-    let outcome = py.detach(|| interruptible(move || ended() || signals_raise(), call));
+    let (outcome, _returning) = detached(py, || interruptible(move || ended() || signals_raise(), call));
     match take_raised() {
         Some(raised) => Err(raised),
         None => Ok(outcome?),

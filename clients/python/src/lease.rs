@@ -6,7 +6,7 @@ use dunlin_client::{Lease, LeasePulse};
 use pyo3::prelude::*;
 
 use crate::events::timeout;
-use crate::handle::{Handle, interrupting};
+use crate::handle::{Handle, detached, interrupting};
 
 /// Between two looks at signals.
 const LOOK: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ impl RawLease {
         let until = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK));
-            if let Some(lost) = py.detach(|| pulse.wait_lost(left)) {
+            if let Some(lost) = detached(py, || pulse.wait_lost(left)).0 {
                 return Ok(Some(lost.why));
             }
             py.check_signals()?;
@@ -75,7 +75,7 @@ impl RawLease {
     /// It is kept alive no more, and not revoked either.
     fn leave(&self, py: Python<'_>) {
         if let Some(lease) = self.lease.take(py) {
-            py.detach(|| lease.leave());
+            detached(py, || lease.leave());
         }
         self.pulse.close(py);
     }

@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::{Handle, detached};
 use crate::job::{Job, settle};
 use crate::notice;
 use crate::record::PyRecord;
@@ -172,7 +172,7 @@ impl PyMember {
         if !self.member.is_closed() {
             // Who waits in it on another thread ends it when it leaves.
             let left = self.member.take(py);
-            py.detach(|| left.map(|claiming| claiming.member.leave()));
+            detached(py, || left.map(|claiming| claiming.member.leave()));
             self.settler.close(py);
         }
         Ok(())

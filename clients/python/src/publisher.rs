@@ -36,6 +36,13 @@ impl PyReceipt {
         self.0.duplicate
     }
 
+    /// The topic is in another epoch than at this publisher's receipt before: it began anew, and records that were acknowledged
+    /// may be lost.
+    #[getter]
+    fn new_epoch(&self) -> bool {
+        self.0.new_epoch
+    }
+
     /// What the acknowledgement stands for: memory, written or synced.
     #[getter]
     fn acknowledged(&self) -> String {

@@ -56,8 +56,8 @@ pub enum Told {
 }
 
 impl Following {
-    pub fn new(replica: Replica<State, Subscriber>) -> Following {
-        Following { replica, append_ns: None, event_ns: None, began: Instant::now() }
+    pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> Following {
+        Following { replica, append_ns, event_ns: None, began: Instant::now() }
     }
 
     /// Takes in what is there now, at most so many events; how many it was.
@@ -91,6 +91,9 @@ fn text(trouble: &Trouble) -> String {
         Trouble::Hole { first, last } => format!("records {first} to {last} never came"),
         Trouble::Diverged { at, .. } => format!("not its owner's state at {at}"),
         Trouble::Refused { at, why } => format!("{why}, at {at}"),
+        Trouble::BeganAnew { last, .. } => {
+            format!("the topic began anew after {last}: its state is gone until it is published again")
+        }
         Trouble::Unknown { at } => format!("records from {at} on, of a state that is not known"),
     }
 }
@@ -111,8 +114,9 @@ impl Told {
 }
 
 impl PyReplica {
-    pub fn new(replica: Replica<State, Subscriber>) -> PyReplica {
-        PyReplica { following: Handle::new(Following::new(replica)), told: Mutex::default() }
+    /// `append_ns` is when the topic's last record was appended, as far as the node has said.
+    pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
+        PyReplica { following: Handle::new(Following::new(replica, append_ns)), told: Mutex::default() }
     }
 
     fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {

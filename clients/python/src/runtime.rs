@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyCFunction;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::failure::{Failure, is_ending};
+use crate::failure::{Failure, Returning};
 
 /// The runtime and the process it runs in: threads do not outlive a fork.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
@@ -45,7 +45,7 @@ pub fn spawn<'py>(
     let task = handle()?.spawn(async move {
         let outcome = work.await;
         // An interpreter that is ending, or a loop that was closed meanwhile, has nobody who could be told.
-        if !is_ending() {
+        if let Some(_returning) = Returning::new() {
             Python::try_attach(|py| drop(tell(py, &waker, &told, outcome)));
         }
     });

@@ -183,3 +183,34 @@ def test_errors_are_the_same(url: str) -> None:
                 await client.describe("no.such.topic")
 
     run(program())
+
+
+def test_waits_of_one_client_leave_room_for_answers(url: str, topic: str) -> None:
+    async def echo_by_itself() -> None:
+        async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
+
+            async def serve() -> None:
+                async for one in requests:
+                    assert isinstance(one, dunlin.Record)
+                    await client.reply(one, one.payload)
+
+            serving = asyncio.ensure_future(serve())
+            calls = (client.request(topic, str(number), timeout=PATIENCE) for number in range(100))
+            replies = await asyncio.gather(*calls)
+            assert [reply.payload for reply in replies] == [str(number).encode() for number in range(100)]
+            serving.cancel()
+
+    asyncio.run(echo_by_itself())
+
+
+def test_cancelled_calls_give_their_threads_back(url: str, topic: str) -> None:
+    async def cancelled() -> None:
+        async with dunlin.aio.connect(url) as client, client.subscribe(topic):
+            asking = [asyncio.ensure_future(client.request(topic, b"?", timeout=1000)) for _ in range(1200)]
+            await asyncio.sleep(0.3)
+            for one in asking:
+                one.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            assert await asyncio.wait_for(client.kv.get("nothing"), PATIENCE) is None
+
+    asyncio.run(cancelled())

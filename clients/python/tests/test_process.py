@@ -178,3 +178,26 @@ def test_tasks_are_told_that_the_node_is_away(brittle_node: Node) -> None:
 def test_durable_topics_need_a_data_directory(client: dunlin.Client, topic: str) -> None:
     with pytest.raises(errors.TopicConfigError):
         client.create_topic(topic, durable=True)
+
+
+AT_THE_END = """
+import sys, threading, time, dunlin
+waiting = dunlin.connect(sys.argv[1]).subscribe("nobody.publishes")
+asking = dunlin.connect(sys.argv[1])
+def wait() -> None:
+    while True:
+        waiting.next(0.01)
+def ask() -> None:
+    while True:
+        asking.kv.get("end")
+for target in (wait, ask, ask):
+    threading.Thread(target=target, daemon=True).start()
+time.sleep(0.3)
+print("done", flush=True)
+"""
+
+
+def test_program_ends_beside_threads_that_wait(url: str) -> None:
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", AT_THE_END, url], capture_output=True, text=True, timeout=PATIENCE)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")

@@ -11,6 +11,7 @@ use crate::address::{Address, AddressError};
 use crate::backoff::random_seed;
 use crate::credentials::Credentials;
 use crate::drive::Waited;
+use crate::flusher::Flusher;
 use crate::follow::{Followers, Waiting, lock};
 use crate::inbox::Inbox;
 use crate::interrupt::Interrupt;
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) followers: Arc<Followers>,
     /// Publishers that hold a batch which a wait has to hand over.
     pub(crate) filling: Mutex<Vec<Arc<Publishing>>>,
+    /// Hands such batches over when nobody waits.
+    pub(crate) flusher: Arc<Flusher>,
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Mutex<crate::reactor::Reactor>,
 }
@@ -139,6 +142,7 @@ impl Client {
                 outbox: Outbox::default(),
                 followers: Arc::default(),
                 filling: Mutex::default(),
+                flusher: Arc::default(),
                 #[cfg(feature = "tokio")]
                 reactor: Mutex::default(),
                 options,
@@ -194,7 +198,7 @@ impl Client {
         let mut session = lock(&self.shared.session);
         let publishing = Arc::new(Publishing::new(session.number(), subject, producer, epoch));
         let mut out = Vec::new();
-        publishing.open(&publishing.lock(), &mut out);
+        publishing.open(&publishing.lock(), session.version, &mut out);
         session.add_publisher(Arc::clone(&publishing));
         self.shared.outbox.write(&out);
         drop(session);
@@ -304,6 +308,11 @@ impl Shared {
         }
     }
 
+    /// Takes the list of those that hold a batch.
+    pub(crate) fn take_filling(&self) -> Vec<Arc<Publishing>> {
+        std::mem::take(&mut *lock(&self.filling))
+    }
+
     /// Writes one message.
     pub(crate) fn say(&self, message: &FromClient<'_>) {
         let mut out = Vec::new();
@@ -322,6 +331,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.flusher.end();
         self.say(&FromClient::Leave);
         let link = std::mem::replace(&mut self.link, Mutex::new(Link::new(&self.limits)));
         if let Ok(mut link) = link.into_inner() {

@@ -9,10 +9,14 @@
 //! - The number of what may have been appended is never given to other bytes, which the owner would take for it: it is sent
 //!   again, as it was, before anything else.
 
+mod sent;
+
 use std::collections::VecDeque;
 
-use dunlin_topic::{Meta, PublishError, Receipt};
+use dunlin_topic::{Frame, Meta, Position, PublishError, Receipt};
 use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
+
+use sent::Sent;
 
 /// Emptied batches kept for the next ones.
 const SPARE_BATCHES_MAX: usize = 32;
@@ -33,18 +37,26 @@ pub(crate) struct Lane {
     refused_from: Option<u64>,
     /// Refused, in the order in which they were to be appended.
     aside: VecDeque<Sent>,
+    /// A record that was sent by itself was refused: what else was put aside is to be sent again.
+    leaves_out: bool,
+    /// Records that were pushed so far.
+    pushed: u64,
+    /// Where the last record that was acknowledged stands.
+    pub(crate) acknowledged_at: Option<Position>,
     spare: Vec<Vec<u8>>,
     /// The last answer, until whoever waits for it takes it.
     pub(crate) receipt: Option<Receipt>,
 }
 
-#[derive(Debug)]
-struct Sent {
-    bytes: Vec<u8>,
-    first: u64,
-    count: u32,
-    /// The owner may have appended it, and was not heard.
-    unknown: bool,
+/// What became of a batch that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// All of it is refused.
+    Batch,
+    /// One record is, the lane's so-and-so-many-th; the others are sent again.
+    Record(u64),
+    /// One of its records is, and it is not known which; its halves are sent again.
+    Unknown,
 }
 
 impl Lane {
@@ -59,6 +71,9 @@ impl Lane {
             acknowledged: 0,
             refused_from: None,
             aside: VecDeque::new(),
+            leaves_out: false,
+            pushed: 0,
+            acknowledged_at: None,
             spare: Vec::new(),
             receipt: None,
         }
@@ -80,6 +95,7 @@ impl Lane {
         self.batch.resize(start + encoded.padded(), 0);
         meta.encode(encoded, 0, payload, &mut self.batch[start..]);
         self.count += 1;
+        self.pushed += 1;
         Ok(self.batch.len())
     }
 
@@ -94,18 +110,33 @@ impl Lane {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
             let count = std::mem::take(&mut self.count);
-            self.aside.push_back(Sent { bytes, first: 0, count, unknown: false });
+            let pushed_before = self.pushed - u64::from(count);
+            self.aside.push_back(Sent { bytes, first: 0, count, unknown: false, loose: true, pushed_before });
         }
     }
 
     /// Numbers all that was put aside anew, and gives it to `send`.
     pub(crate) fn send_again(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
+        self.leaves_out = false;
         for mut sent in std::mem::take(&mut self.aside) {
+            if sent.count == 0 {
+                continue;
+            }
             sent.first = self.next_seq;
             let header = self.header(publisher, 0, sent.count, sent.bytes.len());
             sent.bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, 0));
             self.send_numbered(sent, &mut send);
         }
+    }
+
+    /// Whether a record was refused by itself, and what was sent with it has not been sent again.
+    pub(crate) fn has_left_out(&self) -> bool {
+        self.leaves_out
+    }
+
+    /// Whether what was put aside is to be sent again without the record that was refused.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.leaves_out && self.unanswered.is_empty()
     }
 
     fn send_numbered(&mut self, sent: Sent, send: &mut impl FnMut(&[u8])) {
@@ -148,6 +179,7 @@ impl Lane {
         flags: u8,
         expect_seq: u64,
         answered: bool,
+        loose: bool,
         mut send: impl FnMut(&[u8]),
     ) {
         // Whoever goes on with something else does not want what was refused any more.
@@ -161,10 +193,29 @@ impl Lane {
         if answered {
             self.unanswered_bytes += bytes.len();
             let (first, count) = (header.producer_seq, header.count);
-            self.unanswered.push_back(Sent { bytes, first, count, unknown: false });
+            let pushed_before = self.pushed - u64::from(count);
+            self.unanswered.push_back(Sent { bytes, first, count, unknown: false, loose, pushed_before });
         } else {
             self.recycle(bytes);
         }
+    }
+
+    /// Numbers the batch and gives it to `send` record by record; nothing of it is kept.
+    pub(crate) fn seal_one_by_one(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut out = Vec::with_capacity(batch.len() + self.count as usize * RUN_HEAD_BYTES);
+        let mut rest = batch.get(RUN_HEAD_BYTES..).unwrap_or_default();
+        while let Some((_, taken)) = Frame::split(rest) {
+            let header = self.header(publisher, 0, 1, RUN_HEAD_BYTES + taken);
+            out.extend_from_slice(&publish_head(&header, flags));
+            out.extend_from_slice(&rest[..taken]);
+            rest = &rest[taken..];
+            self.next_seq += 1;
+        }
+        self.count = 0;
+        send(&out);
+        batch.clear();
+        self.recycle(batch);
     }
 
     /// The number of the last record that was sent.
@@ -177,8 +228,14 @@ impl Lane {
         self.acknowledged
     }
 
+    /// Bytes that were sealed and have no answer.
     pub(crate) fn unanswered_bytes(&self) -> usize {
         self.unanswered_bytes
+    }
+
+    /// Bytes of the batch being filled.
+    pub(crate) fn batch_bytes(&self) -> usize {
+        self.batch.len()
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -203,18 +260,47 @@ impl Lane {
         }
     }
 
-    /// The batch that begins with this number was refused; or nobody knows whether it was appended.
-    pub(crate) fn refused(&mut self, first: u64, unknown: bool) {
+    /// The batch that begins with this number was refused; or nobody knows whether it was appended. Where it was for one of
+    /// its records (`record`, from 1; 0 for one that is not named), the others stay to be sent again.
+    pub(crate) fn refused(&mut self, first: u64, unknown: bool, record: Option<u32>) -> Blame {
+        let mut blame = Blame::Batch;
         if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
             && let Some(sent) = self.unanswered.remove(at)
         {
             self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
             self.unanswered_bytes -= sent.bytes.len();
+            let sent = Sent { unknown, ..sent };
+            let parts = match record {
+                Some(record) if sent.loose && !unknown => {
+                    self.leaves_out = true;
+                    let record = if sent.count == 1 { 1 } else { record };
+                    let named = (1..=sent.count).contains(&record);
+                    blame = if named {
+                        Blame::Record(sent.pushed_before + u64::from(record))
+                    } else {
+                        Blame::Unknown
+                    };
+                    let half = sent.count / 2;
+                    if named { sent.without(record) } else { sent.split(half) }
+                }
+                _ => [Some(sent), None],
+            };
             // A batch that was never numbered comes last.
             let place = self.aside.iter().position(|other| other.first > first || other.first == 0);
-            self.aside.insert(place.unwrap_or(self.aside.len()), Sent { unknown, ..sent });
+            let mut place = place.unwrap_or(self.aside.len());
+            for part in parts.into_iter().flatten() {
+                self.aside.insert(place, part);
+                place += 1;
+            }
             self.settle();
         }
+        blame
+    }
+
+    /// Forgets what was put aside; how many records that was.
+    pub(crate) fn drop_aside(&mut self) -> u64 {
+        self.leaves_out = false;
+        std::mem::take(&mut self.aside).iter().map(|sent| u64::from(sent.count)).sum()
     }
 
     fn answered(&mut self, sent: Sent) {
@@ -245,9 +331,17 @@ impl Lane {
     pub(crate) fn give_up(&mut self) {
         self.unanswered.clear();
         self.aside.clear();
+        self.leaves_out = false;
         self.unanswered_bytes = 0;
         self.refused_from = None;
         self.next_seq = 1;
+    }
+
+    /// The owner knows this as the producer's last number: what comes next follows it.
+    pub(crate) fn follow(&mut self, last: u64) {
+        if self.unanswered.is_empty() && self.aside.is_empty() && self.refused_from.is_none() {
+            self.next_seq = last + 1;
+        }
     }
 
     fn recycle(&mut self, mut bytes: Vec<u8>) {
@@ -269,7 +363,7 @@ mod tests {
             lane.push(&Meta::default(), payload, 1 << 20).unwrap();
         }
         let mut sent = Vec::new();
-        lane.seal(7, FLAG_ACK, 0, true, |bytes| sent.extend_from_slice(bytes));
+        lane.seal(7, FLAG_ACK, 0, true, true, |bytes| sent.extend_from_slice(bytes));
         sent
     }
 
@@ -311,9 +405,9 @@ mod tests {
             send(&mut lane, &[b"a", b"b"]);
         }
         lane.published(2);
-        lane.refused(3, false);
+        lane.refused(3, false, None);
         assert!(lane.is_settling());
-        lane.refused(5, false);
+        lane.refused(5, false, None);
         assert!(!lane.is_settling());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 3);
     }
@@ -325,8 +419,8 @@ mod tests {
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
         lane.published(2);
-        lane.refused(3, false);
-        lane.refused(5, false);
+        lane.refused(3, false, None);
+        lane.refused(5, false, None);
         lane.put_batch_aside();
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
@@ -349,12 +443,12 @@ mod tests {
         let mut lane = Lane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
         // Answers of different batches may overtake one another.
-        lane.refused(3, true);
-        lane.refused(1, true);
-        lane.refused(2, false);
+        lane.refused(3, true, None);
+        lane.refused(1, true, None);
+        lane.refused(2, false, None);
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
         let mut again = Vec::new();
-        lane.seal(7, FLAG_ACK, 0, true, |bytes| again.push(bytes.to_vec()));
+        lane.seal(7, FLAG_ACK, 0, true, true, |bytes| again.push(bytes.to_vec()));
         assert_eq!(again[0], sent[0], "the very bytes, under their number");
         let last = publish(&again[1]);
         assert_eq!(
@@ -367,10 +461,47 @@ mod tests {
     }
 
     #[test]
+    fn refused_record_leaves_its_batch_to_be_sent_again() {
+        let mut lane = Lane::new(0);
+        send(&mut lane, &[b"a", b"b", b"c"]);
+        send(&mut lane, &[b"d"]);
+        assert_eq!(lane.refused(1, false, Some(2)), Blame::Record(2));
+        assert!(!lane.leaves_out(), "the second batch has no answer yet");
+        assert_eq!(lane.refused(4, false, None), Blame::Batch);
+        assert!(lane.leaves_out());
+        let mut again = Vec::new();
+        lane.send_again(7, |bytes| again.push(bytes.to_vec()));
+        let headers = again.iter().map(|bytes| publish(bytes).header);
+        assert_eq!(headers.map(|h| (h.producer_seq, h.count)).collect::<Vec<_>>(), [(1, 1), (2, 1), (3, 1)]);
+        let payloads = again
+            .iter()
+            .flat_map(|bytes| publish(bytes).frames.chunks(32))
+            .map(|bytes| Frame::split(bytes).unwrap().0.payload().to_vec());
+        assert_eq!(payloads.collect::<Vec<_>>(), [b"a", b"c", b"d"]);
+    }
+
+    #[test]
+    fn record_that_is_not_named_is_found_by_halves() {
+        let mut lane = Lane::new(0);
+        send(&mut lane, &[b"a", b"b", b"c", b"d"]);
+        assert_eq!(lane.refused(1, false, Some(0)), Blame::Unknown);
+        let mut again = Vec::new();
+        lane.send_again(7, |bytes| again.push(bytes.to_vec()));
+        assert_eq!(again.iter().map(|bytes| publish(bytes).header.count).collect::<Vec<_>>(), [2, 2]);
+        lane.published(2);
+        assert_eq!(lane.refused(3, false, Some(0)), Blame::Unknown);
+        lane.send_again(7, |_| ());
+        lane.published(3);
+        assert_eq!(lane.refused(4, false, Some(0)), Blame::Record(4));
+        lane.send_again(7, |bytes| panic!("{bytes:?}"));
+        assert_eq!(lane.acknowledged(), 3);
+    }
+
+    #[test]
     fn what_was_refused_is_forgotten_when_something_else_is_sent() {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a"]);
-        lane.refused(1, false);
+        lane.refused(1, false, None);
         send(&mut lane, &[b"b"]);
         lane.send_again(7, |bytes| panic!("{bytes:?}"));
     }
@@ -381,7 +512,7 @@ mod tests {
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
-        lane.refused(1, false);
+        lane.refused(1, false, None);
         lane.published(6);
         assert!(!lane.is_settling() && lane.is_answered());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 7);

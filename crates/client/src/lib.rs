@@ -15,7 +15,8 @@
 //! ```
 //!
 //! Invariants:
-//! - No thread is started, but one for each [lease](Lease::keep) whose holder asks for it, and those of [workers](Attachment). Whoever waits drives the connection (`drive`), one at a time, and the
+//! - No thread is started, but one for each [lease](Lease::keep) whose holder asks for it, those of [workers](Attachment), and one for each client that
+//!   sends without waiting (`flusher`). Whoever waits drives the connection (`drive`), one at a time, and the
 //!   others are woken when something came for them or when it is their turn.
 //! - What does not join up is told as a gap, whoever forgot to tell it (`continuity`).
 //! - Unread bytes of a subscription are bounded by the credit it grants, and it holds up no other.
@@ -32,6 +33,7 @@ mod client;
 mod continuity;
 mod credentials;
 mod drive;
+mod flusher;
 mod follow;
 mod group;
 mod inbox;

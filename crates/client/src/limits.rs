@@ -42,7 +42,7 @@ impl Default for Limits {
             chunk_bytes: 256 << 10,
             run_bytes_max: (16 << 20) + 4096,
             control_bytes_max: 1 << 20,
-            snapshot_bytes_max: 64 << 20,
+            snapshot_bytes_max: 128 << 20,
             channels_max: 1_000_000,
             reply_publishers_max: 1024,
             connect_ms_max: 2_000,
@@ -68,6 +68,8 @@ impl Limits {
     }
 }
 
+/// Topics that a client made whose configuration it remembers, to make them again where a node has lost them.
+pub(crate) const CREATED_MAX: usize = 1_024;
 /// Runs of at least this size stay in the chunk they were read into; smaller ones are copied out,
 /// so that a few bytes nobody reads do not hold a whole chunk.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;

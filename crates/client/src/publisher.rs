@@ -48,12 +48,15 @@ pub struct Publisher {
 struct Sealing {
     flags: u8,
     expect_seq: u64,
+    /// Its records were sent one by one.
+    loose: bool,
 }
 
 impl Sealing {
-    const ACK: Sealing = Sealing { flags: FLAG_ACK, expect_seq: 0 };
-    const PLAIN: Sealing = Sealing { flags: 0, expect_seq: 0 };
-    const QUIET: Sealing = Sealing { flags: FLAG_QUIET, expect_seq: 0 };
+    const ONE: Sealing = Sealing { flags: FLAG_ACK, expect_seq: 0, loose: false };
+    const ACK: Sealing = Sealing { flags: FLAG_ACK, expect_seq: 0, loose: true };
+    const PLAIN: Sealing = Sealing { flags: 0, expect_seq: 0, loose: true };
+    const QUIET: Sealing = Sealing { flags: FLAG_QUIET, expect_seq: 0, loose: true };
 }
 
 impl Publishing {
@@ -61,9 +64,12 @@ impl Publishing {
     fn seal(&self, state: &mut PublishingState, shared: &Shared, lane: usize, how: Sealing) {
         let answered = how.flags & FLAG_QUIET == 0;
         let mut written = true;
-        state.lanes[lane].seal(self.number, how.flags, how.expect_seq, answered, |bytes| {
-            written = shared.outbox.write(bytes);
-        });
+        let mut write = |bytes: &[u8]| written = shared.outbox.write(bytes);
+        if state.goes_one_by_one() {
+            state.lanes[lane].seal_one_by_one(self.number, how.flags, &mut write);
+        } else {
+            state.lanes[lane].seal(self.number, how.flags, how.expect_seq, answered, how.loose, &mut write);
+        }
         if !written && !answered {
             state.fail(PublishError::Unknown("no connection to the node".to_owned()));
         }
@@ -77,7 +83,7 @@ impl Publishing {
         }
     }
 
-    /// Hands over what a wait found in the list of those that hold a batch.
+    /// Hands over what a wait, or the flusher, found in the list of those that hold a batch.
     pub(crate) fn hand_over_listed(&self, shared: &Shared) {
         let mut state = self.lock();
         state.listed = false;
@@ -85,6 +91,18 @@ impl Publishing {
             let how = if state.quiet { Sealing::QUIET } else { Sealing::PLAIN };
             self.seal_all(&mut state, shared, how);
         }
+    }
+
+    /// Whether an answer is still to come, or something to be done by it: what does not need the caller is done here.
+    pub(crate) fn looks_after_itself(&self, shared: &Shared) -> bool {
+        let mut state = self.lock();
+        if state.unsettled && state.failed.is_none() && !state.refused {
+            state.send_what_was_left(self.number, shared);
+        }
+        if state.failed.is_some() || state.refused {
+            return false;
+        }
+        state.unanswered_bytes() > 0
     }
 }
 
@@ -94,9 +112,10 @@ impl Publisher {
         Publisher { shared, publishing, quiet }
     }
 
-    /// Bytes that were sent and have no answer.
+    /// Bytes that were sent and have no answer, those that are about to leave included.
     pub fn unanswered_bytes(&self) -> usize {
-        self.publishing.lock().unanswered_bytes()
+        let state = self.publishing.lock();
+        state.unanswered_bytes() + state.lanes.iter().map(crate::lane::Lane::batch_bytes).sum::<usize>()
     }
 
     /// Records that the node has answered with a position, over all connections. Those of `quiet` publishers never are.
@@ -148,7 +167,7 @@ impl Publisher {
         let mut out = Vec::new();
         FromClient::ClosePublisher { publisher: self.publishing.number }.encode(&mut out);
         let mut state = self.publishing.lock();
-        self.publishing.open(&state, &mut out);
+        self.publishing.open(&state, session.version, &mut out);
         (state.refused, state.opened) = (false, false);
         drop(state);
         self.shared.outbox.write(&out);
@@ -173,6 +192,9 @@ impl Publisher {
             self.wait(PublishingState::is_answered)?;
             state = self.publishing.lock();
         }
+        if state.unsettled && state.failed.is_none() {
+            state.send_what_was_left(self.publishing.number, &self.shared);
+        }
         if state.crowded {
             drop(state);
             let max = self.shared.limits.in_flight_bytes_max;
@@ -181,6 +203,7 @@ impl Publisher {
             state.crowded = false;
         }
         if let Some(error) = state.failed.take() {
+            state.unsettled = false;
             state.lanes.iter_mut().for_each(crate::lane::Lane::put_batch_aside);
             return Err(error);
         }
@@ -224,7 +247,8 @@ impl Publisher {
         if state.failed.is_some() {
             return self.settle(state).and(Err(PublishError::Closed));
         }
-        let receipt = state.lanes[lane].receipt.take();
+        let new_epoch = std::mem::take(&mut state.new_epoch);
+        let receipt = state.lanes[lane].receipt.take().map(|receipt| Receipt { new_epoch, ..receipt });
         receipt.ok_or_else(|| PublishError::Unknown("the node answered without a position".to_owned()))
     }
 
@@ -251,12 +275,15 @@ impl Publisher {
     fn send_draft(&mut self, draft: &Draft<'_>) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let (lane, bytes) = self.push(&mut state, draft)?;
+        let left_out = state.left_out.take();
         if bytes < self.shared.limits.batch_bytes {
             if !state.listed {
                 state.listed = true;
                 lock(&self.shared.filling).push(Arc::clone(&self.publishing));
+                drop(state);
+                self.shared.flusher.soon(&self.shared);
             }
-            return Ok(());
+            return left_out.map_or(Ok(()), Err);
         }
         let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
         self.publishing.seal(&mut state, &self.shared, lane, how);
@@ -264,7 +291,7 @@ impl Publisher {
         state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
         self.shared.wait_written(&self.publishing.waiting);
-        Ok(())
+        left_out.map_or(Ok(()), Err)
     }
 
     /// Hands over what is batched, for an answer at once.
@@ -278,7 +305,17 @@ impl Publisher {
     fn end_flush(&self) -> Result<Option<Receipt>, PublishError> {
         let state = self.publishing.lock();
         let mut state = if state.troubled() { self.settle(state)? } else { state };
-        Ok(state.last.take())
+        if let Some(left_out) = state.left_out.take() {
+            return Err(left_out);
+        }
+        let receipt = state.last.take();
+        let new_epoch = receipt.is_some() && std::mem::take(&mut state.new_epoch);
+        Ok(receipt.map(|receipt| Receipt { new_epoch, ..receipt }))
+    }
+
+    /// Whether all that was sent is appended, or something has to be told.
+    fn is_flushed(state: &PublishingState) -> bool {
+        state.failed.is_some() || state.is_answered()
     }
 
     /// What the node said went wrong with what was sent before.
@@ -307,11 +344,11 @@ impl Publisher {
 
 impl Publish for Publisher {
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
-        self.publish_as_one(&[draft.into()], Sealing::ACK)
+        self.publish_as_one(&[draft.into()], Sealing::ONE)
     }
 
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
-        self.publish_as_one(drafts, Sealing::ACK)
+        self.publish_as_one(drafts, Sealing::ONE)
     }
 
     fn publish_expecting<'a>(
@@ -319,7 +356,7 @@ impl Publish for Publisher {
         last_seq: u64,
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError> {
-        let how = Sealing { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq };
+        let how = Sealing { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq, loose: false };
         self.publish_as_one(&[draft.into()], how)
     }
 
@@ -331,8 +368,14 @@ impl Publish for Publisher {
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
         self.begin_flush()?;
         self.shared.wait_written(&self.publishing.waiting);
-        self.wait(|state| state.failed.is_some() || state.is_answered())?;
-        self.end_flush()
+        loop {
+            self.wait(Publisher::is_flushed)?;
+            // What was refused for another record's sake goes once more.
+            drop(self.ready()?);
+            if Publisher::is_flushed(&self.publishing.lock()) {
+                return self.end_flush();
+            }
+        }
     }
 
     #[cfg(feature = "tokio")]
@@ -342,8 +385,11 @@ impl Publish for Publisher {
         }
         let publishing = &self.publishing;
         let done = || {
-            let state = publishing.lock();
-            state.failed.is_some() || state.is_answered()
+            let mut state = publishing.lock();
+            if state.unsettled && state.failed.is_none() {
+                state.send_what_was_left(publishing.number, &self.shared);
+            }
+            Publisher::is_flushed(&state) && (!state.unsettled || state.failed.is_some())
         };
         match self.shared.poll_until(&publishing.waiting, publishing.number.into(), cx, done) {
             Poll::Pending => Poll::Pending,

@@ -4,12 +4,17 @@ use std::sync::{Mutex, MutexGuard};
 
 use dunlin_topic::{Acknowledged, Position, PublishError, Receipt};
 use dunlin_wire::{
-    AckKind, ErrorCode, FromClient, OpenPublisher, PublishRefused, Published, PublisherOpened, Refusal,
+    AckKind, ErrorCode, ExpectTopic, FromClient, Kind, LastAcknowledged, List, OpenPublisher, PublishRefused,
+    Published, PublisherOpened, PublisherTopic, Refusal,
 };
 
+use crate::client::Shared;
 use crate::follow::{Waiting, lock};
-use crate::lane::Lane;
+use crate::lane::{Blame, Lane};
 use crate::refusal::publish_error;
+
+/// Records that are refused one by one between two calls that tell of it; what is sent beyond them is given up.
+const LEFT_OUT_MAX: u64 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Publishing {
@@ -27,9 +32,19 @@ pub(crate) struct PublishingState {
     pub(crate) tail: String,
     pub(crate) record_bytes_max: usize,
     pub(crate) opened: bool,
+    /// The topic's name, since it was opened.
+    topic: String,
+    /// What the node said of the topic when it was opened; a node of before version 4 says nothing.
+    of_topic: Option<PublisherTopic>,
     pub(crate) lanes: Vec<Lane>,
     /// The first thing that went wrong and was not told yet.
     pub(crate) failed: Option<PublishError>,
+    /// A record that was sent was refused, and no call has told it yet; those sent with it are appended.
+    pub(crate) left_out: Option<PublishError>,
+    /// The topic's epoch is another than that of the record before, and no receipt has said so yet.
+    pub(crate) new_epoch: bool,
+    /// Something was refused, and what follows from that is not done yet.
+    pub(crate) unsettled: bool,
     /// The topic refused the publisher itself.
     pub(crate) refused: bool,
     /// The last answer, until a flush tells it.
@@ -54,8 +69,13 @@ impl Publishing {
                 tail: String::new(),
                 record_bytes_max: usize::MAX,
                 opened: false,
+                topic: String::new(),
+                of_topic: None,
                 lanes: vec![Lane::new(0)],
                 failed: None,
+                left_out: None,
+                new_epoch: false,
+                unsettled: false,
                 refused: false,
                 last: None,
                 quiet: false,
@@ -70,14 +90,33 @@ impl Publishing {
         lock(&self.state)
     }
 
-    /// Says again, on a new connection, what has no answer.
-    pub(crate) fn resume(&self, out: &mut Vec<u8>) {
+    /// The topic that is published to, where the node does not make it by itself.
+    pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
-        self.open(&state, out);
+        state.of_topic.filter(|of| !of.by_itself).map(|_| state.topic.clone())
+    }
+
+    /// Says again, on a new connection, what has no answer.
+    pub(crate) fn resume(&self, version: u8, out: &mut Vec<u8>) {
+        let state = self.lock();
+        self.open(&state, version, out);
         state.lanes.iter().flat_map(Lane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    pub(crate) fn open(&self, state: &PublishingState, out: &mut Vec<u8>) {
+    /// Opens it, or opens it again: then it says what it knows of its topic, which may have begun anew.
+    pub(crate) fn open(&self, state: &PublishingState, version: u8, out: &mut Vec<u8>) {
+        if let Some(of_topic) = state.of_topic
+            && version >= Kind::ExpectTopic.since()
+        {
+            let at = |(partition, lane): (usize, &Lane)| {
+                let Position { epoch, seq } = lane.acknowledged_at?;
+                let position = dunlin_wire::Position { epoch, seq };
+                Some(LastAcknowledged { partition: partition as u16, position })
+            };
+            let acknowledged: Vec<_> = state.lanes.iter().enumerate().filter_map(at).collect();
+            let (create, acknowledged) = (of_topic.by_itself, List::new(&acknowledged));
+            FromClient::ExpectTopic(ExpectTopic { publisher: self.number, create, acknowledged }).encode(out);
+        }
         let open = OpenPublisher {
             publisher: self.number,
             producer: state.producer,
@@ -96,10 +135,18 @@ impl Publishing {
         for partition in state.lanes.len() as u32..u32::from(opened.partitions) {
             state.lanes.push(Lane::new(partition));
         }
+        for (lane, last) in state.lanes.iter_mut().zip(opened.last_seqs.iter()) {
+            lane.follow(last);
+        }
+        opened.topic.clone_into(&mut state.topic);
         state.opened = true;
         state.refused = false;
         drop(state);
         self.waiting.wake();
+    }
+
+    pub(crate) fn opened_topic(&self, of_topic: PublisherTopic) {
+        self.lock().of_topic = Some(of_topic);
     }
 
     /// The topic refused the publisher: nothing that has no answer will get one.
@@ -108,16 +155,24 @@ impl Publishing {
         state.fail(publish_error(refusal));
         state.refused = true;
         state.lanes.iter_mut().for_each(Lane::give_up);
+        if refusal.code == ErrorCode::StateLost {
+            state.begin_anew();
+        }
         drop(state);
         self.waiting.wake();
     }
 
     pub(crate) fn published(&self, published: &Published) {
         let mut state = self.lock();
+        let mut new_epoch = false;
         if let Some(lane) = state.lanes.get_mut(published.partition as usize) {
             lane.published(published.through);
-            lane.receipt = Some(receipt(published));
+            let receipt = receipt(published);
+            let before = lane.acknowledged_at.replace(receipt.position);
+            new_epoch = before.is_some_and(|before| before.epoch != receipt.position.epoch);
+            lane.receipt = Some(receipt);
         }
+        state.new_epoch |= new_epoch;
         state.last = Some(receipt(published));
         drop(state);
         self.waiting.wake();
@@ -125,14 +180,35 @@ impl Publishing {
 
     pub(crate) fn publish_refused(&self, refused: &PublishRefused<'_>) {
         let mut state = self.lock();
+        let code = refused.refusal.code;
+        let record = of_one_record(code).then_some(refused.refusal.numbers[0] as u32);
+        state.unsettled = true;
+        let mut blame = Blame::Batch;
+        let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            let unknown = refused.refusal.code == ErrorCode::OutcomeUnknown;
-            lane.refused(refused.producer_seq, unknown);
+            // What is refused behind such a record is refused for it, and sent again with the others.
+            follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
+            blame = lane.refused(refused.producer_seq, code == ErrorCode::OutcomeUnknown, record);
         }
-        state.fail(publish_error(&refused.refusal));
+        match blame {
+            Blame::Record(record) => state.leave_out(record, publish_error(&refused.refusal)),
+            Blame::Unknown => {}
+            Blame::Batch if follows => {}
+            Blame::Batch => state.fail(publish_error(&refused.refusal)),
+        }
+        if code == ErrorCode::Closed {
+            // The topic was deleted; one of its name may have been made since.
+            state.refused = true;
+            state.begin_anew();
+        }
         drop(state);
         self.waiting.wake();
     }
+}
+
+/// Whether a batch may be refused so because of one of its records. The number of the record is known of `FOLD` alone.
+fn of_one_record(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Fold | ErrorCode::Subject | ErrorCode::Forbidden | ErrorCode::BadFrame)
 }
 
 impl PublishingState {
@@ -141,10 +217,52 @@ impl PublishingState {
         self.failed.get_or_insert(error);
     }
 
+    /// A record was refused by itself.
+    fn leave_out(&mut self, record: u64, why: PublishError) {
+        match &mut self.left_out {
+            Some(PublishError::LeftOut { more, .. }) => *more += 1,
+            _ => self.left_out = Some(PublishError::LeftOut { record, more: 0, why: Box::new(why) }),
+        }
+    }
+
+    /// The topic that was published to is no more.
+    fn begin_anew(&mut self) {
+        self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
+        self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
+    }
+
+    /// Whether each record is to go by itself: nobody could send those again that are refused together with one.
+    pub(crate) fn goes_one_by_one(&self) -> bool {
+        self.quiet && self.of_topic.is_some_and(|of| of.keeps_state)
+    }
+
+    /// Sends again what was refused for another record's sake, once all has its answer. Where too much is refused, the rest is
+    /// given up, and counted.
+    pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &Shared) {
+        if self.is_settling() {
+            return;
+        }
+        self.unsettled = false;
+        let gives_up =
+            matches!(&self.left_out, Some(PublishError::LeftOut { more, .. }) if *more >= LEFT_OUT_MAX);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.leaves_out()) {
+            if gives_up {
+                let given_up = lane.drop_aside();
+                if let Some(PublishError::LeftOut { more, .. }) = &mut self.left_out {
+                    *more += given_up;
+                }
+                continue;
+            }
+            lane.send_again(number, |bytes| {
+                shared.outbox.write(bytes);
+            });
+        }
+    }
+
     /// Whether something has to be settled before anything more is sent.
     #[inline(always)]
     pub(crate) fn troubled(&self) -> bool {
-        self.failed.is_some() || self.refused || self.crowded
+        self.failed.is_some() || self.refused || self.crowded || self.unsettled
     }
 
     /// Whether a refusal has to be followed by those of what was sent behind it.
@@ -166,6 +284,7 @@ pub(crate) fn receipt(published: &Published) -> Receipt {
         partition: published.partition as u16,
         position: Position { epoch: published.position.epoch, seq: published.position.seq },
         duplicate: published.duplicate,
+        new_epoch: false,
         acknowledged: match published.acknowledged {
             AckKind::Memory => Acknowledged::Memory,
             AckKind::Written => Acknowledged::Written,

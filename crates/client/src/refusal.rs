@@ -64,7 +64,12 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::DiskFull => PublishError::DiskFull(text()),
         ErrorCode::DiskFailed => PublishError::DiskFailed(text()),
         ErrorCode::BudgetSpent => PublishError::BudgetSpent { asked: a, used: b, limit: c },
-        ErrorCode::Fold => PublishError::Fold(FoldError(text())),
+        ErrorCode::Fold => {
+            let named = format!("record {a} of the batch: ");
+            let why = FoldError(refusal.text.strip_prefix(&named).unwrap_or(refusal.text).to_owned());
+            PublishError::Fold { record: a as u32, why }
+        }
+        ErrorCode::StateLost => PublishError::StateLost(text()),
         ErrorCode::NoTopic => PublishError::NoTopic(text()),
         ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
         ErrorCode::Forbidden => PublishError::Forbidden(text()),

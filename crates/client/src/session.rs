@@ -12,7 +12,7 @@ mod tasks;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use dunlin_topic::{LogName, Position, SubscribeError};
+use dunlin_topic::{LogName, Position, SubscribeError, TopicConfig};
 use dunlin_wire::{FromNode, GroupKind, OnGap, StartAt, WireError};
 use hashbrown::HashMap;
 
@@ -21,7 +21,7 @@ use following::Following;
 use tasks::Working;
 
 use crate::inbox::Inbox;
-use crate::limits::Limits;
+use crate::limits::{CREATED_MAX, Limits};
 use crate::publishing::Publishing;
 use crate::refusal::{Refused, subscribe_error};
 use crate::relay::Relaying;
@@ -55,6 +55,8 @@ pub(crate) struct Session {
     publishers: HashMap<u32, Arc<Publishing>>,
     relays: HashMap<u32, Arc<Relaying>>,
     questions: HashMap<u32, Arc<Question>>,
+    /// Topics that this client made, up to [`CREATED_MAX`].
+    created: HashMap<String, TopicConfig>,
     working: Working,
 }
 
@@ -194,6 +196,18 @@ impl Session {
         self.next_number
     }
 
+    /// This client made a topic.
+    pub(crate) fn topic_created(&mut self, name: &str, config: &TopicConfig) {
+        if self.created.len() < CREATED_MAX || self.created.contains_key(name) {
+            self.created.insert(name.to_owned(), config.clone());
+        }
+    }
+
+    /// This client deleted a topic.
+    pub(crate) fn topic_deleted(&mut self, name: &str) {
+        self.created.remove(name);
+    }
+
     pub(crate) fn add_publisher(&mut self, publishing: Arc<Publishing>) {
         self.publishers.insert(publishing.number, publishing);
     }
@@ -261,6 +275,9 @@ impl Session {
             }
             FromNode::PublisherOpened(opened) => {
                 self.publishers.get(&opened.publisher).inspect(|p| p.opened(opened));
+            }
+            FromNode::PublisherTopic(of_topic) => {
+                self.publishers.get(&of_topic.publisher).inspect(|p| p.opened_topic(*of_topic));
             }
             FromNode::PublisherRefused(refused) => {
                 self.publishers.get(&refused.publisher).inspect(|p| p.refused(&refused.refusal));

@@ -125,21 +125,15 @@ pub struct GroupDescription {
 impl Client {
     /// Creates a topic. With `or_same`, one that exists with the same configuration is as good.
     pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), AskError> {
-        let settings = settings(config);
-        let config = config_to_wire(name, config);
-        if settings.is_empty() {
-            let create = |request| FromClient::CreateTopic(CreateTopic { request, or_same, config });
-            return self.shared.ask(create).map(drop);
-        }
-        let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
-        let settings = List::new(&settings);
-        let create =
-            |request| FromClient::CreateTopicWith(CreateTopicWith { request, or_same, config, settings });
-        self.shared.ask(create).map(drop)
+        let created = with_create(name, config, or_same, |create| self.shared.ask(create))?;
+        lock(&self.shared.session).topic_created(name, config);
+        drop(created);
+        Ok(())
     }
 
     /// Deletes a topic and all it holds.
     pub fn delete_topic(&self, topic: &str) -> Result<(), AskError> {
+        lock(&self.shared.session).topic_deleted(topic);
         self.shared.ask(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
     }
 
@@ -244,6 +238,32 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
         settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
     }
     settings
+}
+
+/// Calls `with` with what makes the message that creates a topic out of the request's number.
+fn with_create<R>(
+    name: &str,
+    config: &TopicConfig,
+    or_same: bool,
+    with: impl for<'a> FnOnce(Box<dyn FnOnce(u32) -> FromClient<'a> + 'a>) -> R,
+) -> R {
+    let settings = settings(config);
+    let config = config_to_wire(name, config);
+    if settings.is_empty() {
+        return with(Box::new(move |request| {
+            FromClient::CreateTopic(CreateTopic { request, or_same, config })
+        }));
+    }
+    let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
+    let settings = List::new(&settings);
+    with(Box::new(move |request| {
+        FromClient::CreateTopicWith(CreateTopicWith { request, or_same, config, settings })
+    }))
+}
+
+/// Adds the message that creates a topic to `out`.
+pub(crate) fn say_create(name: &str, config: &TopicConfig, or_same: bool, request: u32, out: &mut Vec<u8>) {
+    with_create(name, config, or_same, |create| create(request).encode(out));
 }
 
 fn odd_answer() -> AskError {

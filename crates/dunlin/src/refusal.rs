@@ -99,7 +99,15 @@ impl From<&PublishError> for Refused {
             }
             PublishError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
             PublishError::DiskFailed(why) => Refused::new(Code::DiskFailed, why.as_str()),
-            PublishError::Fold(error) => Refused::new(Code::Fold, error.to_string()),
+            PublishError::Fold { record: 0, why } => Refused::new(Code::Fold, why.to_string()),
+            PublishError::Fold { record, why } => {
+                let numbers = [u64::from(*record), 0, 0];
+                Refused {
+                    numbers,
+                    ..Refused::new(Code::Fold, format!("record {record} of the batch: {why}"))
+                }
+            }
+            PublishError::StateLost(topic) => Refused::new(Code::StateLost, topic.as_str()),
             PublishError::NoTopic(subject) => Refused::new(Code::NoTopic, subject.as_str()),
             PublishError::Closed => Refused::new(Code::Closed, ""),
             PublishError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),

@@ -6,7 +6,7 @@ use dunlin_topic::{Log, Newcomers, Pattern, Start, Subject, SubscribeError};
 
 use crate::access::Action;
 use crate::control::KV;
-use crate::error::forbidden;
+use crate::error::{TopicError, forbidden};
 use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
@@ -17,7 +17,7 @@ use crate::tasks::{TASKS, is_of_tasks};
 pub enum Missing {
     /// The subject gets a topic, if the node creates them.
     Create,
-    /// It waits for one, where the node creates none.
+    /// It waits for one, which somebody else creates: a reader that goes on does not know how the topic was configured.
     Await,
     /// It is refused, unless the cluster has agreed on one of which this node is about to hear: whoever asks knew of
     /// one, which may be deleted by now.
@@ -132,6 +132,10 @@ impl Node {
             let subject = Subject::parse(pattern.as_str())?;
             let owner = match missing {
                 Missing::Refuse => self.agreed_owner(subject),
+                Missing::Await if !is_reserved(pattern.as_str()) => {
+                    let owner = self.registry().owner(subject);
+                    owner.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
+                }
                 Missing::Create | Missing::Await => self.find_owner(subject),
             };
             match owner {

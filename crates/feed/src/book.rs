@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The same records give the same levels and checksum everywhere, whether applied one by one or merged.
 //! - What is crossed or locked stays so until a record sets it right; it is only counted and reported.
-//! - The state is always whole; depth is a matter of views.
+//! - The state is always whole; depth is a matter of views. With `max_depth` the whole is as many levels a side, the best ones.
 //!
 //! Limits: [`Limits::levels_max`] a side, and as many removals are remembered as there are levels,
 //! within [`Limits::removals_min`] and [`Limits::removals_max`].
@@ -70,6 +70,9 @@ impl Book {
     /// Takes in the content of a record. After a refusal the book means nothing until it is restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &BookEntry::decode(entry)?))?;
+        if self.scale.max_depth > 0 {
+            self.drop_beyond_depth(seq);
+        }
         let touch = self.touch_now();
         self.crossings.count(self.touch, touch);
         self.touch = touch;
@@ -110,6 +113,17 @@ impl Book {
             let max = self.limits.removals(half.ladder.len());
             half.removals.push(seq, key, max);
             self.checksum = self.checksum.wrapping_sub(checksum::level(side, price, size));
+        }
+    }
+
+    /// Removes the worst levels beyond those that a side may have.
+    fn drop_beyond_depth(&mut self, seq: u64) {
+        for side in Side::BOTH {
+            while self.half(side).ladder.len() > self.scale.max_depth as usize
+                && let Some(key) = self.half(side).ladder.worst_key()
+            {
+                self.remove(side, ladder::key(side, key), seq);
+            }
         }
     }
 

@@ -68,6 +68,12 @@ pub enum EntryError {
     /// All sizes together could no longer be counted.
     #[error("all sizes together would be above {}", i64::MAX)]
     TotalTooLarge,
+    /// The values would take more than readers are given.
+    #[error("all keys and values together would have more than {bytes_max} bytes")]
+    ValuesTooLarge {
+        /// The limit.
+        bytes_max: u32,
+    },
     /// There are as many keys as there may be.
     #[error("there would be more than {keys_max} keys")]
     TooManyKeys {

@@ -88,6 +88,12 @@ impl<L: Copy + Default> Ladder<L> {
         self.best_key
     }
 
+    /// The key of the worst level.
+    pub(crate) fn worst_key(&self) -> Option<i64> {
+        let mut pages = self.steps.iter().map(|step| self.pages.get(step.page));
+        pages.find(|page| page.len > 0).map(|page| page.keys[0])
+    }
+
     pub(crate) fn get(&self, key: i64) -> Option<&L> {
         let page = self.pages.get(self.steps.get(self.step_of(key))?.page);
         let at = page.find(key)?;

@@ -3,7 +3,7 @@
 //! A record with a key sets it to the record's payload; an empty payload removes it. A record without a key holds
 //! [entries](ValueEntry), and so can change many keys at once, or set an empty value.
 //!
-//! Limits: [`Limits::keys_max`]; as many removals are remembered as there are keys,
+//! Limits: [`Limits::keys_max`], [`Limits::last_bytes_max`]; as many removals are remembered as there are keys,
 //! within [`Limits::removals_min`] and [`Limits::removals_max`].
 
 mod entry;
@@ -25,12 +25,22 @@ pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
 
 use frozen::FrozenValues;
 
+/// What a snapshot has before each key.
+const KEY_HEAD_BYTES: usize = 8;
+
 /// A key's value.
 #[derive(Debug, Clone)]
 struct Held {
     key: Arc<[u8]>,
     value: Arc<[u8]>,
     changed: u64,
+}
+
+/// What the records of an append add to a state.
+#[derive(Debug, Default)]
+struct Added {
+    keys: usize,
+    bytes: i64,
 }
 
 /// Values by key.
@@ -120,14 +130,31 @@ impl LastValue {
         self.content_bytes -= key.len() + value.len();
     }
 
-    /// What the records of an append may add; a key that is set twice counts twice.
-    fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut usize) -> Result<(), EntryError> {
-        let keys_max = self.limits.keys_max;
-        if let ValueEntry::Set { key, .. } = entry {
-            *added += usize::from(!self.places.contains_key(*key));
+    /// What the records of an append may add; a key that is set twice counts twice. What takes nothing is never refused.
+    fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut Added) -> Result<(), EntryError> {
+        let Limits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
+        match entry {
+            ValueEntry::Set { key, value } => {
+                let before = self.get(key).map(<[u8]>::len);
+                added.keys += usize::from(before.is_none());
+                let whole = before.map_or(KEY_HEAD_BYTES + key.len(), |_| 0);
+                added.bytes += (whole + value.len()) as i64 - before.unwrap_or(0) as i64;
+            }
+            ValueEntry::Remove { key } => {
+                let before = self.get(key).map_or(0, |value| KEY_HEAD_BYTES + key.len() + value.len());
+                added.bytes -= before as i64;
+                return Ok(());
+            }
+            ValueEntry::Clear => {
+                *added = Added { keys: added.keys, bytes: -(self.snapshot_bytes() as i64) };
+                return Ok(());
+            }
         }
-        let room = self.values.len() + *added <= keys_max as usize;
-        if room { Ok(()) } else { Err(EntryError::TooManyKeys { keys_max }) }
+        if self.values.len() + added.keys > keys_max as usize {
+            return Err(EntryError::TooManyKeys { keys_max });
+        }
+        let room = self.snapshot_bytes() as i64 + added.bytes <= i64::from(bytes_max) || added.bytes <= 0;
+        if room { Ok(()) } else { Err(EntryError::ValuesTooLarge { bytes_max }) }
     }
 
     fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
@@ -143,7 +170,8 @@ impl LastValue {
                 return Err(SnapshotError::Order { entry });
             }
             let set = ValueEntry::Set { key, value };
-            self.check_entry(&set, &mut 0).map_err(|error| SnapshotError::Entry { entry, error })?;
+            self.check_entry(&set, &mut Added::default())
+                .map_err(|error| SnapshotError::Entry { entry, error })?;
             self.apply_entry(seq, &set);
             (last, rest) = (Some(key), after);
         }
@@ -164,7 +192,7 @@ fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>,
 
 impl Fold for LastValue {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
-        let mut added = 0;
+        let mut added = Added::default();
         for (record, frame) in frames.enumerate() {
             let mut index = 0;
             for entry in entries(&frame) {
@@ -222,7 +250,7 @@ impl Fold for LastValue {
     }
 
     fn snapshot_bytes(&self) -> usize {
-        snapshot::HEAD_BYTES + 8 * self.values.len() + self.content_bytes
+        snapshot::HEAD_BYTES + KEY_HEAD_BYTES * self.values.len() + self.content_bytes
     }
 
     fn bytes(&self) -> u64 {

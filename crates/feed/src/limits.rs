@@ -9,6 +9,8 @@ pub struct Limits {
     pub orders_max: u32,
     /// Keys of a state of last values.
     pub keys_max: u32,
+    /// Bytes of a snapshot of last values: less than what clients take by default.
+    pub last_bytes_max: u32,
     /// Removals remembered for readers that ask what changed, even where there are fewer entries. Who is further behind
     /// is given a snapshot.
     pub removals_min: u32,
@@ -22,6 +24,7 @@ impl Default for Limits {
             levels_max: 1 << 20,
             orders_max: 1 << 22,
             keys_max: 1 << 20,
+            last_bytes_max: 64 << 20,
             removals_min: 256,
             removals_max: 4_096,
         }

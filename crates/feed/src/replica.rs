@@ -215,7 +215,7 @@ fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
         Event::Notice(Notice::Checksum(checksum)) => followed.check(checksum, telling),
         Event::Notice(Notice::Gap(gap)) => followed.take_gap(gap, telling.counts),
         Event::Notice(Notice::EpochChanged(changed)) => {
-            followed.begin_anew(changed, make(&followed.log), telling.counts);
+            followed.begin_anew(changed, make(&followed.log), telling);
         }
         Event::Notice(Notice::Deleted { .. }) => {
             let (log, state) = (&followed.log, &followed.state);

@@ -27,12 +27,14 @@ pub struct Scale {
     pub price_max: i64,
     /// How many levels a view shows when it is not told. The state itself is always whole.
     pub depth: u32,
+    /// Of a `book`: how many levels a side has at most. After each record the worst ones beyond it are gone. 0 for no end.
+    pub max_depth: u32,
 }
 
 impl Default for Scale {
     fn default() -> Scale {
         let (price_min, price_max) = (-UNITS_MAX, UNITS_MAX);
-        Scale { price_decimals: 0, size_decimals: 0, tick: 1, price_min, price_max, depth: 10 }
+        Scale { price_decimals: 0, size_decimals: 0, tick: 1, price_min, price_max, depth: 10, max_depth: 0 }
     }
 }
 
@@ -103,8 +105,8 @@ pub enum ScaleError {
 }
 
 impl Scale {
-    /// The scale that these options describe: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max` and
-    /// `depth`, the prices in units.
+    /// The scale that these options describe: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`,
+    /// `depth` and, of a `book`, `max_depth`, the prices in units.
     pub fn parse(kind: &str, options: &BTreeMap<String, String>) -> Result<Scale, OptionsError> {
         let mut scale = Scale::default();
         for (option, value) in options {
@@ -114,6 +116,9 @@ impl Scale {
                 "tick" => scale.tick = number("tick", value, 1, UNITS_MAX)?,
                 "price_min" => scale.price_min = number("price_min", value, -UNITS_MAX, UNITS_MAX)?,
                 "price_max" => scale.price_max = number("price_max", value, -UNITS_MAX, UNITS_MAX)?,
+                "max_depth" if kind == crate::BOOK => {
+                    scale.max_depth = number("max_depth", value, 1, u32::MAX.into())? as u32;
+                }
                 "depth" => scale.depth = number("depth", value, 1, u32::MAX.into())? as u32,
                 _ => return Err(OptionsError::UnknownOption { kind: kind.into(), option: option.clone() }),
             }
@@ -136,7 +141,9 @@ impl Scale {
             ("price_max", self.price_max),
             ("depth", self.depth.into()),
         ];
-        numbers.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+        let max_depth = (self.max_depth > 0).then_some(("max_depth", i64::from(self.max_depth)));
+        let all = numbers.into_iter().chain(max_depth);
+        all.map(|(name, value)| (name.to_owned(), value.to_string())).collect()
     }
 
     /// Whether this is a price of the instrument.

@@ -116,6 +116,9 @@ pub struct Receipt {
     pub duplicate: bool,
     /// What the acknowledgement stands for.
     pub acknowledged: Acknowledged,
+    /// The partition is in another epoch than at this publisher's receipt before: it began anew in between, and records that
+    /// were acknowledged may be lost. Told over a connection, once.
+    pub new_epoch: bool,
 }
 
 /// Publishes to one subject, in process or remote.
@@ -236,8 +239,18 @@ pub enum PublishError {
     #[error("the topic's disk failed, it takes no more records: {0}")]
     DiskFailed(String),
     /// The state of a stateful topic does not take it in; nothing of it was appended.
-    #[error("the topic's state refuses it: {0}")]
-    Fold(#[from] crate::fold::FoldError),
+    #[error("the topic's state refuses {}: {why}", refused_record(*record))]
+    Fold {
+        /// Which record of the batch, from 1; 0 where it was one alone.
+        record: u32,
+        /// Why.
+        why: crate::fold::FoldError,
+    },
+    /// A stateful topic began anew since this publisher's last record: its state is gone. Nothing was appended.
+    #[error(
+        "topic {0} began anew: its state and records that were acknowledged are lost; publish the whole state, then go on"
+    )]
+    StateLost(String),
     /// Another process owns the log. What is published goes there; no publisher is told this.
     #[error("the topic is owned elsewhere")]
     Elsewhere,
@@ -262,12 +275,33 @@ pub enum PublishError {
     /// producer is safe.
     #[error("outcome unknown: {0}")]
     Unknown(String),
+    /// A record that was sent before was refused; all others that were sent are appended, the one of this call included.
+    #[error("record {record} sent by this publisher was refused: {why}{}; the others are sent", and_more(*more))]
+    LeftOut {
+        /// Which, of those sent to its partition by this publisher, from 1.
+        record: u64,
+        /// So many more were refused since.
+        more: u64,
+        /// Why the first was.
+        why: Box<PublishError>,
+    },
     /// A permission is missing, or was taken away.
     #[error("{0}")]
     Forbidden(String),
     /// A refusal by a remote node that this version has no variant for.
     #[error("refused by the node: {0}")]
     Refused(String),
+}
+
+fn and_more(more: u64) -> String {
+    if more == 0 { String::new() } else { format!(", and {more} more") }
+}
+
+fn refused_record(record: u32) -> String {
+    match record {
+        0 => "it".to_owned(),
+        record => format!("record {record} of the batch"),
+    }
 }
 
 impl PublishError {

@@ -82,6 +82,7 @@ impl Publisher {
             position: appended.position,
             duplicate: appended.duplicate,
             acknowledged: self.topic.acknowledges(),
+            new_epoch: false,
         })
     }
 }

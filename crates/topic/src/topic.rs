@@ -235,6 +235,7 @@ impl Topic {
             position: appended.position,
             duplicate: appended.duplicate,
             acknowledged: self.acknowledges(),
+            new_epoch: false,
         })
     }
 
@@ -249,6 +250,7 @@ impl Topic {
             position: appended.position,
             duplicate: appended.duplicate,
             acknowledged: self.acknowledges(),
+            new_epoch: false,
         })
     }
 
@@ -276,6 +278,7 @@ impl Topic {
             position: appended.position,
             duplicate: appended.duplicate,
             acknowledged: self.acknowledges(),
+            new_epoch: false,
         })
     }
 
@@ -337,6 +340,7 @@ impl Topic {
                         position: appended.position,
                         duplicate: appended.duplicate,
                         acknowledged: self.acknowledges(),
+                        new_epoch: false,
                     });
                 }
             }
@@ -349,6 +353,7 @@ impl Topic {
             position: Position { epoch: 0, seq: ticket },
             duplicate: false,
             acknowledged: Acknowledged::ByOwner,
+            new_epoch: false,
         })
     }
 

@@ -167,7 +167,7 @@ codes! {
     52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: what the disk said" "Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored.";
     53 OwnerBehind "OWNER_BEHIND" Later 503 Unavailable "bytes without an answer, ns waited" "Publish less, or to the node that owns the topic.";
     54 OwnerAway "OWNER_AWAY" Later 503 Unavailable "text: the topic, its owner, what it waits for" "Try again: a volatile topic gets another owner soon, a durable one waits for its own to return.";
-    55 Fold "FOLD" No 422 InvalidArgument "text: why" "Correct the record: the topic's state does not take it in.";
+    55 Fold "FOLD" No 422 InvalidArgument "which record of the batch, from 1 (0: it was one alone); text: why" "Correct the record: the topic's state does not take it in.";
     56 NoResponder "NO_RESPONDER" Later 503 Unavailable "text: the subject" "Start somebody who answers; nothing was published.";
     57 NoReply "NO_REPLY" Later 504 DeadlineExceeded "milliseconds waited" "Ask again if asking twice does no harm, or wait longer.";
     58 OutcomeUnknown "OUTCOME_UNKNOWN" Later 504 DeadlineExceeded "text: why" "Whether it was appended is not known: try again under the same producer and number, which never appends twice, or read.";
@@ -177,6 +177,7 @@ codes! {
     62 Lost "LOST" No 410 DataLoss "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";
     63 Evicted "EVICTED" Later 410 Aborted "oldest sequence not consumed" "Read faster: a reliable topic stopped waiting for this reader.";
     66 NoState "NO_STATE" No 409 FailedPrecondition "text: the topic, and why" "Follow a topic that keeps a state, and all of it.";
+    67 StateLost "STATE_LOST" No 410 DataLoss "text: the topic" "Publish the whole state, then go on: the topic began anew and has lost records that were acknowledged.";
     80 GroupKind "GROUP_KIND" No 409 FailedPrecondition "text: the kind the group has" "Join with the group's own kind.";
     81 StaleClaim "STALE_CLAIM" No 409 Aborted "the token" "Its deadline passed: the record went to somebody else.";
     99 Internal "INTERNAL" Later 500 Internal "text" "The node has a bug or a broken disk; report it.";

@@ -7,7 +7,7 @@ use crate::header::Kind;
 use crate::hello::{Hello, Ping};
 use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
-use crate::publish::{OpenPublisher, Publish, PublishHeader};
+use crate::publish::{ExpectTopic, OpenPublisher, Publish, PublishHeader};
 use crate::run::publish_head;
 use crate::state::{Follow, Resync};
 use crate::subscribe::{Credit, Resume, Subscribe};
@@ -43,6 +43,7 @@ pub enum FromClient<'a> {
     Renew(Settle<'a>),
     Control(Control<'a>),
     Tasks(Tasks<'a>),
+    ExpectTopic(ExpectTopic<'a>),
 }
 
 impl<'a> FromClient<'a> {
@@ -74,6 +75,7 @@ impl<'a> FromClient<'a> {
             FromClient::Renew(_) => Kind::Renew,
             FromClient::Control(_) => Kind::Control,
             FromClient::Tasks(_) => Kind::Tasks,
+            FromClient::ExpectTopic(_) => Kind::ExpectTopic,
         }
     }
 
@@ -108,6 +110,7 @@ impl<'a> FromClient<'a> {
             FromClient::Nack(body) => body.write(out),
             FromClient::Control(body) => body.write(out),
             FromClient::Tasks(body) => body.write(out),
+            FromClient::ExpectTopic(body) => body.write(out),
         }
         finish(out, at);
     }
@@ -143,6 +146,7 @@ impl<'a> FromClient<'a> {
             Kind::Renew => FromClient::Renew(Layout::read(fields)?),
             Kind::Control => FromClient::Control(Layout::read(fields)?),
             Kind::Tasks => FromClient::Tasks(Layout::read(fields)?),
+            Kind::ExpectTopic => FromClient::ExpectTopic(Layout::read(fields)?),
             _ => return Ok(None),
         }))
     }

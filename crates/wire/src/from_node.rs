@@ -10,7 +10,7 @@ use crate::header::Kind;
 use crate::hello::{Goodbye, Ping, Welcome};
 use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
-use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused};
+use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic};
 use crate::run::{Run, run_head};
 use crate::state::{Checksum, SnapshotPart};
 use crate::subscribe::{
@@ -55,6 +55,7 @@ pub enum FromNode<'a> {
     Controlled(Controlled<'a>),
     Tasked(Tasked<'a>),
     TaskOrders(TaskOrders<'a>),
+    PublisherTopic(PublisherTopic),
 }
 
 impl<'a> FromNode<'a> {
@@ -92,6 +93,7 @@ impl<'a> FromNode<'a> {
             FromNode::Controlled(_) => Kind::Controlled,
             FromNode::Tasked(_) => Kind::Tasked,
             FromNode::TaskOrders(_) => Kind::TaskOrders,
+            FromNode::PublisherTopic(_) => Kind::PublisherTopic,
         }
     }
 
@@ -113,6 +115,7 @@ impl<'a> FromNode<'a> {
             FromNode::Controlled(body) => body.write(out),
             FromNode::Tasked(body) => body.write(out),
             FromNode::TaskOrders(body) => body.write(out),
+            FromNode::PublisherTopic(body) => body.write(out),
             FromNode::Welcome(body) => body.write(out),
             FromNode::Refused(body) | FromNode::Error(body) => body.write(out),
             FromNode::PublisherOpened(body) => body.write(out),
@@ -190,6 +193,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
         Kind::Controlled => FromNode::Controlled(Layout::read(fields)?),
         Kind::Tasked => FromNode::Tasked(Layout::read(fields)?),
         Kind::TaskOrders => FromNode::TaskOrders(Layout::read(fields)?),
+        Kind::PublisherTopic => FromNode::PublisherTopic(Layout::read(fields)?),
         _ => return Ok(None),
     }))
 }

@@ -103,6 +103,8 @@ kinds! {
     Control = 24, "CONTROL";
     /// Commands or a question about tasks, or a worker that attaches.
     Tasks = 25, "TASKS";
+    /// What the next OPEN_PUBLISHER expects of its topic.
+    ExpectTopic = 26, "EXPECT_TOPIC";
 
     /// The client is let in.
     Welcome = 65, "WELCOME";
@@ -166,6 +168,8 @@ kinds! {
     Tasked = 94, "TASKED";
     /// What the connection's workers are to do.
     TaskOrders = 95, "TASK_ORDERS";
+    /// What a publisher has to know of its topic when it opens it again.
+    PublisherTopic = 96, "PUBLISHER_TOPIC";
 }
 
 impl Kind {
@@ -189,7 +193,8 @@ impl Kind {
     #[inline]
     pub fn since(self) -> u8 {
         match self as u8 {
-            23..64 | 93.. => 3,
+            26..64 | 96.. => 4,
+            23..26 | 93..96 => 3,
             19..23 | 90..93 => 2,
             _ => 1,
         }

@@ -52,8 +52,8 @@ pub use hello::{Goodbye, Hello, Ping, Welcome};
 pub use limits::Limits;
 pub use list::List;
 pub use publish::{
-    AckKind, FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, NO_PRODUCER, OpenPublisher, Publish, PublishHeader,
-    PublishRefused, Published, PublisherOpened, PublisherRefused,
+    AckKind, ExpectTopic, FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, LastAcknowledged, NO_PRODUCER, OpenPublisher,
+    Publish, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
 };
 pub use run::{RUN_HEAD_BYTES, Run, publish_head, run_head};
 pub use state::{Checksum, Follow, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};

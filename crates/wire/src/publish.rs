@@ -32,6 +32,41 @@ layout! {
 }
 
 layout! {
+    /// What the next OPEN_PUBLISHER of this number, which was open before, expects of its topic. Since version 4.
+    pub struct ExpectTopic<'a> {
+        /// The client's number for it.
+        pub publisher: u32,
+        /// Whether the node may make the topic, with its own defaults, if there is none.
+        pub create: bool,
+        /// The last records that the node has acknowledged, by partition. Where the topic keeps a state and has lost one of
+        /// them, the publisher is refused with `STATE_LOST`.
+        pub acknowledged: crate::list::List<'a, LastAcknowledged>,
+    }
+}
+
+layout! {
+    /// The last record of a partition that the node has acknowledged to a publisher.
+    pub struct LastAcknowledged {
+        /// The partition.
+        pub partition: u16,
+        /// Where the record stands.
+        pub position: Position,
+    }
+}
+
+layout! {
+    /// Comes before PUBLISHER_OPENED: what a publisher has to know when it opens the topic again. Since version 4.
+    pub struct PublisherTopic {
+        /// The publisher's number.
+        pub publisher: u32,
+        /// The node makes such a topic by itself.
+        pub by_itself: bool,
+        /// The topic keeps a state.
+        pub keeps_state: bool,
+    }
+}
+
+layout! {
     /// The publisher may publish.
     pub struct PublisherOpened<'a> {
         /// Its number.

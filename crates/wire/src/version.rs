@@ -18,7 +18,7 @@ use crate::code::{ErrorCode, Refusal};
 use crate::error::WireError;
 
 /// The version this build speaks best.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// The oldest version this build still speaks.
 pub const VERSION_MIN: u8 = 2;
 /// What every connection begins with, both ways.

@@ -256,6 +256,7 @@ export class Client {
     }
     const fields = new Fields(view, at + 8, end);
     if (kind >= FromNode.PUBLISHER_OPENED && kind <= FromNode.PUBLISH_REFUSED) return this.ofPublisher(kind, fields);
+    if (kind === FromNode.PUBLISHER_TOPIC) return this.publishers.get(fields.u32())?.topicIs(fields);
     switch (kind) {
       case FromNode.LOG:
         return this.ofLog(fields);

@@ -48,6 +48,7 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
   [62, "LOST", "no", "Subscribe again where going on makes sense: records were lost, as the gap before said."],
   [63, "EVICTED", "later", "Read faster: a reliable topic stopped waiting for this reader."],
   [66, "NO_STATE", "no", "Follow a topic that keeps a state, and all of it."],
+  [67, "STATE_LOST", "no", "Publish the whole state, then go on: the topic began anew and has lost records that were acknowledged."],
   [80, "GROUP_KIND", "no", "Join with the group's own kind."],
   [81, "STALE_CLAIM", "no", "Its deadline passed: the record went to somebody else."],
   [99, "INTERNAL", "later", "The node has a bug or a broken disk; report it."],

@@ -12,6 +12,7 @@ export const ToNode = {
   LEAVE: 18,
   FOLLOW: 19,
   RESYNC: 20,
+  EXPECT_TOPIC: 26,
 } as const;
 
 export const FromNode = {
@@ -35,11 +36,12 @@ export const FromNode = {
   GOODBYE: 89,
   SNAPSHOT: 90,
   CHECKSUM: 91,
+  PUBLISHER_TOPIC: 96,
 } as const;
 
 /** The versions of the protocol that this client speaks. */
 export const VERSION_MIN = 2;
-export const VERSION_MAX = 3;
+export const VERSION_MAX = 4;
 export const SUBPROTOCOL = "dunlin.v1";
 
 /** Flags of PUBLISH. */

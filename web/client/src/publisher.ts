@@ -23,6 +23,8 @@ export interface Published {
   position: Position | undefined;
   acknowledged: "memory" | "written" | "synced" | "quorum";
   duplicate: boolean;
+  /** The topic began anew since the answer before: records that were acknowledged may be lost. */
+  newEpoch: boolean;
 }
 
 /** What a publisher needs of the client. */
@@ -62,6 +64,11 @@ export class Publisher {
   private readonly producer: bigint;
   private opened: { partitions: number; recordBytesMax: number; topic: string; prefix: string } | undefined;
   private partitions: Partition[] = [];
+  /** The node makes such a topic by itself; undefined as long as the node has not said. */
+  private byItself: boolean | undefined;
+  /** The last record of each partition that was acknowledged. */
+  private readonly acknowledged = new Map<number, Position>();
+  private newEpoch = false;
   private readonly unopened: { payload: Uint8Array; options: PublishOptions; sent: Omit<Sent, "frame" | "seq"> }[] = [];
   private bytes = 0;
   private inFlightBytes = 0;
@@ -168,6 +175,14 @@ export class Publisher {
   begin(out: Writer): void {
     this.opened = undefined;
     this.inFlightBytes = 0;
+    const { byItself } = this;
+    if (byItself !== undefined) {
+      // Another topic of the name is not made in the place of one that somebody configured.
+      out.message(ToNode.EXPECT_TOPIC, (out) => {
+        out.u32(this.id).bool(byItself).u32(this.acknowledged.size);
+        for (const [partition, position] of this.acknowledged) out.u16(partition).position(position);
+      });
+    }
     out.message(ToNode.OPEN_PUBLISHER, (out) => out.u32(this.id).u64(this.producer).u32(0).text(this.subject));
   }
 
@@ -196,6 +211,11 @@ export class Publisher {
     this.look();
   }
 
+  /** @internal What to say when it is opened again. */
+  topicIs(fields: Fields): void {
+    this.byItself = fields.bool();
+  }
+
   /** @internal Everything through a number was answered. */
   published(fields: Fields): void {
     const number = fields.u32();
@@ -204,11 +224,17 @@ export class Publisher {
     const acknowledged = LEVELS[fields.u8()] ?? "memory";
     const duplicate = fields.bool();
     const partition = this.partitions[number];
+    const before = this.acknowledged.get(number);
+    this.newEpoch ||= before !== undefined && before.epoch !== position.epoch;
+    this.acknowledged.set(number, position);
     while (partition?.inFlight[0] && partition.inFlight[0].seq <= through) {
       const sent = partition.inFlight.shift()!;
       this.done(sent);
       const at = sent.seq === through ? position : undefined;
-      sent.resolve?.({ topic: this.opened?.topic ?? "", partition: number, position: at, acknowledged, duplicate });
+      if (!sent.resolve) continue;
+      const { newEpoch } = this;
+      this.newEpoch = false;
+      sent.resolve({ topic: this.opened?.topic ?? "", partition: number, position: at, acknowledged, duplicate, newEpoch });
     }
     this.recover(partition);
   }
@@ -233,6 +259,14 @@ export class Publisher {
         this.refuse(sent, error);
         partition.again = Math.min(partition.again || first, first);
       }
+    }
+    if (error.code === Code.Closed && this.opened && this.port.out) {
+      // The topic was deleted; one of its name may have been made since.
+      this.newEpoch ||= this.acknowledged.size > 0;
+      this.acknowledged.clear();
+      this.port.out.message(ToNode.CLOSE_PUBLISHER, (out) => out.u32(this.id));
+      this.begin(this.port.out);
+      this.port.wrote();
     }
     this.recover(partition);
   }

@@ -1,7 +1,7 @@
 """The part of the package that is Rust."""
 
 from asyncio import Future
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -17,7 +17,15 @@ CODES: tuple[tuple[int, str, str, str], ...]
 
 Payload: TypeAlias = bytes | str | Buffer | npt.NDArray[Any]
 Headers: TypeAlias = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+@final
+class Abandonable:
+    """A call that another thread may break off: it ends within 100 ms then."""
+
+    def run(self, call: Callable[[], T]) -> T: ...
+    def abandon(self) -> None: ...
 
 @final
 class Column(Buffer):
@@ -210,6 +218,9 @@ class Receipt:
     def duplicate(self) -> bool: ...
     @property
     def acknowledged(self) -> Literal["memory", "written", "synced", "quorum"]: ...
+    @property
+    def new_epoch(self) -> bool:
+        """The topic began anew since this publisher's receipt before, and records that were acknowledged may be lost."""
 
 @final
 class Publisher:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from . import client as sync
-from ._dunlin import Job, Member, Publisher, Receipt, Record, Subscription
+from ._dunlin import Abandonable, Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
 from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, Transacted, Watch, Written
 from .live import Book, Region, Table
@@ -27,19 +27,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", Subscription, Member, Watch, Lease)
 
-_THREADS_MAX = 32
+_THREADS_MAX = 1024
+_REQUESTS_MAX = 768
+"""Requests that wait at once; the others wait for one of them, so that threads are left for those who answer."""
 _UNANSWERED_BYTES_MAX = 512 << 10
 
 
 class _Caller:
-    """Runs what waits on threads of its own."""
+    """Runs what waits on threads of its own. A call whose task is cancelled lets go of its thread within 100 ms."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="dunlin")
+        self.requests = asyncio.Semaphore(_REQUESTS_MAX)
 
     async def __call__(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        running = asyncio.get_running_loop()
-        return await running.run_in_executor(self._threads, partial(call, *args, **options))
+        abandonable = Abandonable()
+        run: Callable[[], T] = partial(abandonable.run, partial(call, *args, **options))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        except asyncio.CancelledError:
+            abandonable.abandon()
+            raise
 
     async def apart(self, call: Callable[[], T]) -> T:
         """Runs what may wait for another call to be made: on a thread that it takes from none of them."""
@@ -400,7 +408,8 @@ class AsyncClient:
 
     async def request(self, subject: str, payload: Payload = b"", **options: Any) -> Reply:
         """Publishes a request and waits for the first reply."""
-        return await self._caller(self._client.request, subject, payload, **options)
+        async with self._caller.requests:
+            return await self._caller(self._client.request, subject, payload, **options)
 
     async def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
         """Answers a request."""

@@ -353,6 +353,12 @@ class NoStateError(RefusedError):
     code = "NO_STATE"
 
 
+class StateLostError(RefusedError):
+    """Publish the whole state, then go on: the topic began anew and has lost records that were acknowledged."""
+
+    code = "STATE_LOST"
+
+
 class GroupKindError(RefusedError):
     """Join with the group's own kind."""
 

@@ -200,7 +200,7 @@ impl Entry<'_> {
         )
     }
 
-    /// Prices and sizes in units.
+    /// Prices and sizes in units. Ids are text: they may be larger than what JSON numbers hold exactly for most who read them.
     fn object(&self) -> Value {
         let side_of = |side: Side| side.to_string();
         match *self {
@@ -211,12 +211,12 @@ impl Entry<'_> {
                 json!({ "op": "remove", "side": side_of(side), "price": price })
             }
             Entry::Order(OrderEntry::Add { side, id, price, size }) => {
-                json!({ "op": "add", "side": side_of(side), "id": id, "price": price, "size": size })
+                json!({ "op": "add", "side": side_of(side), "id": id.to_string(), "price": price, "size": size })
             }
             Entry::Order(OrderEntry::Change { id, price, size }) => {
-                json!({ "op": "change", "id": id, "price": price, "size": size })
+                json!({ "op": "change", "id": id.to_string(), "price": price, "size": size })
             }
-            Entry::Order(OrderEntry::Delete { id }) => json!({ "op": "delete", "id": id }),
+            Entry::Order(OrderEntry::Delete { id }) => json!({ "op": "delete", "id": id.to_string() }),
             Entry::Level(BookEntry::Clear { side }) | Entry::Order(OrderEntry::Clear { side }) => {
                 json!({ "op": "clear", "side": side_of(side) })
             }

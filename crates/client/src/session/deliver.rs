@@ -42,7 +42,9 @@ impl Session {
             end,
             cost: (end - start) as u64,
         };
-        match join(channel.at, &run.header) {
+        match channel.join(&run.header) {
+            // After a gap that this makes up for, what was given last lies before the gap.
+            Join::Follows if channel.state.owed_since.is_some() => {}
             Join::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
             Join::Missing { first, last } => channel.tell_gap(first, last),
             Join::NewEpoch => channel.tell_new_epoch(run.header.epoch, run.header.first_seq),
@@ -235,6 +237,20 @@ impl Session {
 }
 
 impl Channel {
+    /// How a run relates to where the reader stands. What makes up for a gap that it was told of lies within that gap.
+    fn join(&self, run: &RunHeader) -> Join {
+        match self.state.owed_since {
+            Some(since)
+                if run.epoch == since.epoch
+                    && (run.prev_seq..run.first_seq).contains(&since.seq)
+                    && run.last_seq() >= self.at.seq =>
+            {
+                Join::Follows
+            }
+            _ => join(self.at, run),
+        }
+    }
+
     /// The reader was given everything up to here, or told.
     pub(super) fn stand_at(&mut self, at: Position) {
         self.at = at;

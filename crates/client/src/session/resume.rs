@@ -54,11 +54,28 @@ impl Session {
             subscription.gone.clear();
             subscription.ask(number, out);
         }
+        self.create_again(out);
         for publishing in self.publishers.values() {
-            publishing.resume(out);
+            publishing.resume(version, out);
         }
         for relay in self.relays.values() {
             relay.resume(out);
+        }
+    }
+
+    /// A node that was started again has lost its volatile topics. Those that this client made and publishes to are made again
+    /// as they were, before anything is published.
+    fn create_again(&mut self, out: &mut Vec<u8>) {
+        let mut published: Vec<String> =
+            self.publishers.values().filter_map(|publishing| publishing.configured_topic()).collect();
+        published.sort_unstable();
+        published.dedup();
+        for name in published {
+            let request = self.number();
+            if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
+                // What comes of it is told by the publisher's own answer.
+                crate::topics::say_create(&name, config, true, request, out);
+            }
         }
     }
 

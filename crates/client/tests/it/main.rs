@@ -1,5 +1,6 @@
 //! The client against a scripted node: what it says, in which order, and what its callers are told.
 
+mod beginning_anew;
 mod conformance;
 mod connecting;
 mod continuity;

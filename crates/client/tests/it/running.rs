@@ -73,14 +73,26 @@ impl Running {
         self.restart_with(|_| ())
     }
 
+    /// [`restart`](Running::restart), by a node that makes topics by itself.
+    pub fn restart_with_defaults(self) -> Running {
+        let address = self.stop();
+        Running::of_at(Node::start(Config::default()).unwrap(), address)
+    }
+
     /// [`restart`](Running::restart); the new node is prepared before anybody is let in.
-    pub fn restart_with(mut self, prepare: impl FnOnce(&Node)) -> Running {
+    pub fn restart_with(self, prepare: impl FnOnce(&Node)) -> Running {
+        let address = self.stop();
+        Running::start_prepared(address, prepare)
+    }
+
+    /// Ends it without a good-bye; where it was.
+    fn stop(mut self) -> SocketAddr {
         drop(self.server.take());
         self.node.stop();
         let address = self.address;
         drop(self);
         dunlin_wait::until("the port is free", || std::net::TcpListener::bind(address).is_ok());
-        Running::start_prepared(address, prepare)
+        address
     }
 }
 

@@ -359,7 +359,7 @@ fn refusals_of_states_say_why() {
     client.create_topic("md.a", &book(64 << 10), false).unwrap();
     let mut publisher = client.publisher("md.a").unwrap();
     let refused = publisher.publish("no entry").unwrap_err();
-    assert!(matches!(&refused, PublishError::Fold(_)), "{refused:?}");
+    assert!(matches!(&refused, PublishError::Fold { .. }), "{refused:?}");
     let unknown = FoldConfig { kind: "boook".to_owned(), options: BTreeMap::new() };
     let config = TopicConfig { fold: Some(unknown), ..TopicConfig::default() };
     let refused = client.create_topic("md.b", &config, false).unwrap_err();

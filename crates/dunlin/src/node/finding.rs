@@ -99,6 +99,13 @@ impl Node {
         }
     }
 
+    /// Whether this node makes such a topic by itself, when its name is published to.
+    pub fn makes_by_itself(&self, topic: &Topic) -> bool {
+        let config = &self.0.config;
+        let made = TopicConfig { pattern: None, limits: config.limits.topic, ..config.topic.clone() };
+        config.auto_create && **topic.config() == made
+    }
+
     /// Takes back a topic that was made for what came to nothing, unless somebody uses it.
     pub(crate) fn take_back(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {

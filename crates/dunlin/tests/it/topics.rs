@@ -3,10 +3,10 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Event, Notice, Pattern, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeError,
+    Event, Newcomers, Notice, Pattern, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeError,
     SubscribeOptions, TopicConfig,
 };
-use dunlin::{Config, Limits, Node, TopicError};
+use dunlin::{Config, Limits, Missing, Node, TopicError};
 
 use crate::{all, from_earliest, node};
 
@@ -20,6 +20,17 @@ fn publishing_to_an_unknown_subject_makes_its_topic() {
     node.publisher("a.b").unwrap().publish("1").unwrap();
     assert_eq!(all(&mut node.subscribe("a.b", &from_earliest()).unwrap()), ["a.b=1"]);
     assert_eq!(node.topics(None, "", 10).topics.len(), 1);
+}
+
+#[test]
+fn reader_that_goes_on_makes_no_topic() {
+    let node = node();
+    let pattern = Pattern::parse("a.b").unwrap();
+    let selected = node.select(&pattern, Start::Latest, Missing::Await, Newcomers::new).unwrap();
+    assert!(selected.logs.is_empty() && node.topics(None, "", 10).topics.is_empty());
+    // Whoever made it before makes it again as it was, and the reader hears of it.
+    node.create_topic("a.b", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
+    assert_eq!(selected.newcomers.unwrap().take().len(), 2);
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(super) struct Followed<F> {
     awaits: Awaits,
     /// Something was told to be lost, and nothing has come of it yet.
     has_gap: bool,
+    /// It began anew, and nothing has been published since: what it was is not known to anybody.
+    is_reborn: bool,
     /// When it was last asked to be brought back, or told of a gap.
     pub(super) since_ns: u64,
     asked: u32,
@@ -40,7 +42,16 @@ pub(super) struct Telling<'t, R> {
 
 impl<F: Fold> Followed<F> {
     pub(super) fn new(log: Arc<LogName>, state: F) -> Followed<F> {
-        Followed { log, state, at: None, awaits: Awaits::Nothing, has_gap: false, since_ns: 0, asked: 0 }
+        Followed {
+            log,
+            state,
+            at: None,
+            awaits: Awaits::Nothing,
+            has_gap: false,
+            is_reborn: false,
+            since_ns: 0,
+            asked: 0,
+        }
     }
 
     /// Whether it is as its owner's was at its position, as far as it knows.
@@ -165,7 +176,12 @@ impl<F: Fold> Followed<F> {
 
     /// The log began anew, and so does the state; what it is by now follows. Where nothing is missing between the epochs
     /// it goes on.
-    pub(super) fn begin_anew(&mut self, changed: &EpochChanged, empty: F, counts: &mut Counts) {
+    pub(super) fn begin_anew<R: FnMut(Report<'_, F>)>(
+        &mut self,
+        changed: &EpochChanged,
+        empty: F,
+        telling: &mut Telling<'_, R>,
+    ) {
         let last = Position { epoch: changed.old, seq: changed.last_seen };
         let known = changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1;
         if known && self.at == Some(last) && self.awaits == Awaits::Nothing {
@@ -173,8 +189,12 @@ impl<F: Fold> Followed<F> {
             return;
         }
         if self.awaits == Awaits::Nothing && !self.has_gap {
-            counts.gaps += 1;
+            telling.counts.gaps += 1;
         }
+        let (last, epoch) = (self.at.unwrap_or(last), changed.new_first.epoch);
+        let trouble = Trouble::BeganAnew { last, epoch };
+        (telling.report)(Report::Trouble { log: &self.log, trouble });
+        self.is_reborn = true;
         (self.at, self.state) = (None, empty);
         (self.awaits, self.has_gap) = (Awaits::Nothing, true);
     }
@@ -187,6 +207,12 @@ impl<F: Fold> Followed<F> {
         telling: &mut Telling<'_, R>,
     ) {
         self.at = Some(to);
+        if self.is_reborn && to.seq == 0 {
+            // A state of nothing is not what was there before; the first record makes it one again.
+            (self.awaits, self.has_gap, self.since_ns, self.asked) = (Awaits::Nothing, true, u64::MAX, 0);
+            return;
+        }
+        self.is_reborn = false;
         if self.awaits != Awaits::Nothing || self.has_gap {
             (self.awaits, self.has_gap, self.since_ns, self.asked) = (Awaits::Nothing, false, 0, 0);
             telling.counts.gaps_healed += 1;
@@ -214,7 +240,7 @@ impl<F: Fold> Followed<F> {
             Trouble::Hole { .. } => telling.counts.holes += 1,
             Trouble::Diverged { .. } => telling.counts.divergent += 1,
             Trouble::Refused { .. } => telling.counts.refused += 1,
-            Trouble::Unknown { .. } => {}
+            Trouble::Unknown { .. } | Trouble::BeganAnew { .. } => {}
         }
         (self.awaits, self.asked, self.since_ns) = (awaits, 0, 0);
         (telling.report)(Report::Trouble { log: &self.log, trouble });

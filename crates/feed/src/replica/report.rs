@@ -78,6 +78,13 @@ pub enum Trouble {
         /// Why.
         why: String,
     },
+    /// The log began anew after this position: its state is gone, and what it is by now follows.
+    BeganAnew {
+        /// The last record that the state held.
+        last: Position,
+        /// The log's new epoch.
+        epoch: u32,
+    },
     /// Records came of a log whose state is not known.
     Unknown {
         /// Where they begin.

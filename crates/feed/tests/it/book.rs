@@ -21,6 +21,7 @@ const ALL_KNOWN: Limits = Limits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
     keys_max: 1 << 20,
+    last_bytes_max: 1 << 26,
     removals_min: 1 << 20,
     removals_max: 1 << 20,
 };
@@ -246,4 +247,33 @@ fn long_changes_of_a_small_book_are_left_to_a_snapshot() {
     append(&mut book, 2, &record(&none)).unwrap();
     assert!(!book.changes_since(1, &mut Vec::new()));
     assert!(book.changes_since(0, &mut Vec::new()) == book.changes_since(1, &mut Vec::new()));
+}
+
+#[test]
+fn levels_beyond_the_depth_are_dropped_by_rule() {
+    let scale = Scale { max_depth: 3, ..Scale::default() };
+    let mut book = Book::new(scale);
+    let bids = |book: &Book| book.levels(Side::Bid).map(|level| level.price).collect::<Vec<_>>();
+    append(&mut book, 1, &record(&[1, 2, 3, 4].map(|price| set(Side::Bid, price, 1)))).unwrap();
+    assert_eq!(bids(&book), [4, 3, 2]);
+    let mut reader = Book::new(scale);
+    reader.restore(1, &snapshot(&mut book)).unwrap();
+    // A better level pushes out the worst; a removed one does not bring it back.
+    append(&mut book, 2, &record(&[set(Side::Bid, 5, 1)])).unwrap();
+    append(&mut book, 3, &record(&[remove(Side::Bid, 5)])).unwrap();
+    append(&mut book, 4, &record(&[set(Side::Ask, 9, 1)])).unwrap();
+    assert_eq!(bids(&book), [4, 3]);
+    let mut merged = Vec::new();
+    assert!(book.changes_since(1, &mut merged));
+    reader.apply_payload(4, &merged).unwrap();
+    assert_eq!((bids(&reader), reader.checksum()), (bids(&book), book.checksum()));
+}
+
+#[test]
+fn depth_of_a_whole_book_changes_nothing_else() {
+    let options = [("max_depth".to_owned(), "10".to_owned())].into();
+    let scale = Scale::parse("book", &options).unwrap();
+    assert_eq!((scale.max_depth, scale.options()["max_depth"].as_str()), (10, "10"));
+    assert!(Scale::parse("orders", &options).is_err(), "orders know no window of levels");
+    assert!(!Scale::default().options().contains_key("max_depth"));
 }

@@ -109,3 +109,18 @@ fn full_state_takes_no_new_key_but_new_values_of_old_ones() {
     assert_eq!(refused.0, "there would be more than 1 keys");
     append(&mut values, 2, &Record::keyed(b"a", b"2")).unwrap();
 }
+
+#[test]
+fn values_beyond_what_readers_are_given_are_refused() {
+    let limits = Limits { last_bytes_max: 100, ..Limits::default() };
+    let mut values = LastValue::with_limits(limits);
+    append(&mut values, 1, &Record::keyed(b"a", &[0; 40])).unwrap();
+    let refused = check(&values, &[Record::keyed(b"b", &[0; 40])]).unwrap_err();
+    assert!(refused.to_string().contains("more than 100 bytes"), "{refused}");
+    // What takes no more than before goes through, also at the limit.
+    append(&mut values, 2, &Record::keyed(b"a", &[1; 60])).unwrap();
+    append(&mut values, 3, &Record::keyed(b"a", &[2; 60])).unwrap();
+    append(&mut values, 4, &Record::keyed(b"a", b"")).unwrap();
+    append(&mut values, 5, &Record::keyed(b"b", &[0; 40])).unwrap();
+    assert_eq!(values.len(), 1);
+}

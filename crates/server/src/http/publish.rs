@@ -123,7 +123,7 @@ pub(super) fn encode(meta: &Meta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> R
 
 /// What a publisher is answered.
 pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
-    let Receipt { partition, position, duplicate, acknowledged } = receipt;
+    let Receipt { partition, position, duplicate, acknowledged, .. } = receipt;
     json!({
         "topic": topic.name(),
         "partition": partition,

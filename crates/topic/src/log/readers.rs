@@ -174,6 +174,16 @@ impl Log {
         }
     }
 
+    /// Whether this record, which was acknowledged once, is known not to be part of what the log goes on from: the log began
+    /// anew, or lost its end.
+    pub fn has_lost(&self, record: Position) -> bool {
+        let next = Position { seq: record.seq.saturating_add(1), ..record };
+        match self.find(next, OnGap::Oldest, None) {
+            Found::EpochChanged(changed) => changed.known_through.is_none_or(|last| last < record.seq),
+            _ => false,
+        }
+    }
+
     /// Looks at the record of this sequence, expired or not; `None` when it is not there, or no longer.
     ///
     /// It walks to the record from the beginning of its segment: who reads one after another uses a

@@ -389,7 +389,14 @@ impl State {
         let State { rare, writer, next_seq, .. } = self;
         let folded = rare.as_mut().and_then(|rare| rare.fold.as_mut());
         let (Some(folded), Some(writer)) = (folded, writer) else { return Ok(()) };
-        folded.fold.check(&mut writer.frames_since(from).map(|lying| lying.frame))?;
+        let mut looked_at = 0;
+        let mut frames = writer.frames_since(from).map(|lying| lying.frame).inspect(|_| looked_at += 1);
+        let checked = folded.fold.check(&mut frames);
+        drop(frames);
+        if let Err(why) = checked {
+            let record = if writer.frames_since(from).nth(1).is_some() { looked_at } else { 0 };
+            return Err(PublishError::Fold { record, why });
+        }
         for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
             folded.fold.apply(seq, &lying.frame).expect("a fold takes in what it has checked");
             folded.event_time_ns = lying.frame.event_time_ns();

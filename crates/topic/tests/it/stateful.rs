@@ -148,13 +148,13 @@ fn what_a_state_refuses_leaves_no_trace() {
     setter.set(3);
     let used = budget.used();
     let refused = setter.publisher.publish(sets(&[(1, 1), (2, REFUSED)]).as_slice()).unwrap_err();
-    assert!(matches!(&refused, PublishError::Fold(why) if why.0.contains("no slot")), "{refused}");
+    assert!(matches!(&refused, PublishError::Fold { why, .. } if why.0.contains("no slot")), "{refused}");
     let drafts = [sets(&[(1, 1)]), sets(&[(1, REFUSED)])];
     let drafts: Vec<Draft<'_>> = drafts.iter().map(|payload| payload.as_slice().into()).collect();
-    assert!(matches!(setter.publisher.publish_batch(&drafts), Err(PublishError::Fold(_))));
+    assert!(matches!(setter.publisher.publish_batch(&drafts), Err(PublishError::Fold { .. })));
     let mut large = sets(&[(1, 1)]).repeat(512);
     large.extend(sets(&[(1, REFUSED)]));
-    assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Fold(_))));
+    assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Fold { .. })));
     assert_eq!(topic.logs()[0].fold_info().unwrap().1.checksum, setter.truth.checksum());
     setter.set(3);
     let mut witnessed = Keeper::default();

@@ -197,6 +197,12 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
     each(FromClient::Control(Control { request: number, kind, bytes: Long(&v.blob) }));
     let kind = if v.yes { TasksKind::Commands } else { TasksKind::Attach };
     each(FromClient::Tasks(Tasks { request: number, kind, bytes: Long(&v.blob) }));
+    let acknowledged = [LastAcknowledged { partition: v.half, position: v.position() }; 2];
+    each(FromClient::ExpectTopic(ExpectTopic {
+        publisher: number,
+        create: v.yes,
+        acknowledged: List::new(&acknowledged),
+    }));
 }
 
 /// Calls `each` with a message of every kind that a node sends.
@@ -227,6 +233,11 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     each(FromNode::Controlled(Controlled { request: number, bytes: Long(&v.blob) }));
     each(FromNode::Tasked(Tasked { request: number, bytes: Long(&v.blob) }));
     each(FromNode::TaskOrders(TaskOrders { bytes: Long(&v.blob) }));
+    each(FromNode::PublisherTopic(PublisherTopic {
+        publisher: number,
+        by_itself: v.yes,
+        keeps_state: !v.yes,
+    }));
 }
 
 fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {

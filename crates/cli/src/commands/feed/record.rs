@@ -3,7 +3,7 @@
 //! A reader that is lapped, or loses its place, is brought back by the state, which is written down like the first: nothing
 //! is missing of the state, and how many records are missing is told at the end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::outage::Outage;
+use crate::outcome::Refusal;
 use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::state::State;
@@ -77,6 +78,7 @@ fn record(
     let mut outage = Outage::default();
     let progress = Progress::of_time("recording", arguments.time);
     while !stop.is_set() && arguments.time.is_none_or(|time| begun.elapsed() < time) {
+        recorder.check_states(client)?;
         for replica in &mut replicas {
             let taken = recorder.take_in(replica)?;
             let came = taken.and_then(|taken| if taken > 0 { Ok(true) } else { replica.wait(Some(LOOK)) });
@@ -111,28 +113,55 @@ fn follow(client: &Client, pattern: &str) -> Result<Replica<State, Subscriber>> 
 struct Recorder {
     out: PathBuf,
     logs: HashMap<String, Log>,
+    /// The epoch of each topic's last record.
+    epochs: HashMap<String, u32>,
+    /// Topics that began anew, or whose state is not what it should be.
+    suspect: BTreeSet<String>,
     /// Records of the topics that are in a state and not here by themselves.
     passed_over: u64,
 }
 
 impl Recorder {
     fn new(out: &Path) -> Recorder {
-        Recorder { out: out.to_owned(), logs: HashMap::new(), passed_over: 0 }
+        Recorder {
+            out: out.to_owned(),
+            logs: HashMap::new(),
+            epochs: HashMap::new(),
+            suspect: BTreeSet::new(),
+            passed_over: 0,
+        }
     }
 
     fn take_in(&mut self, replica: &mut Replica<State, Subscriber>) -> Result<Result<usize, SubscribeError>> {
-        let mut written = Ok(());
+        let (mut written, mut suspect) = (Ok(()), Vec::new());
         let taken = replica.drain(now_ns(), TURN, |report| {
             if written.is_ok() {
                 written = match &report {
                     Report::Changed(change) => self.write(change),
                     Report::Agreed { log, state, .. } => self.sum(&log.topic, state),
-                    Report::Trouble { .. } | Report::Deleted { .. } => Ok(()),
+                    Report::Trouble { log, .. } => {
+                        suspect.push(log.topic.clone());
+                        Ok(())
+                    }
+                    Report::Deleted { .. } => Ok(()),
                 };
             }
         });
+        self.suspect.extend(suspect);
         written?;
         Ok(taken)
+    }
+
+    /// A topic that was made again without a state cannot be recorded: what came of it would be nobody's state.
+    fn check_states(&mut self, client: &Client) -> Result<()> {
+        for topic in std::mem::take(&mut self.suspect) {
+            // A node that is away, or a topic that is gone, says nothing of that.
+            if client.describe_topic(&topic).is_ok_and(|described| described.config.fold.is_none()) {
+                let why = "keeps no state any more: it was made again without one; the recording ends here";
+                return Err(Refusal(format!("topic {topic:?} {why}")).into());
+            }
+        }
+        Ok(())
     }
 
     fn write(&mut self, change: &Change<'_, State>) -> Result<()> {
@@ -142,9 +171,16 @@ impl Recorder {
             // The first record of a recording is a whole state.
             let mut log = Log::create(&self.out, topic)?;
             log.state(change.state)?;
+            self.epochs.insert(topic.clone(), change.to.epoch);
             self.logs.insert(topic.clone(), log);
             return Ok(());
         };
+        let before = self.epochs.insert(topic.clone(), change.to.epoch);
+        if before.is_some_and(|before| before != change.to.epoch) {
+            // What was recorded so far is nothing that this follows.
+            self.suspect.insert(topic.clone());
+            return log.state(change.state);
+        }
         self.passed_over += passed;
         match change.by {
             By::Record(frame) | By::Merged(frame) => log.frame(&frame),

@@ -52,6 +52,7 @@ impl Session {
             FromClient::Renew(renew) => self.renew(&renew),
             FromClient::Control(asked) => self.control(&asked),
             FromClient::Tasks(asked) => self.tasks(&asked),
+            FromClient::ExpectTopic(expected) => self.expect_topic(&expected),
         }
     }
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use dunlin::topic::frame::FLAG_SUBJECT;
 use dunlin::topic::{
-    Acknowledged, CheckedRun, Log, OnFull, Pattern, ProducerMark, PublishError, PublisherPlace, Receipt,
-    RunAppend, Subject, Topic,
+    Acknowledged, CheckedRun, Log, OnFull, Pattern, Position, ProducerMark, PublishError, PublisherPlace,
+    Receipt, RunAppend, Subject, Topic,
 };
 use dunlin::wire::{
-    self, ErrorCode, FLAG_EXPECT, FLAG_QUIET, FromNode, List, NO_PRODUCER, OpenPublisher, PublishHeader,
-    PublishRefused, Published, PublisherOpened, PublisherRefused,
+    self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, Kind, List, NO_PRODUCER, OpenPublisher,
+    PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
 };
 use dunlin::{Missing, Node, Refused, now_ns};
 use hashbrown::HashMap;
@@ -22,12 +22,14 @@ use super::Session;
 use super::outbound::protocol;
 use super::reading::Taken;
 use super::stored::Answer;
-use super::translate::{acknowledged_to_wire, position_to_wire};
+use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
 
 /// The publishers of a session.
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
     by_number: HashMap<u32, Publisher>,
+    /// What the next publisher to be opened expects of its topic.
+    expected: Option<Expected>,
     /// Appended, but not yet said so.
     unanswered: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
@@ -56,6 +58,27 @@ struct Open {
     /// Partitions, and the first number there that was refused and has not come again: a log that has never
     /// heard of the producer would take what follows it for a beginning.
     refused: Vec<(u32, u64)>,
+}
+
+/// What a publisher that is opened again expects of its topic.
+#[derive(Debug)]
+struct Expected {
+    publisher: u32,
+    create: bool,
+    /// The last records that were acknowledged, by partition.
+    acknowledged: Vec<(u16, Position)>,
+}
+
+impl Expected {
+    /// Whether the topic keeps a state of which one of these records is no part any more.
+    fn is_lost(&self, topic: &Topic) -> bool {
+        let lost = |log: &Arc<Log>| {
+            let mut here =
+                self.acknowledged.iter().filter(|(partition, _)| *partition == log.name().partition);
+            here.any(|(_, record)| log.has_lost(*record))
+        };
+        topic.logs().iter().any(|log| log.is_stateful() && lost(log))
+    }
 }
 
 /// Where a client may publish.
@@ -109,6 +132,15 @@ impl Publishing {
 }
 
 impl Session {
+    pub(super) fn expect_topic(&mut self, expect: &ExpectTopic<'_>) {
+        let acknowledged = expect.acknowledged.iter();
+        self.publishing.expected = Some(Expected {
+            publisher: expect.publisher,
+            create: expect.create,
+            acknowledged: acknowledged.map(|of| (of.partition, position_from_wire(of.position))).collect(),
+        });
+    }
+
     pub(super) fn open_publisher(&mut self, open: &OpenPublisher<'_>) {
         let publishers = &mut self.publishing.by_number;
         if let Some(Publisher::Open(_)) = publishers.get(&open.publisher) {
@@ -120,10 +152,18 @@ impl Session {
             let refused = Refused::limit("publishers_max", publishers_max.into());
             return self.refuse_publisher(open.publisher, &refused);
         }
+        let missing = self.if_missing(open.publisher);
+        let expected = self.publishing.expected.take().filter(|of| of.publisher == open.publisher);
         let found = match self.waited.take() {
             Some(Err(refused)) => Err(refused),
-            _ => self.find_topic(open.subject),
+            _ => self.find_topic(open.subject, missing),
         };
+        let found = found.and_then(|found| match expected {
+            Some(expected) if expected.is_lost(&found.topic) => {
+                Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
+            }
+            _ => Ok(found),
+        });
         match found {
             Ok(found) => self.publisher_opened(open, found),
             Err(refused) => {
@@ -133,14 +173,20 @@ impl Session {
         }
     }
 
-    fn find_topic(&mut self, subject: &str) -> Result<Found, Refused> {
+    /// What is done where there is no topic for a publisher.
+    pub(super) fn if_missing(&self, publisher: u32) -> Missing {
+        let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
+        let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);
+        if may_create { Missing::Create } else { Missing::Refuse }
+    }
+
+    fn find_topic(&mut self, subject: &str, missing: Missing) -> Result<Found, Refused> {
         let unsound =
             |error: dunlin::topic::SubjectError| Refused::new(ErrorCode::Subject, error.to_string());
         if self.inbox.holds(subject) {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         }
         let pattern = Pattern::parse(subject).map_err(unsound)?;
-        let missing = if self.from_node { Missing::Refuse } else { Missing::Create };
         let topic = self.node.owner_or_pattern(&pattern, missing).map_err(|error| Refused::from(&error))?;
         let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
         let asks_of_each = self.asks_of_each(&owned);
@@ -161,6 +207,13 @@ impl Session {
         } else {
             Vec::new()
         };
+        if self.decoder.version() >= Kind::PublisherTopic.since() {
+            self.outbound.say(FromNode::PublisherTopic(PublisherTopic {
+                publisher: open.publisher,
+                by_itself: self.node.makes_by_itself(&topic),
+                keeps_state: topic.logs()[0].is_stateful(),
+            }));
+        }
         self.outbound.say(FromNode::PublisherOpened(PublisherOpened {
             publisher: open.publisher,
             partitions: topic.config().partitions,

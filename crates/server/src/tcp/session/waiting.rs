@@ -62,7 +62,7 @@ impl Session {
         match message {
             FromClient::OpenPublisher(open) => {
                 let pattern = Pattern::parse(open.subject).ok()?;
-                waiting(node.prepare_publish(&pattern, missing(false)))
+                waiting(node.prepare_publish(&pattern, self.if_missing(open.publisher)))
             }
             FromClient::Subscribe(subscribe) => {
                 let pattern = Pattern::parse(subscribe.pattern).ok()?;

@@ -79,6 +79,9 @@ impl View {
             Trouble::Hole { first, last } => format!("updates {first} to {last} never came; asking for them"),
             Trouble::Diverged { at, .. } => format!("not its owner's book at {at}; asking for it"),
             Trouble::Refused { at, why } => format!("{why}, at {at}; asking for the book"),
+            Trouble::BeganAnew { last, .. } => {
+                format!("the topic began anew after {last}: the book is gone until it is published again")
+            }
             Trouble::Unknown { at } => format!("updates from {at} on, of a book not known; asking for it"),
         };
         self.aside(topic, &text)

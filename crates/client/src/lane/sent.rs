@@ -1,0 +1,45 @@
+//! A batch that was sent: whole, or the parts of it that are sent again.
+
+use dunlin_topic::Frame;
+use dunlin_wire::RUN_HEAD_BYTES;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) bytes: Vec<u8>,
+    pub(super) first: u64,
+    pub(super) count: u32,
+    /// The owner may have appended it, and was not heard.
+    pub(super) unknown: bool,
+    /// Its records were sent one by one: one that is refused takes none of the others along.
+    pub(super) loose: bool,
+    /// How many records of the lane were pushed before it.
+    pub(super) pushed_before: u64,
+}
+
+impl Sent {
+    /// What lies before and behind the record, from 1.
+    pub(super) fn without(self, record: u32) -> [Option<Sent>; 2] {
+        let [before, rest] = self.split(record - 1);
+        let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);
+        [before, behind]
+    }
+
+    /// The first so many records, and the others.
+    pub(super) fn split(self, records: u32) -> [Option<Sent>; 2] {
+        let mut at = RUN_HEAD_BYTES;
+        for _ in 0..records {
+            at += Frame::split(&self.bytes[at..]).map_or(0, |(_, taken)| taken);
+        }
+        let mut behind = vec![0; RUN_HEAD_BYTES];
+        behind.extend_from_slice(&self.bytes[at..]);
+        let mut before = self.bytes;
+        before.truncate(at);
+        let part = |bytes, offset: u32, count| {
+            let (first, pushed_before) =
+                (self.first + u64::from(offset), self.pushed_before + u64::from(offset));
+            (count > 0).then_some(Sent { bytes, first, count, pushed_before, unknown: false, loose: true })
+        };
+        [part(before, 0, records), part(behind, records, self.count - records)]
+    }
+}

@@ -1,0 +1,262 @@
+//! Publishers and readers of states over refusals, gaps, and topics that begin anew: no state is wrong in silence.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use dunlin::feed::{Book, BookEntry, Levels, Replica, Report, Scale, Side, Trouble};
+use dunlin::topic::*;
+use dunlin_client::{Client, Subscriber};
+
+use crate::running::{Running, from_the_first};
+
+type TcpReplica = Replica<Book, Subscriber>;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn book() -> TopicConfig {
+    TopicConfig {
+        retention: Retention { bytes: 64 << 10, ..Retention::default() },
+        fold: Some(FoldConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
+        ..TopicConfig::default()
+    }
+}
+
+fn following() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
+}
+
+fn level(price: i64, size: i64) -> Vec<u8> {
+    let mut payload = Vec::new();
+    BookEntry::Set { side: Side::Bid, price, size }.encode(&mut payload);
+    payload
+}
+
+/// Over an outage, until the node has said something.
+fn answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) -> Result<T, PublishError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match call() {
+            Err(PublishError::Unknown(why)) => assert!(Instant::now() < deadline, "{why}"),
+            answer => return answer,
+        }
+    }
+}
+
+#[test]
+fn state_topic_is_made_again_as_it_was() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("md.a", &book(), false).unwrap();
+    let mut publisher = client.publisher("md.a").unwrap();
+    for price in 1..=10 {
+        assert!(!publisher.publish(&level(price, 5)[..]).unwrap().new_epoch);
+    }
+    let reader = running.client();
+    let subscriber = reader.subscribe("md.a", following()).unwrap();
+    let mut replica = Replica::new(subscriber, |_| Book::new(Scale::default()));
+    let until = |replica: &mut TcpReplica, done: &dyn Fn(&TcpReplica, bool) -> bool| {
+        let (deadline, mut began_anew) = (Instant::now() + PATIENCE, false);
+        loop {
+            let _ = replica.wait(Some(Duration::from_millis(50)));
+            let _ = replica.drain(dunlin::now_ns(), usize::MAX, |report| {
+                began_anew |= matches!(report, Report::Trouble { trouble: Trouble::BeganAnew { .. }, .. });
+            });
+            if done(replica, began_anew) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{replica:?}");
+        }
+    };
+    let levels = |replica: &TcpReplica| -> usize {
+        replica.states().map(|(_, _, book)| book.level_count(Side::Bid)).sum()
+    };
+    until(&mut replica, &|replica, _| replica.is_whole() && levels(replica) == 10);
+
+    let running = running.restart();
+    let lost = answered(|| publisher.publish(&level(20, 5)[..]));
+    assert!(matches!(&lost, Err(PublishError::StateLost(topic)) if topic == "md.a"), "{lost:?}");
+    assert_eq!(running.client().describe_topic("md.a").unwrap().config.fold, book().fold);
+    until(&mut replica, &|replica, began_anew| began_anew && !replica.is_whole());
+    assert_eq!(levels(&replica), 0, "what was there before is not shown");
+
+    let receipt = answered(|| publisher.publish(&level(30, 5)[..])).unwrap();
+    assert!(receipt.new_epoch && receipt.position.seq == 1, "{receipt:?}");
+    until(&mut replica, &|replica, _| replica.is_whole() && levels(replica) == 1);
+}
+
+#[test]
+fn topic_of_another_client_is_not_made_without_its_reducer() {
+    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    running.client().create_topic("md.a", &book(), false).unwrap();
+    let mut publisher = running.client().publisher("md.a").unwrap();
+    publisher.publish(&level(1, 5)[..]).unwrap();
+    let running = running.restart_with_defaults();
+    let refused = answered(|| publisher.publish(&level(2, 5)[..]));
+    assert!(matches!(refused, Err(PublishError::NoTopic(_))), "{refused:?}");
+    let client = running.client();
+    assert!(client.topics("").unwrap().is_empty());
+    client.create_topic("md.a", &book(), false).unwrap();
+    // It is told once what became of the state that it had published to.
+    let refused = answered(|| publisher.publish(&level(3, 5)[..]));
+    assert!(matches!(refused, Err(PublishError::StateLost(_))), "{refused:?}");
+    answered(|| publisher.publish(&level(4, 5)[..])).unwrap();
+}
+
+#[test]
+fn plain_topic_goes_on_after_a_restart() {
+    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    let client = running.client();
+    let mut publisher = client.publisher("t").unwrap();
+    publisher.publish("one").unwrap();
+    let _running = running.restart_with_defaults();
+    let receipt = answered(|| publisher.publish("two")).unwrap();
+    assert!(receipt.new_epoch && receipt.position.seq == 1, "{receipt:?}");
+    assert!(!answered(|| publisher.publish("three")).unwrap().new_epoch);
+}
+
+#[test]
+fn publisher_goes_on_with_a_topic_made_anew() {
+    let running = Running::start();
+    let client = running.client();
+    for config in [TopicConfig::default(), book()] {
+        client.create_topic("t", &config, false).unwrap();
+        let mut publisher = client.publisher("t").unwrap();
+        publisher.publish(&level(1, 1)[..]).unwrap();
+        client.delete_topic("t").unwrap();
+        client.create_topic("t", &config, false).unwrap();
+        let refused = publisher.publish(&level(2, 1)[..]);
+        assert!(matches!(refused, Err(PublishError::Closed)), "{refused:?}");
+        let receipt = publisher.publish(&level(3, 1)[..]).unwrap();
+        assert!(receipt.new_epoch && receipt.position.seq == 1, "{receipt:?}");
+        client.delete_topic("t").unwrap();
+    }
+}
+
+fn prices(client: &Client, topic: &str, count: usize) -> Vec<i64> {
+    let mut subscriber = client.subscribe(topic, from_the_first()).unwrap();
+    let mut prices = Vec::new();
+    while prices.len() < count {
+        match subscriber.next_timeout(PATIENCE).unwrap().expect("a record is missing") {
+            Event::Record(record) => {
+                let payload = record.payload();
+                prices.push(i64::from_le_bytes(payload[8..16].try_into().unwrap()));
+            }
+            Event::Notice(notice) => panic!("{notice:?}"),
+        }
+    }
+    prices
+}
+
+#[test]
+fn refused_record_takes_no_other_along() {
+    let running = Running::start();
+    let client = running.client();
+    for (topic, count, bad) in [("few", 5, 2), ("many", 2_000, 1_000)] {
+        let config = TopicConfig { retention: Retention::default(), ..book() };
+        client.create_topic(topic, &config, false).unwrap();
+        let mut publisher = client.publisher(topic).unwrap();
+        let mut told = Vec::new();
+        for number in 0..count {
+            let size = if number == bad { -4 } else { 1 };
+            told.extend(publisher.send(&level(number, size)[..]).err());
+        }
+        told.extend(publisher.flush().err());
+        let [PublishError::LeftOut { record, more: 0, why }] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(*record, bad as u64 + 1);
+        assert!(matches!(&**why, PublishError::Fold { .. }), "{why}");
+        publisher.flush().unwrap();
+        let expected: Vec<i64> = (0..count).filter(|&number| number != bad).collect();
+        assert_eq!(prices(&client, topic, expected.len()), expected);
+    }
+}
+
+#[test]
+fn refused_record_of_a_quiet_publisher_takes_no_other_along() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &book(), false).unwrap();
+    let quiet = dunlin_client::PublisherOptions { quiet: true, identity: None };
+    let mut publisher = client.publisher_with("t", quiet).unwrap();
+    for number in 0..5 {
+        // What was refused is told by some later call.
+        let _ = publisher.send(&level(number, if number == 2 { -4 } else { 1 })[..]);
+    }
+    let _ = publisher.flush();
+    assert_eq!(prices(&client, "t", 4), [0, 1, 3, 4]);
+}
+
+#[test]
+fn batch_is_refused_whole_and_names_its_record() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &book(), false).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    let payloads = [level(1, 1), level(2, -1), level(3, 1)];
+    let drafts: Vec<Draft<'_>> = payloads.iter().map(|payload| Draft::from(&payload[..])).collect();
+    let refused = publisher.publish_batch(&drafts).unwrap_err();
+    assert!(matches!(refused, PublishError::Fold { record: 2, .. }), "{refused:?}");
+    assert_eq!(client.describe_topic("t").unwrap().logs[0].last_seq, 0);
+}
+
+#[test]
+fn sent_record_leaves_without_another_call() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut subscriber = running.client().subscribe("t", SubscribeOptions::default()).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    for word in ["one", "two"] {
+        publisher.send(word).unwrap();
+        let event = subscriber.next_timeout(PATIENCE).unwrap().expect("it never left");
+        assert!(matches!(&event, Event::Record(record) if record.payload() == word.as_bytes()), "{event:?}");
+    }
+}
+
+#[test]
+fn lapped_reader_is_given_what_makes_up_for_its_gap() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &book(), false).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    publisher.publish(&level(1, 1)[..]).unwrap();
+    let mut subscriber = running.client().subscribe("t", following()).unwrap();
+    let mut truth = BTreeMap::from([(1, 1)]);
+    let (mut own, mut made_up, mut last) = (BTreeMap::from([(1, 1)]), 0, 0);
+    let mut size = 1;
+    // As often as it takes for the reader to be lapped.
+    for round in 1.. {
+        assert!(round < 50, "it is never lapped");
+        for _ in 0..20_000 {
+            size += 1;
+            truth.insert(1 + size % 50, size);
+            publisher.send(&level(1 + size % 50, size)[..]).unwrap();
+        }
+        let end = publisher.flush().unwrap().unwrap().position.seq;
+        let mut owed = false;
+        while last < end {
+            match subscriber.next_timeout(PATIENCE).unwrap().expect("nothing makes up for the gap") {
+                Event::Record(record) => {
+                    for entry in record.payload().chunks(24) {
+                        let number = |at: usize| i64::from_le_bytes(entry[at..at + 8].try_into().unwrap());
+                        own.insert(number(8), number(16));
+                    }
+                    last = record.seq();
+                    made_up += u32::from(std::mem::take(&mut owed));
+                }
+                Event::Notice(Notice::Snapshot(snapshot)) => {
+                    let mut book = Book::new(Scale::default());
+                    book.restore(snapshot.position.seq, &snapshot.bytes).unwrap();
+                    own = book.levels(Side::Bid).map(|level| (level.price, level.size)).collect();
+                    last = snapshot.position.seq;
+                    made_up += u32::from(std::mem::take(&mut owed));
+                }
+                Event::Notice(Notice::Gap(_)) => owed = true,
+                Event::Notice(_) => {}
+            }
+        }
+        assert_eq!(own, truth, "after round {round}");
+        if made_up > 0 {
+            return;
+        }
+    }
+}
