@@ -7,13 +7,12 @@
 
 pub mod control;
 mod mutants;
-mod space;
+pub mod space;
 pub mod topics;
 
 use anyhow::Result;
 
 use crate::process::{self, cargo};
-use crate::workspace::TRIAL;
 
 /// So many have to find a mutant.
 const MUTANT_SEEDS: u64 = 15;
@@ -48,7 +47,7 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// Runs them, optimised: what is tried should be the node, not the debug build's checks.
+/// Runs them in the configuration of all tests: assertions and overflow checks are on in what is tried.
 pub fn run(options: &Options) -> Result<()> {
     match options.filter.as_deref() {
         Some("control") => run_control(options),
@@ -86,8 +85,8 @@ fn run_tests(options: &Options) -> Result<()> {
     if options.filter.is_none() {
         crash_logs(options)?;
     }
-    let mut command = cargo(&["test", "--profile", TRIAL, "-p", "dunlin-system-tests", "--test", "it", "--"]);
-    // What is tried more often for longer is here tried as often as is asked for.
+    let mut command = cargo(&["test", "-p", "dunlin-system-tests", "--test", "it", "--"]);
+    // Long tests try more often for longer; here each test tries as often as the options say.
     command.args(["--nocapture", "--test-threads=1", "--skip=long::"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
@@ -100,7 +99,7 @@ fn run_tests(options: &Options) -> Result<()> {
 
 /// A fake disk that loses, tears and flips: a life of the log for each seed.
 fn crash_logs(options: &Options) -> Result<()> {
-    let mut command = cargo(&["test", "--profile", TRIAL, "-p", "dunlin-journal", "--test", "it", "crash"]);
+    let mut command = cargo(&["test", "-p", "dunlin-journal", "--test", "it", "crash"]);
     match options.seed {
         Some(seed) => command.env("DUNLIN_JOURNAL_SEED", seed.to_string()),
         None => command.env("DUNLIN_JOURNAL_SEEDS", (options.tries * 500).to_string()),

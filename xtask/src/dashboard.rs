@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{page, process, workspace};
 
 /// What to do.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Options {
     /// Replace the committed page by what its source builds
     #[arg(long)]
@@ -24,7 +24,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Fails where they differ.
-pub fn compare() -> Result<()> {
+fn compare() -> Result<()> {
     let built = workspace::target_directory()?.join("dashboard");
     build(&built)?;
     let (built, committed) = (files(&built)?, files(&committed())?);

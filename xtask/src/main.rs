@@ -3,6 +3,7 @@
 //! Nothing of the product depends on this crate. It drives cargo, git and python3 as processes, so it stays quick to
 //! build: it is the first thing a newcomer waits for.
 
+mod changed;
 mod chaos;
 mod charts;
 mod check;
@@ -20,9 +21,11 @@ mod pictures;
 mod process;
 mod python;
 mod race;
+mod run_test;
 mod sizes;
 mod test;
 mod tidy;
+mod tools;
 mod web;
 mod workspace;
 
@@ -47,8 +50,11 @@ enum Command {
     Peers,
     /// Run clients of other projects (grpcio, grpc-go, grpc-js, grpcurl) against a node
     Clients(clients::Options),
-    /// Run everything CI runs, and stop at the first step that fails
+    /// Run what CI runs, and stop at the first step that fails; `--all` for everything, NAME for one part or test
     Test(test::Options),
+    /// Run one test's program, as `cargo xtask test` has nextest do
+    #[command(hide = true)]
+    RunTest(run_test::Options),
     /// Try the lock-free code in every interleaving, and under the sanitizers where the machine has them
     Race(race::Options),
     /// Feed the decoders and the topic whatever a fuzzer thinks of, on nightly
@@ -67,8 +73,8 @@ enum Command {
     Dashboard(dashboard::Options),
     /// Open every page of the dashboard in a browser, against real nodes
     Page(page::Options),
-    /// Check format, lints and tidiness; reads only
-    Check,
+    /// Check format, lints, tidiness and licences, and run the unit tests of crates that changed and of those that depend on them
+    Check(check::Options),
     /// Build the static binary of deploy/Containerfile, and try it alone in an empty root; needs root
     Image,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -90,6 +96,10 @@ fn main() -> ExitCode {
         Command::Peers => peers::run(),
         Command::Clients(options) => clients::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::RunTest(options) => match run_test::run(&options) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Race(options) => race::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Chaos(options) => chaos::run(&options),
@@ -99,7 +109,7 @@ fn main() -> ExitCode {
         Command::Web => web::run(),
         Command::Dashboard(options) => dashboard::run(&options),
         Command::Page(options) => page::run(&options),
-        Command::Check => check::run(),
+        Command::Check(options) => check::run(&options),
         Command::Image => image::run(),
         Command::Tidy => tidy::run(),
         Command::Sizes(options) => sizes::run(&options),

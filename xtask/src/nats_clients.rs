@@ -1,15 +1,15 @@
 //! `cargo xtask nats-clients`: NATS client libraries as their users get them, against the NATS door.
 //!
 //! They are installed into `target/nats-clients`, versions pinned beside the programs in `tests/clients`; what is there is
-//! kept. Where a registry cannot be reached the command fails: a library that was not tried has not passed. As a step of
-//! `cargo xtask test` it passes that library over and says so, so that an outage elsewhere does not hide what can be tried.
+//! kept. A library that cannot be installed fails the command.
 
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use crate::process::{self, cargo};
+use crate::process;
+use crate::test::nextest::{self, Selection};
 use crate::workspace;
 
 const NATS_PY: &str = "nats-py==2.16.0";
@@ -18,56 +18,35 @@ type Install = fn(&Path, &Path) -> Result<()>;
 
 /// Each library, how it is installed, and what that needs.
 const LIBRARIES: &[(&str, Install, &str)] = &[
-    ("nats_py", nats_py, "python3 with venv, and pypi.org"),
+    ("nats_py", nats_py, "python3 with venv, and PyPI"),
     ("nats_js", nats_js, "node and npm, and its registry"),
     ("nats_go", nats_go, "go, and its module proxy"),
 ];
 
-/// Installs the libraries, runs every case with each, and the README's programs that use them.
+/// Every library: every case, and the README's programs that use them.
 pub fn run() -> Result<()> {
-    let passed_over = try_all()?;
-    ensure!(passed_over.is_empty(), "not all libraries could be had: {}", passed_over.join(", "));
-    Ok(())
+    run_with(LIBRARIES, "test(nats_clients::) | test(readme::)")
 }
 
-/// What `cargo xtask test` runs.
-pub fn all_there_are() -> Result<()> {
-    try_all().map(drop)
+/// The one of the default tier: it needs no compiler.
+pub fn one() -> Result<()> {
+    run_with(&LIBRARIES[..1], "test(nats_py_)")
 }
 
-/// Runs every case with each library that can be had; the names of the others.
-fn try_all() -> Result<Vec<&'static str>> {
+fn run_with(libraries: &[(&str, Install, &str)], filter: &str) -> Result<()> {
     let clients = workspace::target_directory()?.join("nats-clients");
     let sources = workspace::root().join("tests/clients");
     std::fs::create_dir_all(&clients).with_context(|| format!("cannot make {}", clients.display()))?;
-    let mut passed_over = Vec::new();
-    for &(name, install, needs) in LIBRARIES {
-        if let Err(error) = install(&clients, &sources) {
-            eprintln!("{name} is passed over, it needs {needs}: {error:#}");
-            passed_over.push(name);
-        }
+    for (name, install, needs) in libraries {
+        install(&clients, &sources).with_context(|| format!("cannot install {name}; it needs {needs}"))?;
     }
-    let mut tests = cargo(&[
-        "test",
-        "-p",
-        "dunlin-system-tests",
-        "--test",
-        "it",
-        "--",
-        "--ignored",
-        "nats_clients",
-        "readme",
-    ]);
-    for name in &passed_over {
-        tests.args(["--skip", name]);
-    }
-    process::run(tests.env("DUNLIN_NATS_CLIENTS", &clients))?;
-    println!(
-        "{} NATS libraries passed; {} passed over",
-        LIBRARIES.len() - passed_over.len(),
-        passed_over.len()
-    );
-    Ok(passed_over)
+    nextest::run(&Selection {
+        profile: "all",
+        filter: Some(format!("binary(it) & package(dunlin-system-tests) & ({filter})")),
+        ignored: true,
+        environment: vec![("DUNLIN_NATS_CLIENTS".to_owned(), clients.display().to_string())],
+        ..Selection::default()
+    })
 }
 
 fn nats_py(clients: &Path, _sources: &Path) -> Result<()> {

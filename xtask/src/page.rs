@@ -1,10 +1,7 @@
 //! `cargo xtask page`: every page of the dashboard in a real browser, against real nodes (`web/dashboard/tests`).
 //!
-//! As a step of `cargo xtask test` it also compares the committed page with its source.
-//!
 //! It needs node with npm, and Debian's Chromium, which is installed where that may be done. Where the browser or the registry
-//! cannot be had the command fails: a page that was not opened has not passed. As a step of `cargo xtask test` it is passed
-//! over then, which it says, so that an outage elsewhere does not hide what can be tried.
+//! cannot be had the command fails: a page that was not opened has not passed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,15 +67,14 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut tests)
 }
 
-/// What `cargo xtask test` runs.
-pub fn where_it_can_be_had() -> Result<()> {
-    if let Err(error) = chromium().map(drop).and_then(|()| install()) {
-        eprintln!(
-            "THE PAGE WAS NOT OPENED: it needs node with npm and its registry, and Chromium: {error:#}"
-        );
-        return Ok(());
-    }
-    dashboard::compare()?;
+/// The case of the default tier.
+pub fn one() -> Result<()> {
+    run(&Options { only: Some("overview".to_owned()), ..Options::default() })
+}
+
+/// Every case, and the committed page beside its source.
+pub fn all() -> Result<()> {
+    dashboard::run(&dashboard::Options::default())?;
     run(&Options::default())
 }
 

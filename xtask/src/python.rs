@@ -1,28 +1,29 @@
-//! `python`: builds the Python package's wheel, and, as a step of `test`, tries it.
+//! `python`: builds the Python package's wheel. As steps of `test` the package is tried: as it lies in the tree, with the extension
+//! that the workspace's own build makes, and (`--all`) as the wheel.
 //!
-//! Everything lies in `target/python`: an environment of its own with the tools, whose versions are pinned here, what
-//! cargo builds (other profile and features than the product's), and the wheel. What is there already is kept.
+//! Everything lies in `target/python`: an environment with the tools, whose versions are pinned here, what cargo builds for the
+//! wheel (a release), and the wheel. What is there already is kept.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{self, cargo};
+use crate::process;
 use crate::workspace;
 
 /// What the wheel is built and tried with.
 const TOOLS: [&str; 4] = ["maturin==1.16.0", "pytest==9.2.0", "mypy==2.4.1", "numpy==2.4.6"];
 /// The oldest Python that the package takes, which its `pyproject.toml` says too.
 const OLDEST: (u32, u32) = (3, 11);
-/// Of the package's crate, which is not of the workspace.
-pub const MANIFEST: &str = "clients/python/Cargo.toml";
+/// Of the package's crate.
+const MANIFEST: &str = "clients/python/Cargo.toml";
 
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Try it too: lints, types, and its tests against the real binary, as `cargo xtask test` does
+    /// Try it too: types, and its tests against the real binary
     #[arg(long)]
     test: bool,
 }
@@ -30,7 +31,7 @@ pub struct Options {
 /// Builds the wheel and says where it is.
 pub fn run(options: &Options) -> Result<()> {
     if options.test {
-        return test();
+        return test_wheel();
     }
     let wheel = build()?;
     println!("python: {}", wheel.display());
@@ -38,42 +39,57 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Lints, the wheel, its types, and its tests against the real binary.
+/// The package's types and tests, with the extension as the workspace builds it.
 pub fn test() -> Result<()> {
-    let wheel = build()?;
-    let python = Tools::ready()?;
-    let mut lints = cargo(&["clippy", "--release", "--manifest-path", MANIFEST, "--", "-D", "warnings"]);
-    // In a folder of its own: maturin asks pyo3 for other features, and each would undo what the other built.
-    process::run(python.building(&mut lints).env("CARGO_TARGET_DIR", python.folder.join("lints")))?;
-    let mut install = python.pip();
-    process::run(install.args(["install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
-    process::run(&mut cargo(&["build", "-p", "dunlin-cli"]))?;
-    let package = package();
-    let mut types = python.module("mypy");
-    types.args(["--strict", "--cache-dir"]).arg(python.folder.join("mypy"));
-    process::run(types.args(["python/dunlin", "tests", "examples"]).current_dir(&package))?;
-    let mut tests = python.module("pytest");
-    tests.args(["-p", "no:cacheprovider"]).current_dir(&package).env("PYTHONDONTWRITEBYTECODE", "1");
-    process::run(tests.env("DUNLIN_BINARY", workspace::target_directory()?.join("debug/dunlin")))
+    try_package(&ready()?)
 }
 
-/// A Python in which the package is installed, freshly built.
-pub fn ready() -> Result<PathBuf> {
+/// The same with the package as its users get it: the wheel, installed.
+pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
-    let python = Tools::ready()?;
-    let mut install = python.pip();
-    process::run(install.args(["install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
-    Ok(python.program)
+    let tools = Tools::ready()?;
+    let environment = tools.folder.join("installed");
+    process::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+    let installed = environment.join("bin/python");
+    let mut install = Command::new(&installed);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    process::run(install.args(&TOOLS[1..]).arg(&wheel))?;
+    try_package(&installed)
+}
+
+fn try_package(python: &Path) -> Result<()> {
+    let dunlin = workspace::dunlin()?;
+    let module = |name: &str| {
+        let mut command = Command::new(python);
+        command.args(["-m", name]).current_dir(package()).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    };
+    let mut types = module("mypy");
+    types.args(["--strict", "--cache-dir"]).arg(workspace::target_directory()?.join("python/mypy"));
+    process::run(types.args(["python/dunlin", "tests", "examples"]))?;
+    process::run(module("pytest").args(["-p", "no:cacheprovider"]).env("DUNLIN_BINARY", dunlin.get_program()))
+}
+
+/// A Python that finds the package as it lies in the tree, with the extension as the workspace builds it.
+pub fn ready() -> Result<PathBuf> {
+    workspace::build()?;
+    let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
+    let extension = package().join("python/dunlin/_dunlin.abi3.so");
+    // A new file: a program that has loaded the old one keeps it.
+    let fresh = extension.with_extension("new");
+    fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
+    fs::rename(&fresh, &extension).with_context(|| format!("cannot make {}", extension.display()))?;
+    let tools = Tools::ready()?;
+    let find = "import site, sys; print(site.getsitepackages()[0])";
+    let folder = process::text(Command::new(&tools.program).args(["-c", find]))?;
+    let path = format!("{}\n", package().join("python").display());
+    fs::write(Path::new(folder.trim()).join("dunlin.pth"), path)?;
+    Ok(tools.program)
 }
 
 /// Where the package's examples are.
 pub fn examples() -> PathBuf {
     package().join("examples")
-}
-
-/// The package is formatted, which cargo's look at the workspace does not see.
-pub fn format() -> Result<()> {
-    process::run(&mut cargo(&["fmt", "--manifest-path", MANIFEST, "--check"]))
 }
 
 fn package() -> PathBuf {
@@ -88,7 +104,7 @@ fn build() -> Result<PathBuf> {
     }
     println!("python: building the wheel; the first time takes a minute or two …");
     let mut maturin = python.module("maturin");
-    maturin.args(["build", "--release", "--manifest-path", MANIFEST, "--interpreter"]);
+    maturin.args(["build", "--profile", "wheel", "--manifest-path", MANIFEST, "--interpreter"]);
     maturin.arg(&python.program).arg("--out").arg(&wheels).current_dir(workspace::root());
     process::run(python.building(&mut maturin))?;
     let mut built = fs::read_dir(&wheels).with_context(|| format!("cannot read {}", wheels.display()))?;

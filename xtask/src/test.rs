@@ -1,10 +1,13 @@
-//! `test`: everything CI runs, as a list of steps; the first failure ends it.
+//! `test`: what CI runs (no argument), everything (`--all`), or one part or test by name. `docs/testing.md` is for its users.
 //!
-//! A new suite is one more row of [`STEPS`]. Cheap steps come first, so that a slip shows within seconds.
-//! A step fetches or starts what it needs itself: the list must pass on a fresh clone.
-//!
-//! Steps that run processes against the clock get a second try, and the summary says which needed it: a machine
-//! that stood still is told from a defect, and neither is hidden.
+//! A step is one row of [`DEFAULT`]; the first that fails ends the run. Cheap steps come first, so that a slip shows within seconds.
+//! All steps use what the step `build` built. A step fetches what else it needs itself: the list must pass on a fresh clone.
+//! No step is repeated: a test that fails once has failed ([`nextest`]).
+
+mod busy;
+mod history;
+pub mod nextest;
+mod parts;
 
 use std::time::{Duration, Instant};
 
@@ -12,101 +15,163 @@ use anyhow::{Result, bail};
 use clap::builder::PossibleValuesParser;
 
 use crate::process::{self, cargo};
-use crate::{chaos, check, clients, demo, nats_clients, page, python, race, tidy, web, workspace};
+use crate::{chaos, check, clients, demo, nats_clients, page, python, tidy, workspace};
+use history::History;
+use nextest::Selection;
 
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Leave out the slow steps
-    #[arg(long)]
-    quick: bool,
+    /// One part of `--all`, one step, or tests with this in their name (any test, the long ones too)
+    name: Option<String>,
+    /// Run everything, part after part: long tests, all client libraries, browsers, chaos, race models, demos
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
     /// Begin with this step, as the one that a failed run ended with
-    #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
+    #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(DEFAULT.iter().map(|step| step.name)), conflicts_with_all = ["name", "all"])]
     from: Option<String>,
+    /// With a test's name: only tests of this package, which is all that is built then
+    #[arg(long, short, value_name = "PACKAGE", requires = "name")]
+    package: Vec<String>,
+    /// Keep so many threads busy on each core meanwhile
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    busy: usize,
+    /// Add a row with commit, minutes and verdict to tests/runs.tsv
+    #[arg(long)]
+    record: bool,
+    /// List steps, parts, and each part's newest recorded run, and run nothing
+    #[arg(long)]
+    list: bool,
 }
 
-struct Step {
+/// One row of the summary.
+pub struct Step {
     name: &'static str,
-    /// Also part of `--quick`.
-    quick: bool,
-    /// How often it may be run until it passes.
-    tries: u32,
     run: fn() -> Result<()>,
 }
 
-struct Passed {
-    name: &'static str,
-    took: Duration,
-    tries: u32,
-}
-
-const STEPS: &[Step] = &[
-    Step { name: "tidy", quick: true, tries: 1, run: tidy::run },
-    Step { name: "format", quick: true, tries: 1, run: check::format },
-    Step { name: "clippy", quick: true, tries: 1, run: check::lints },
-    Step { name: "tests", quick: true, tries: 2, run: tests },
-    Step { name: "gRPC clients", quick: false, tries: 2, run: clients::all_there_are },
-    Step { name: "doc tests", quick: false, tries: 1, run: doc_tests },
-    Step { name: "python", quick: false, tries: 2, run: python::test },
-    Step { name: "NATS clients", quick: false, tries: 2, run: nats_clients::all_there_are },
-    Step { name: "web", quick: false, tries: 2, run: web::all_there_is },
-    Step { name: "page", quick: false, tries: 2, run: page::where_it_can_be_had },
-    Step { name: "chaos of the control state", quick: false, tries: 2, run: chaos::control::quick },
-    Step { name: "chaos of topics", quick: false, tries: 2, run: chaos::topics::quick },
-    Step { name: "race models", quick: false, tries: 1, run: race::quick },
-    Step { name: "demo", quick: false, tries: 2, run: demo_once },
-    Step { name: "demo of feeds", quick: false, tries: 2, run: demo_of_feeds },
-    Step { name: "benchmarks, quick", quick: false, tries: 2, run: bench_quick },
+/// What CI runs: one real run of every kind.
+const DEFAULT: &[Step] = &[
+    Step { name: "tidy", run: tidy::run },
+    Step { name: "format", run: check::format },
+    Step { name: "clippy", run: check::lints },
+    Step { name: "build", run: build },
+    Step { name: "tests", run: tests },
+    Step { name: "doc-tests", run: doc_tests },
+    Step { name: "python", run: python::test },
+    Step { name: "grpc-client", run: clients::one },
+    Step { name: "nats-client", run: nats_clients::one },
+    Step { name: "page", run: page::one },
+    Step { name: "kills", run: chaos::topics::quick },
+    Step { name: "demo", run: demo_once },
+    Step { name: "benchmarks", run: bench_smoke },
 ];
 
+/// Everything, once, for all steps that follow.
+fn build() -> Result<()> {
+    process::run(&mut cargo(&["build", "--workspace", "--all-targets"]))?;
+    workspace::build()
+}
+
 fn tests() -> Result<()> {
-    process::run(&mut cargo(&[
-        "test",
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--tests",
-        "--examples",
-        "--no-fail-fast",
-    ]))
+    nextest::run(&Selection { profile: "default", ..Selection::default() })
 }
 
 fn doc_tests() -> Result<()> {
-    process::run(&mut cargo(&["test", "--workspace", "--doc"]))
+    process::run(&mut cargo(&["test", "--quiet", "--workspace", "--doc"]))
 }
 
 fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-fn demo_of_feeds() -> Result<()> {
-    process::run(&mut demo::prepare(&demo::Options::of_feeds())?)
+/// Every point of one suite is run and checked; speeds are not judged.
+fn bench_smoke() -> Result<()> {
+    bench("spot")
 }
 
-/// Every point of these suites is run and checked; speeds are not judged.
-fn bench_quick() -> Result<()> {
+fn bench(suite: &str) -> Result<()> {
     let kept = workspace::target_directory()?.join("bench-quick");
-    for suite in ["spot", "broker", "control"] {
-        process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))?;
+    process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))
+}
+
+/// Runs what the options ask for, and closes with `N passed, M failed`.
+pub fn run(options: &Options) -> Result<()> {
+    let history = History::read()?;
+    if options.list {
+        return list(&history);
     }
+    let _busy = busy::Threads::start(options.busy);
+    if options.all {
+        return run_all(&history, options);
+    }
+    let Some(name) = &options.name else {
+        let first = options.from.as_ref().and_then(|name| DEFAULT.iter().position(|step| step.name == name));
+        return recorded(&history, "test", options, || run_steps(&DEFAULT[first.unwrap_or(0)..]));
+    };
+    if let Some(part) = parts::ALL.iter().find(|part| part.name == name) {
+        return recorded(&history, part.name, options, || run_steps(part.steps));
+    }
+    let mut steps = DEFAULT.iter().chain(parts::ALL.iter().flat_map(|part| part.steps));
+    if let Some(step) = steps.find(|step| step.name == name) {
+        return run_steps(std::slice::from_ref(step));
+    }
+    let filter = Some(format!("test({name})"));
+    nextest::run(&Selection {
+        profile: "all",
+        filter,
+        packages: options.package.clone(),
+        ..Selection::default()
+    })
+}
+
+/// Every part, the others too where one fails.
+fn run_all(history: &History, options: &Options) -> Result<()> {
+    let mut failed = Vec::new();
+    for part in parts::ALL {
+        println!("\n==== part {}: {}", part.name, part.about);
+        if let Err(error) = recorded(history, part.name, options, || run_steps(part.steps)) {
+            eprintln!("error: part {}: {error:#}", part.name);
+            failed.push(part.name);
+        }
+    }
+    println!("\n{} passed, {} failed", parts::ALL.len() - failed.len(), failed.len());
+    if failed.is_empty() { Ok(()) } else { bail!("parts failed: {}", failed.join(", ")) }
+}
+
+fn recorded(history: &History, what: &str, options: &Options, run: impl Fn() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    let outcome = run();
+    if options.record {
+        history.add(what, options.busy, start.elapsed(), outcome.is_ok())?;
+    }
+    outcome
+}
+
+fn list(history: &History) -> Result<()> {
+    let names: Vec<_> = DEFAULT.iter().map(|step| step.name).collect();
+    println!("cargo xtask test: {}", names.join(", "));
+    for part in parts::ALL {
+        println!("cargo xtask test {}: {}", part.name, part.about);
+    }
+    history.print(std::iter::once("test").chain(parts::ALL.iter().map(|part| part.name)));
     Ok(())
 }
 
-/// Runs the steps in order and closes with `N passed, M failed`.
-pub fn run(options: &Options) -> Result<()> {
-    let first = options.from.as_ref().and_then(|name| STEPS.iter().position(|step| step.name == name));
-    run_steps(STEPS[first.unwrap_or(0)..].iter().filter(|step| step.quick || !options.quick))
+struct Passed {
+    name: &'static str,
+    took: Duration,
 }
 
-fn run_steps(steps: impl Iterator<Item = &'static Step>) -> Result<()> {
-    let steps: Vec<_> = steps.collect();
+fn run_steps(steps: &[Step]) -> Result<()> {
+    let start = Instant::now();
     let mut passed = Vec::new();
     let mut failure = None;
     for (index, step) in steps.iter().enumerate() {
         println!("\n== {}/{} {}", index + 1, steps.len(), step.name);
         let start = Instant::now();
-        match until_it_passes(step) {
-            Ok(tries) => passed.push(Passed { name: step.name, took: start.elapsed(), tries }),
+        match (step.run)() {
+            Ok(()) => passed.push(Passed { name: step.name, took: start.elapsed() }),
             Err(error) => {
                 eprintln!("error: {error:#}");
                 failure = Some((step.name, start.elapsed()));
@@ -114,35 +179,27 @@ fn run_steps(steps: impl Iterator<Item = &'static Step>) -> Result<()> {
             }
         }
     }
-    summarize(&steps, &passed, failure)
+    summarize(steps, &passed, failure, start.elapsed())
 }
 
-/// How many tries it took.
-fn until_it_passes(step: &Step) -> Result<u32> {
-    let mut tries = 1;
-    loop {
-        match (step.run)() {
-            Ok(()) => return Ok(tries),
-            Err(error) if tries < step.tries => eprintln!("\nerror: {error:#}\n== {} once more", step.name),
-            Err(error) => return Err(error),
-        }
-        tries += 1;
-    }
-}
-
-fn summarize(steps: &[&Step], passed: &[Passed], failure: Option<(&str, Duration)>) -> Result<()> {
+fn summarize(
+    steps: &[Step],
+    passed: &[Passed],
+    failure: Option<(&str, Duration)>,
+    total: Duration,
+) -> Result<()> {
     println!("\n== summary");
-    for Passed { name, took, tries } in passed {
-        let note = if *tries > 1 { ", but only when run again: read above what failed" } else { "" };
-        println!("{name:<24} {:>8.1} s  passed{note}", took.as_secs_f64());
+    for Passed { name, took } in passed {
+        println!("{name:<16} {:>6.1} min  passed", minutes(*took));
     }
     if let Some((name, took)) = failure {
-        println!("{name:<24} {:>8.1} s  FAILED", took.as_secs_f64());
+        println!("{name:<16} {:>6.1} min  FAILED", minutes(took));
     }
     let begun = passed.len() + usize::from(failure.is_some());
     for step in &steps[begun..] {
-        println!("{:<24}             not run", step.name);
+        println!("{:<16}             not run", step.name);
     }
+    println!("{:<16} {:>6.1} min", "all", minutes(total));
     println!("\n{} passed, {} failed", passed.len(), usize::from(failure.is_some()));
     match failure {
         None => Ok(()),
@@ -150,30 +207,37 @@ fn summarize(steps: &[&Step], passed: &[Passed], failure: Option<(&str, Duration
     }
 }
 
+fn minutes(time: Duration) -> f64 {
+    time.as_secs_f64() / 60.0
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use super::*;
 
     #[test]
     fn first_failure_ends_the_run() {
         static STEPS: [Step; 3] = [
-            Step { name: "good", quick: true, tries: 1, run: || Ok(()) },
-            Step { name: "bad", quick: true, tries: 1, run: || bail!("broken") },
-            Step { name: "never", quick: true, tries: 1, run: || panic!("ran after a failure") },
+            Step { name: "good", run: || Ok(()) },
+            Step { name: "bad", run: || bail!("broken") },
+            Step { name: "never", run: || panic!("ran after a failure") },
         ];
-        let error = run_steps(STEPS.iter()).unwrap_err();
+        let error = run_steps(&STEPS).unwrap_err();
         assert_eq!(error.to_string(), "step `bad` failed");
-        assert!(run_steps(STEPS[..1].iter()).is_ok());
+        assert!(run_steps(&STEPS[..1]).is_ok());
     }
 
     #[test]
-    fn a_step_is_run_again_as_often_as_it_may_be() {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
-        let run = || if RUNS.fetch_add(1, Ordering::Relaxed) == 0 { bail!("a bad moment") } else { Ok(()) };
-        assert!(until_it_passes(&Step { name: "once", quick: true, tries: 1, run }).is_err());
-        RUNS.store(0, Ordering::Relaxed);
-        assert_eq!(until_it_passes(&Step { name: "twice", quick: true, tries: 2, run }).unwrap(), 2);
+    fn names_of_steps_and_parts_are_distinct() {
+        let steps = DEFAULT.iter().chain(parts::ALL.iter().flat_map(|part| part.steps));
+        let mut names: Vec<_> = steps.map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
+        // A part may have one step of its own name, which is then the same thing.
+        for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
+            assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
+        }
+        assert_eq!(parts.len(), parts.iter().collect::<std::collections::HashSet<_>>().len());
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::process::{self, cargo};
+use crate::process;
 use crate::workspace;
 
 const CLIENT: &str = "web/client";
@@ -15,15 +15,6 @@ const CLIENT: &str = "web/client";
 /// Builds it and runs its tests.
 pub fn run() -> Result<()> {
     fetch()?;
-    try_client()
-}
-
-/// What `cargo xtask test` runs.
-pub fn all_there_is() -> Result<()> {
-    if let Err(error) = fetch() {
-        eprintln!("{CLIENT} is passed over, it needs node, npm and its registry: {error:#}");
-        return Ok(());
-    }
     try_client()
 }
 
@@ -38,8 +29,7 @@ fn fetch() -> Result<()> {
 }
 
 fn try_client() -> Result<()> {
-    process::run(&mut cargo(&["build", "-p", "dunlin-cli"]))?;
+    let dunlin = workspace::dunlin()?;
     process::run(&mut npm(&["run", "build", "--silent"]))?;
-    let mut tests = npm(&["test", "--silent"]);
-    process::run(tests.env("DUNLIN_BINARY", workspace::target_directory()?.join("debug/dunlin")))
+    process::run(npm(&["test", "--silent"]).env("DUNLIN_BINARY", dunlin.get_program()))
 }

@@ -19,25 +19,27 @@ pub fn root() -> PathBuf {
     root
 }
 
-/// The profile of what is tried: optimised, and built sooner than a release.
-pub const TRIAL: &str = "trial";
+/// Builds every program and library of the workspace in the configuration of the tests.
+///
+/// All of them together, with the examples: cargo then gives each dependency the features that everything, tests included, asks for,
+/// and builds it once.
+pub fn build() -> Result<()> {
+    process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
+}
 
 /// The product's programs.
 pub const PROGRAMS: [&str; 1] = ["dunlin"];
 
 /// The product's binary, freshly built to be tried.
 pub fn dunlin() -> Result<Command> {
-    built(TRIAL)
+    build()?;
+    Ok(Command::new(target_directory()?.join("debug/dunlin")))
 }
 
 /// The product's binary, freshly built for release: for what is measured.
 pub fn released() -> Result<Command> {
-    built("release")
-}
-
-fn built(profile: &str) -> Result<Command> {
-    process::run(&mut process::cargo(&["build", "--profile", profile, "-p", "dunlin-cli"]))?;
-    Ok(Command::new(target_directory()?.join(profile).join(PROGRAMS[0])))
+    process::run(&mut process::cargo(&["build", "--release", "-p", "dunlin-cli"]))?;
+    Ok(Command::new(target_directory()?.join("release/dunlin")))
 }
 
 /// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.
@@ -65,14 +67,11 @@ impl Package {
     }
 }
 
-/// Every package of the workspace, and the Python package's, which is not of it.
+/// Every package of the workspace.
 pub fn packages() -> Result<Vec<Package>> {
-    let mut all = Vec::new();
-    for metadata in [metadata()?, metadata_of(&["--manifest-path", crate::python::MANIFEST])?] {
-        let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
-        all.extend(packages.iter().map(package).collect::<Result<Vec<_>>>()?);
-    }
-    Ok(all)
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    packages.iter().map(package).collect()
 }
 
 fn package(described: &Value) -> Result<Package> {
@@ -95,11 +94,6 @@ fn package(described: &Value) -> Result<Package> {
 }
 
 fn metadata() -> Result<Value> {
-    metadata_of(&[])
-}
-
-fn metadata_of(which: &[&str]) -> Result<Value> {
-    let mut ask = process::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
-    let text = process::text(ask.args(which))?;
+    let text = process::text(&mut process::cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     serde_json::from_str(&text).context("cannot read the output of cargo metadata")
 }

@@ -30,11 +30,11 @@ pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (of_control, of_topics) = (CONTROL.only(only)?, TOPICS.only(only)?);
     if !of_control.is_empty() {
-        let programs = control::build(&[])?;
+        let programs = control::build()?;
         missed.extend(CONTROL.cast(&of_control, count, |replica| programs.command(replica, 1, seeds))?);
     }
     if !of_topics.is_empty() {
-        let programs = topics::build(&[])?;
+        let programs = topics::build()?;
         missed.extend(TOPICS.cast(&of_topics, count, |dunlin| programs.command(dunlin, 1, seeds))?);
     }
     ensure!(missed.is_empty(), "not found by {seeds} seeds: {}", missed.join(", "));

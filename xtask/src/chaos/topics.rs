@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::process::{self, cargo};
+use crate::process;
 use crate::workspace;
 
 /// The run of `cargo xtask test`: one that is short, and in which owners die under their publishers.
@@ -26,26 +26,22 @@ pub struct Programs {
 
 /// Runs these seeds; an error when one of them breaks something.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
-    let programs = build(&[])?;
+    let programs = build()?;
     process::run(&mut programs.command(&programs.dunlin, first, seeds))
 }
 
-/// What `cargo xtask test` runs. Where a network cannot be made of namespaces it says so, and passes it over: that takes root,
-/// and no node is to blame.
+/// What `cargo xtask test` runs.
 pub fn quick() -> Result<()> {
-    // With the tests, which are built by then: so what all depends on has the features it was built with.
-    let programs = build(&["--tests"])?;
-    if let Err(error) = process::text(Command::new(&programs.chaos).args(["topics", "probe"])) {
-        eprintln!("passed over: {error:#}");
-        return Ok(());
-    }
+    let programs = build()?;
+    process::text(Command::new(&programs.chaos).args(["topics", "probe"]))
+        .context("network namespaces are needed: root, and iproute2")?;
     let mut command = programs.command(&programs.dunlin, SEED_IN_TEST, 1);
     process::run(command.arg(format!("steps={STEPS_IN_TEST}")))
 }
 
-/// Builds all of them, and what `also` says.
-pub fn build(also: &[&str]) -> Result<Programs> {
-    process::run(cargo(&["build", "--workspace", "--bin", "chaos", "--bin", "dunlin"]).args(also))?;
+/// Builds all of them.
+pub fn build() -> Result<Programs> {
+    workspace::build()?;
     let target = workspace::target_directory()?;
     let (dir, built) = (target.join("chaos").join("runs"), target.join("debug"));
     Ok(Programs { dir, chaos: built.join("chaos"), dunlin: built.join("dunlin") })

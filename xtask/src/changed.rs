@@ -1,0 +1,39 @@
+//! Which packages of the workspace differ from a revision.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{process, workspace};
+
+/// Packages with changed, added or removed files, those not committed too.
+pub fn packages(since: Option<&str>) -> Result<Vec<String>> {
+    let base = match since {
+        Some(revision) => revision.to_owned(),
+        None => git(&["merge-base", "HEAD", "origin/main"]).unwrap_or_else(|_| "HEAD".to_owned()),
+    };
+    let changed = git(&["diff", "--name-only", base.trim()])?;
+    let added = git(&["ls-files", "--others", "--exclude-standard"])?;
+    let paths: Vec<&str> = changed.lines().chain(added.lines()).collect();
+    let packages = workspace::packages()?.into_iter();
+    Ok(packages.filter(|package| holds_any(&package.folder, &paths)).map(|package| package.name).collect())
+}
+
+fn holds_any(folder: &str, paths: &[&str]) -> bool {
+    paths.iter().any(|path| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
+}
+
+fn git(arguments: &[&str]) -> Result<String> {
+    process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_belongs_to_the_folder_it_lies_in() {
+        assert!(holds_any("crates/topic", &["README.md", "crates/topic/src/log.rs"]));
+        assert!(!holds_any("crates/topic", &["crates/topics/src/log.rs", "crates/topic"]));
+    }
+}

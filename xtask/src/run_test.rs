@@ -1,0 +1,126 @@
+//! `cargo xtask run-test`: runs one test's program and looks after its processes.
+//!
+//! `cargo xtask test` names it to cargo-nextest as the target's runner, so every test runs below it, in a process group of
+//! its own. At the time limit nextest sends SIGTERM: the stacks of all threads of the test and of the processes it started are
+//! printed, then the group is killed. A test that ends and leaves processes behind fails.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Processes that were told to end with their test get this long to do so.
+const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
+/// Printed for each thread.
+const FRAMES_MAX: u32 = 40;
+
+/// What to run.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The test's program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Runs the program to its end; its exit code.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let (program, arguments) = options.command.split_first().context("no program")?;
+    // Before the test starts, so that no signal is missed.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP])?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    let group = Pid::from_child(&child);
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if signal == SIGTERM {
+                print_stacks(group);
+            }
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    });
+    let status = child.wait()?;
+    let is_clean = all_ended(group);
+    Ok(match status.code() {
+        Some(0) if !is_clean => ExitCode::FAILURE,
+        Some(code) => ExitCode::from(code as u8),
+        None => {
+            eprintln!("ended by signal {}", status.signal().unwrap_or_default());
+            ExitCode::from(101)
+        }
+    })
+}
+
+/// Waits until the group is empty, and kills what stays.
+fn all_ended(group: Pid) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < LEFT_OVER_GRACE {
+        if test_kill_process_group(group).is_err() || members(group).is_empty() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    eprintln!("the test ended and left processes running:");
+    for process in members(group) {
+        eprintln!("  {} {}", process.id, process.name);
+    }
+    let _ = kill_process_group(group, Signal::KILL);
+    false
+}
+
+struct Process {
+    id: i32,
+    name: String,
+}
+
+/// The processes of a group that have not ended.
+fn members(group: Pid) -> Vec<Process> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter_map(|id| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // `id (name) state parent group …`; the name may hold anything, so read from its end.
+        let (before, after) = stat.rsplit_once(')')?;
+        let name = before.split_once('(')?.1.to_owned();
+        let mut fields = after.split_whitespace();
+        let is_zombie = fields.next()? == "Z";
+        let of: i32 = fields.nth(1)?.parse().ok()?;
+        (of == group.as_raw_nonzero().get() && !is_zombie).then_some(Process { id, name })
+    })
+    .collect()
+}
+
+fn print_stacks(group: Pid) {
+    eprintln!("== time limit: stacks of the test and of the processes it started");
+    for process in members(group) {
+        eprintln!("== process {} {}", process.id, process.name);
+        let mut gdb = Command::new("gdb");
+        gdb.args(["--batch", "--nx", "-iex", "set debuginfod enabled off", "-p", &process.id.to_string()]);
+        gdb.args(["-ex", &format!("thread apply all backtrace {FRAMES_MAX}")]);
+        // A group of its own, so that it is not among those it looks at.
+        match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
+            Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                eprintln!("install gdb to see stacks; where each thread waits in the kernel:");
+                print_waits(process.id);
+            }
+            Err(error) => eprintln!("gdb: {error}"),
+        }
+    }
+}
+
+fn print_waits(id: i32) {
+    for task in fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten() {
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        eprintln!("  {} {}", read("comm").trim(), read("wchan").trim());
+    }
+}

@@ -1,0 +1,30 @@
+//! Threads that keep the cores busy, to show that no test depends on an idle machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// They end when this is dropped.
+pub struct Threads(Arc<AtomicBool>);
+
+impl Threads {
+    pub fn start(on_each_core: usize) -> Threads {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let end = Arc::new(AtomicBool::new(false));
+        for _ in 0..on_each_core * cores {
+            let end = Arc::clone(&end);
+            thread::spawn(move || {
+                while !end.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Threads(end)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,119 @@
+//! The kept table of runs, `tests/runs.tsv`: when, which commit, what, beside how many busy threads a core, minutes, verdict.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{process, workspace};
+
+const PATH: &str = "tests/runs.tsv";
+
+/// All rows, oldest first.
+pub struct History(Vec<Row>);
+
+struct Row {
+    date: String,
+    commit: String,
+    what: String,
+    busy: usize,
+    minutes: String,
+    verdict: String,
+}
+
+impl History {
+    pub fn read() -> Result<History> {
+        let text = std::fs::read_to_string(workspace::root().join(PATH)).context(PATH)?;
+        History::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<History> {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.map(Row::parse).collect::<Result<_>>().map(History)
+    }
+
+    /// Appends a row. The tree must be what the commit says, the table apart.
+    pub fn add(&self, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
+        let git = |arguments: &[&str]| {
+            process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
+        };
+        let changed = git(&["status", "--porcelain", "--", ".", &format!(":!{PATH}")])?;
+        ensure!(changed.is_empty(), "not recorded: the tree differs from the commit:\n{changed}");
+        let commit = git(&["rev-parse", "--short", "HEAD"])?;
+        let date = process::text(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%MZ"]))?;
+        let minutes = took.as_secs_f64() / 60.0;
+        let verdict = if passed { "passed" } else { "failed" };
+        let row = format!("{}\t{}\t{what}\t{busy}\t{minutes:.1}\t{verdict}\n", date.trim(), commit.trim());
+        let mut file = OpenOptions::new().append(true).open(workspace::root().join(PATH)).context(PATH)?;
+        file.write_all(row.as_bytes()).context(PATH)
+    }
+
+    /// Each name's newest run, and how many in a row have passed.
+    pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
+        println!(
+            "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
+            "what", "newest", "commit", "min", "verdict"
+        );
+        for name in names {
+            match self.0.iter().rev().find(|row| row.what == name) {
+                None => println!("{name:<18} never recorded"),
+                Some(row) => println!(
+                    "{name:<18} {:<18} {:<9} {:>7}  {:<7} {} ({})",
+                    row.date,
+                    row.commit,
+                    row.minutes,
+                    row.verdict,
+                    self.in_a_row(name, |row| row.busy == 0),
+                    self.in_a_row(name, |row| row.busy > 0),
+                ),
+            }
+        }
+    }
+
+    /// A failure of any kind starts the count anew.
+    fn in_a_row(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
+        let newest_first = self.0.iter().rev().filter(|row| row.what == what);
+        newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()
+    }
+}
+
+impl Row {
+    fn parse(line: &str) -> Result<Row> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [date, commit, what, busy, minutes, verdict] = fields[..] else {
+            bail!("{PATH}: six fields expected, separated by tabs: {line}");
+        };
+        Ok(Row {
+            date: date.to_owned(),
+            commit: commit.to_owned(),
+            what: what.to_owned(),
+            busy: busy.parse().with_context(|| format!("{PATH}: {line}"))?,
+            minutes: minutes.to_owned(),
+            verdict: verdict.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_starts_the_count_anew() {
+        let row =
+            |busy: u32, verdict: &str| format!("2026-11-26T12:00Z\tabc\ttest\t{busy}\t9.0\t{verdict}\n");
+        let text = [row(0, "passed"), row(0, "failed"), row(0, "passed"), row(2, "passed"), row(0, "passed")];
+        let history = History::parse(&text.concat()).unwrap();
+        assert_eq!(history.in_a_row("test", |row| row.busy == 0), 2);
+        assert_eq!(history.in_a_row("test", |row| row.busy > 0), 1);
+        assert_eq!(history.in_a_row("chaos", |_| true), 0);
+        assert!(History::parse("one\ttwo\n").is_err());
+    }
+
+    #[test]
+    fn kept_table_can_be_read() {
+        History::read().unwrap();
+    }
+}

@@ -1,0 +1,226 @@
+//! Runs tests with cargo-nextest, and tells a flaky test from one that always fails.
+//!
+//! A test that fails is run a second time, alone. Whether that passes decides what is reported, not the verdict: a flaky test
+//! fails the run too, unless `tests/known-flaky.tsv` names it.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::process::cargo;
+use crate::tools::NEXTEST;
+use crate::workspace;
+
+/// Tests that may fail once: name, date, suspected cause.
+const KNOWN_FLAKY: &str = "tests/known-flaky.tsv";
+const SLOWEST_SHOWN: usize = 10;
+
+/// Which tests are run.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// A profile of `.config/nextest.toml`.
+    pub profile: &'static str,
+    /// Only tests that match, in nextest's filter language.
+    pub filter: Option<String>,
+    /// Only tests of these packages.
+    pub packages: Vec<String>,
+    /// Run the tests marked `#[ignore]` instead of the others.
+    pub ignored: bool,
+    /// For the tests.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Runs the selected tests. An error names those that failed.
+pub fn run(selection: &Selection) -> Result<()> {
+    let first = run_once(selection, &[])?;
+    if selection.filter.is_none() {
+        first.print_slowest();
+    }
+    let failed: Vec<&Test> = first.tests.iter().filter(|test| !test.passed).collect();
+    if failed.is_empty() {
+        ensure!(first.succeeded, "cargo nextest failed, see above");
+        ensure!(!first.tests.is_empty(), "no test was run");
+        return Ok(());
+    }
+    report_failures(selection, &failed)
+}
+
+fn report_failures(selection: &Selection, failed: &[&Test]) -> Result<()> {
+    let known = known_flaky()?;
+    let mut counted = Vec::new();
+    for test in failed {
+        println!("\n== {} failed; it is run again, alone", test.name);
+        let alone = Selection { filter: Some(test.filter()?), ..selection.clone() };
+        let again = run_once(&alone, &["--test-threads=1"])?;
+        let verdict = if again.succeeded { "FLAKY" } else { "FAILED" };
+        let cause = known.get(&test.name).filter(|_| again.succeeded);
+        match cause {
+            Some(cause) => println!("{verdict} {}: known: {cause}", test.name),
+            None => {
+                println!("{verdict} {}: the first failure is shown above", test.name);
+                counted.push(format!("{verdict} {}", test.name));
+            }
+        }
+    }
+    ensure!(counted.is_empty(), "{} tests failed or are flaky:\n  {}", counted.len(), counted.join("\n  "));
+    Ok(())
+}
+
+/// Names and suspected causes.
+fn known_flaky() -> Result<HashMap<String, String>> {
+    let text = std::fs::read_to_string(workspace::root().join(KNOWN_FLAKY)).context(KNOWN_FLAKY)?;
+    parse_known_flaky(&text)
+}
+
+fn parse_known_flaky(text: &str) -> Result<HashMap<String, String>> {
+    let mut known = HashMap::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, date, cause] = fields[..] else {
+            bail!("{KNOWN_FLAKY}: expected name, date and suspected cause, separated by tabs: {line}");
+        };
+        known.insert(name.to_owned(), format!("{cause} (since {date})"));
+    }
+    Ok(known)
+}
+
+/// A test that ran.
+struct Test {
+    /// `package::binary$path`.
+    name: String,
+    passed: bool,
+    took: Duration,
+}
+
+impl Test {
+    /// Selects this test alone.
+    fn filter(&self) -> Result<String> {
+        let (binary, path) = self.name.split_once('$').context("a test without a binary")?;
+        let (package, binary) = binary.split_once("::").context("a binary without a package")?;
+        Ok(format!("package(={package}) & binary(={binary}) & test(={path})"))
+    }
+}
+
+#[derive(Default)]
+struct Outcome {
+    tests: Vec<Test>,
+    succeeded: bool,
+}
+
+impl Outcome {
+    fn print_slowest(&self) {
+        let mut slowest: Vec<&Test> = self.tests.iter().collect();
+        slowest.sort_by_key(|test| std::cmp::Reverse(test.took));
+        let sum: Duration = self.tests.iter().map(|test| test.took).sum();
+        println!("\n{} tests, {:.0} s in all of them; the slowest:", self.tests.len(), sum.as_secs_f64());
+        for test in slowest.iter().take(SLOWEST_SHOWN) {
+            println!("{:>8.1} s  {}", test.took.as_secs_f64(), test.name);
+        }
+    }
+
+    /// Takes in one line of nextest's messages.
+    fn read(&mut self, line: &str) -> Result<()> {
+        let message: Value = serde_json::from_str(line).context("cannot read nextest's messages")?;
+        let passed = match message["event"].as_str() {
+            Some("ok") => true,
+            Some("failed") => false,
+            _ => return Ok(()),
+        };
+        if message["type"] == "test" {
+            let name = message["name"].as_str().context("a test without a name")?.to_owned();
+            let took = Duration::from_secs_f64(message["exec_time"].as_f64().unwrap_or_default());
+            self.tests.push(Test { name, passed, took });
+        }
+        Ok(())
+    }
+}
+
+fn run_once(selection: &Selection, more: &[&str]) -> Result<Outcome> {
+    let mut command = command(selection)?;
+    command.args(more).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start cargo nextest")?;
+    let mut outcome = Outcome::default();
+    for line in BufReader::new(child.stdout.take().context("no standard output")?).lines() {
+        outcome.read(&line?)?;
+    }
+    outcome.succeeded = child.wait()?.success();
+    Ok(outcome)
+}
+
+fn command(selection: &Selection) -> Result<Command> {
+    let mut command = Command::new(NEXTEST.path()?);
+    command.args(["nextest", "run", "--no-tests=fail", "--profile", selection.profile]);
+    if selection.packages.is_empty() {
+        command.arg("--workspace");
+    }
+    command.args(selection.packages.iter().flat_map(|package| ["--package", package]));
+    if let Some(filter) = &selection.filter {
+        command.args(["-E", filter]);
+    }
+    if selection.ignored {
+        command.args(["--run-ignored", "only"]);
+    }
+    // Messages for us on standard output; what a reader sees is on standard error.
+    command.args(["--message-format", "libtest-json", "--message-format-version", "0.1"]);
+    command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
+    command.env(runner_variable(), format!("{} run-test --", std::env::current_exe()?.display()));
+    command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
+    // Cargo's own variables are left out, as for every cargo that is called.
+    let base = cargo(&[]);
+    command.current_dir(workspace::root());
+    for (name, value) in base.get_envs() {
+        if value.is_none() {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// The variable by which cargo and nextest are told of a runner for the machine's own programs.
+fn runner_variable() -> String {
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    format!("CARGO_TARGET_{}_RUNNER", host.replace('-', "_").to_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_become_tests() {
+        let mut outcome = Outcome::default();
+        for line in [
+            r#"{"type":"suite","event":"started","test_count":2}"#,
+            r#"{"type":"test","event":"started","name":"dunlin-topic::it$log::a"}"#,
+            r#"{"type":"test","event":"ok","name":"dunlin-topic::it$log::a","exec_time":0.5}"#,
+            r#"{"type":"test","event":"failed","name":"dunlin-topic::it$log::b","exec_time":1.5,"stdout":"why"}"#,
+            r#"{"type":"suite","event":"failed","passed":1,"failed":1}"#,
+        ] {
+            outcome.read(line).unwrap();
+        }
+        let tests: Vec<_> = outcome.tests.iter().map(|test| (test.name.as_str(), test.passed)).collect();
+        assert_eq!(tests, [("dunlin-topic::it$log::a", true), ("dunlin-topic::it$log::b", false)]);
+        assert_eq!(
+            outcome.tests[1].filter().unwrap(),
+            "package(=dunlin-topic) & binary(=it) & test(=log::b)"
+        );
+        assert!(Outcome::default().read("no JSON").is_err());
+    }
+
+    #[test]
+    fn known_flaky_test_has_date_and_cause() {
+        let known = parse_known_flaky("# comment\n\na::b$c\t2026-11-26\tport reused\n").unwrap();
+        assert_eq!(known["a::b$c"], "port reused (since 2026-11-26)");
+        assert!(parse_known_flaky("a::b$c\n").is_err());
+    }
+
+    #[test]
+    fn list_of_known_flaky_tests_can_be_read() {
+        known_flaky().unwrap();
+    }
+}

