@@ -188,7 +188,7 @@ fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'p
     found.set_item("started", view.started_ms.map(when))?;
     found.set_item("not_before", view.not_before_ms.map(when))?;
     found.set_item("deadline", view.deadline_ms.map(when))?;
-    found.set_item("retries", view.retry.retries)?;
+    found.set_item("retries", view.retry.map(|retry| retry.retries))?;
     found.set_item("idempotency_key", PyBytes::new(py, &view.idempotency_key))?;
     found.set_item("subject", text(&view.subject))?;
     found.set_item("cpu_milli", view.amounts[0])?;

@@ -62,8 +62,8 @@ layout! {
         pub timeout_ms: u32,
         /// When it may start, while it waits for that: its own time, or its next retry's.
         pub not_before_ms: Option<u64>,
-        /// What is done when an attempt fails.
-        pub retry: Retry,
+        /// What is done when an attempt fails; none once the task is over.
+        pub retry: Option<Retry>,
         /// Under which a second one is the same; empty for none.
         pub idempotency_key: Arc<[u8]>,
         /// Where it publishes, if it does.
@@ -203,7 +203,7 @@ impl State {
             not_before_ms: matches!(task.stage, Stage::Blocked | Stage::Delayed)
                 .then_some(task.since_ms)
                 .filter(|since_ms| *since_ms > self.now_ms),
-            retry: self.policies[usize::from(task.policy)],
+            retry: (!task.stage.is_over() || task.stage == Stage::Dead).then(|| self.policies.get(task.policy)),
             idempotency_key: extra.idempotency_key.unwrap_or_default(),
             subject: extra.subject.unwrap_or_default(),
         }

@@ -20,7 +20,7 @@ use crate::error::WireError;
 /// The version this build speaks best.
 pub const VERSION: u8 = 4;
 /// The oldest version this build still speaks.
-pub const VERSION_MIN: u8 = 2;
+pub const VERSION_MIN: u8 = 3;
 /// What every connection begins with, both ways.
 pub const MAGIC: [u8; 6] = *b"DUNLIN";
 /// Bytes of a preamble.

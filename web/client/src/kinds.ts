@@ -40,7 +40,7 @@ export const FromNode = {
 } as const;
 
 /** The versions of the protocol that this client speaks. */
-export const VERSION_MIN = 2;
+export const VERSION_MIN = 3;
 export const VERSION_MAX = 4;
 export const SUBPROTOCOL = "dunlin.v1";
 

@@ -169,8 +169,8 @@ class TaskInfo:
     """When it may start, while it waits for that: its own time, or its next retry's."""
     deadline: float | None
     """When it has to be done."""
-    retries: int
-    """Attempts after the first."""
+    retries: int | None
+    """Attempts after the first; none once the task is over."""
     idempotency_key: bytes
     subject: str
     """Where it publishes, if it does."""

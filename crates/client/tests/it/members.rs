@@ -108,13 +108,13 @@ fn a_member_claims_works_and_settles() {
 }
 
 #[test]
-fn a_node_of_the_version_before_is_not_asked_to_renew() {
+fn a_node_of_an_older_version_is_not_asked_to_renew() {
     let peer = Peer::new();
     let url = peer.url();
     let node = std::thread::spawn(move || {
         let mut link = peer.accept_silently();
         link.read_hello();
-        link.welcome_as(VERSION_MIN);
+        link.welcome_as(2);
         accept_member(&mut link);
         accept_claim(&mut link, 1);
         deliver(&mut link, 7..=7);

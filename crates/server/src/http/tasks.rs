@@ -205,7 +205,7 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
         "memory_bytes": task.amounts[1],
         "timeout_ms": task.timeout_ms,
         "not_before_ms": task.not_before_ms.map(when),
-        "retry": retry_json(&task.retry),
+        "retry": task.retry.as_ref().map(retry_json),
         "idempotency_key": text(&task.idempotency_key),
         "subject": text(&task.subject),
         "after": task.after.iter().map(|task| format!("{task:x}")).collect::<Vec<_>>(),

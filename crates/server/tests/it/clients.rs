@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dunlin::topic::{Event, Notice, Publish, Subscribe};
-use dunlin::wire::{FromClient, FromNode, List, Preamble, Settle, StartAt, VERSION_MIN};
+use dunlin::wire::{ExpectTopic, FromClient, FromNode, List, Preamble, StartAt, VERSION_MIN};
 use dunlin_client::Client;
 use dunlin_server::Server;
 
@@ -69,7 +69,8 @@ fn a_client_of_the_version_before_is_served_in_its_words() {
     let run = peer.next(|message| matches!(message, FromNode::Run(_)).then_some(()));
     assert_eq!(run, Some(()));
     // What came with the next version breaks the rules of this one.
-    peer.say(FromClient::Renew(Settle { request: 1, subscription: 1, tokens: List::new(&[1]) }));
+    let expected = ExpectTopic { publisher: 1, create: true, acknowledged: List::new(&[]) };
+    peer.say(FromClient::ExpectTopic(expected));
     let ended = peer.next(|message| matches!(message, FromNode::Error(_)).then_some(()));
     assert_eq!(ended, Some(()));
 }

@@ -120,7 +120,7 @@ pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
         outcome: task.outcome.as_ref().map(outcome),
         timeout_ms: task.timeout_ms,
         not_before_ms: task.not_before_ms.map(when),
-        retry: Some(policy(&task.retry)),
+        retry: task.retry.as_ref().map(policy),
         idempotency_key: Bytes::copy_from_slice(&task.idempotency_key),
         subject: text(&task.subject),
     }
