@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Result<()> {
         workspace::PROGRAMS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
     ensure!(
         !built.is_empty(),
-        "{} has no program; `cargo build --profile {} -p dunlin-cli` builds it",
+        "{} has no program; `cargo build --profile {} -p dunlin-cli -p dunlin-bench-cli` builds them",
         folder.display(),
         options.profile
     );

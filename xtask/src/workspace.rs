@@ -27,19 +27,20 @@ pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }
 
-/// The product's programs.
-pub const PROGRAMS: [&str; 1] = ["dunlin"];
+/// The product's programs: the node with its commands, and what those of `bench`, `report` and `demo` start.
+pub const PROGRAMS: [&str; 2] = ["dunlin", "dunlin-bench"];
 
-/// The product's binary, freshly built to be tried.
+/// The product's binary, freshly built to be tried, with `dunlin-bench` beside it.
 pub fn dunlin() -> Result<Command> {
     build()?;
     Ok(Command::new(target_directory()?.join("debug/dunlin")))
 }
 
-/// The product's binary, freshly built for release: for what is measured.
+/// The same, freshly built for release: for what is measured.
 pub fn released() -> Result<Command> {
-    process::run(&mut process::cargo(&["build", "--release", "-p", "dunlin-cli"]))?;
-    Ok(Command::new(target_directory()?.join("release/dunlin")))
+    let packages = ["-p", "dunlin-cli", "-p", "dunlin-bench-cli"];
+    process::run(process::cargo(&["build", "--release"]).args(packages))?;
+    Ok(Command::new(target_directory()?.join("release").join(PROGRAMS[0])))
 }
 
 /// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.

@@ -28,8 +28,6 @@ use crate::layout;
 use crate::options::Options;
 use crate::point::{Group, Suite};
 
-pub use scenario::Config;
-
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "feed",

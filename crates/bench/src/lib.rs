@@ -55,7 +55,6 @@ mod workload;
 mod zmq;
 
 pub use command::{Request, run};
-pub use feed::Config as FeedConfig;
 pub use options::{RawFeedOptions, RawOptions};
 pub use role::child_main;
 pub use row::{Row, RowSet};

@@ -34,7 +34,8 @@ fn after_help() -> String {
     format!("{TRY_IT}\n\n{}", crate::outcome::EXIT_CODES)
 }
 
-const STYLES: Styles = Styles::styled()
+/// The colours of help texts.
+pub const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default().bold())
@@ -147,12 +148,6 @@ pub enum Command {
     Completions(completions::Arguments),
     /// Print the manual page
     Man(man::Arguments),
-    /// A benchmark's other process
-    #[command(hide = true)]
-    BenchChild(bench::ChildArguments),
-    /// The demo's other processes
-    #[command(hide = true)]
-    DemoChild(demo::ChildArguments),
 }
 
 #[cfg(test)]

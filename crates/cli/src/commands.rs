@@ -32,6 +32,7 @@ pub mod user;
 use anyhow::Result;
 
 use crate::arguments::{Command, Global};
+use crate::bench_program;
 use crate::console::Console;
 
 pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> {
@@ -43,16 +44,14 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Scale(arguments) => scale::run(arguments, console),
         Command::User(arguments) => user::run(arguments, console),
         Command::Errors(arguments) => errors::run(arguments, console),
-        Command::Bench(arguments) => bench::run(arguments, global),
-        Command::BenchChild(arguments) => bench::run_child(arguments),
-        Command::Report(arguments) => report::run(arguments, console),
+        Command::Bench(_) => bench_program::exec("bench"),
+        Command::Report(_) => bench_program::exec("report"),
+        Command::Demo(_) => bench_program::exec("demo"),
         Command::Serve(arguments) => serve::run(arguments, global, console),
         Command::Cluster(arguments) => cluster::run(arguments, console),
         Command::Dev(arguments) => dev::run(arguments, console),
         Command::Pub(arguments) => publish::run(arguments, global, console),
         Command::Sub(arguments) => subscribe::run(arguments, global, console),
-        Command::Demo(arguments) => demo::run(arguments, console),
-        Command::DemoChild(arguments) => demo::run_child(arguments, global),
         Command::Req(arguments) => request::run(arguments, global, console),
         Command::Reply(arguments) => reply::run(arguments, global, console),
         Command::Top(arguments) => top::run(arguments, global, console),

@@ -102,7 +102,8 @@ impl Program {
     }
 }
 
-fn is_command(path: &Path) -> bool {
+/// Whether this is a file that can be executed.
+pub fn is_command(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 

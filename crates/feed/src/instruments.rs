@@ -9,16 +9,19 @@
 
 mod error;
 mod raw;
+mod written;
 
 use std::collections::HashSet;
 use std::fmt;
 
 use dunlin_topic::Subject;
+use serde::{Deserialize, Serialize};
 
 use crate::scale::{Scale, UNITS_MAX};
 
 pub use error::InstrumentsError;
 use raw::{RawInstrument, RawInstruments};
+pub use written::{InstrumentsText, SCENARIOS};
 
 /// Instruments in a file.
 pub const INSTRUMENTS_MAX: usize = 100_000;
@@ -67,7 +70,7 @@ pub struct Instrument {
 }
 
 /// How a file is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notation {
     /// JSON.
     Json,

@@ -41,8 +41,8 @@ mod replica;
 pub use book::{BOOK_ENTRY_BYTES, Book, BookEntry};
 pub use entry_error::EntryError;
 pub use instruments::{
-    INSTRUMENTS_MAX, Instrument, Instruments, InstrumentsError, LEVELS_PER_SIDE_MAX, Notation,
-    UPDATES_PER_SEC_MAX, VOLATILITY_MAX,
+    INSTRUMENTS_MAX, Instrument, Instruments, InstrumentsError, InstrumentsText, LEVELS_PER_SIDE_MAX,
+    Notation, SCENARIOS, UPDATES_PER_SEC_MAX, VOLATILITY_MAX,
 };
 pub use kind::{BOOK, KINDS, LAST, ORDERS, fold, fold_within};
 pub use last_value::{LastValue, VALUE_HEAD_BYTES, ValueEntry};

@@ -203,7 +203,8 @@ impl State {
             not_before_ms: matches!(task.stage, Stage::Blocked | Stage::Delayed)
                 .then_some(task.since_ms)
                 .filter(|since_ms| *since_ms > self.now_ms),
-            retry: (!task.stage.is_over() || task.stage == Stage::Dead).then(|| self.policies.get(task.policy)),
+            retry: (!task.stage.is_over() || task.stage == Stage::Dead)
+                .then(|| self.policies.get(task.policy)),
             idempotency_key: extra.idempotency_key.unwrap_or_default(),
             subject: extra.subject.unwrap_or_default(),
         }

@@ -12,11 +12,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, Options, Subscriber};
-use dunlin_feed::{Book, Replica, Scale};
+use dunlin_feed::{Book, InstrumentsText, Notation, Replica, Scale};
 
 use crate::child::PATIENCE;
 use crate::feed::node::FeedNode;
-use crate::feed::scenario::{Config, Place, Scenario, Waiting, Window};
+use crate::feed::scenario::{Place, Scenario, Waiting, Window};
 use crate::point::{Bench, Sample};
 
 /// Of 10,000 levels.
@@ -60,7 +60,7 @@ fn scenario(readers: usize) -> Scenario {
         "levelsPerSide": {LEVELS_PER_SIDE}, "updatesPerSec": {RATE}}}]}}"#
     );
     Scenario {
-        config: Config { text, toml: false },
+        config: InstrumentsText { text, notation: Notation::Json },
         rate: None,
         place: Place::Tcp,
         wait: Waiting::Parked,

@@ -3,8 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
+
 use crate::cores::Pin;
-use crate::feed::scenario::{Config, Place, SHIPPED, Scenario, Waiting};
+use crate::feed::scenario::{Place, Scenario, Waiting};
 use crate::feed::{
     apply, durable as durability, elsewhere as reading_elsewhere, join as joining, limits as limit,
     replay as replaying, run,
@@ -32,12 +34,12 @@ pub fn scenarios(options: &Options) -> Vec<Group> {
         return places(&base).map(|one| vec![point("custom", one)]).collect();
     }
     let mut groups = baseline(options);
-    groups.extend(places(&shipped(1, 100, options)).map(|one| vec![point(SHIPPED[1].0, one)]));
+    groups.extend(places(&shipped(1, 100, options)).map(|one| vec![point(SCENARIOS[1].0, one)]));
     groups.extend(multi(options));
     groups.extend(slow(options));
     let mut loss = shipped(3, 10, options);
     loss.drop_every_n = loss.drop_every_n.or(Some(DROP_EVERY));
-    groups.extend(places(&loss).map(|one| vec![point(SHIPPED[3].0, one)]));
+    groups.extend(places(&loss).map(|one| vec![point(SCENARIOS[3].0, one)]));
     groups
 }
 
@@ -53,7 +55,7 @@ pub fn elsewhere(options: &Options) -> Group {
 fn baseline(options: &Options) -> Vec<Group> {
     let base = shipped(0, 1, options);
     let waits = [Waiting::Spin, Waiting::Default, Waiting::Parked];
-    let of = |place: Place| waits.map(|wait| point(SHIPPED[0].0, Scenario { place, wait, ..base.clone() }));
+    let of = |place: Place| waits.map(|wait| point(SCENARIOS[0].0, Scenario { place, wait, ..base.clone() }));
     vec![of(Place::Inproc).into(), of(Place::Tcp).into()]
 }
 
@@ -61,9 +63,9 @@ fn multi(options: &Options) -> Vec<Group> {
     let base = shipped(2, 10, options);
     let rates = if options.quick { &MULTI_RATES[..1] } else { &MULTI_RATES };
     let step =
-        |rate: &u32| point(SHIPPED[2].0, Scenario { rate: Some(*rate), place: Place::Tcp, ..base.clone() });
+        |rate: &u32| point(SCENARIOS[2].0, Scenario { rate: Some(*rate), place: Place::Tcp, ..base.clone() });
     let inproc = Scenario { rate: Some(MULTI_RATES[0]), ..base.clone() };
-    let mut groups = vec![vec![point(SHIPPED[2].0, inproc)]];
+    let mut groups = vec![vec![point(SCENARIOS[2].0, inproc)]];
     groups.extend(rates.iter().map(|rate| vec![step(rate)]));
     groups
 }
@@ -84,11 +86,11 @@ fn slow(options: &Options) -> Vec<Group> {
 }
 
 fn shipped(nth: usize, clients: usize, options: &Options) -> Scenario {
-    let config = Config { text: SHIPPED[nth].1.to_owned(), toml: false };
+    let config = InstrumentsText { text: SCENARIOS[nth].1.to_owned(), notation: Notation::Json };
     scenario(config, options.feed.clients.unwrap_or(clients), options)
 }
 
-fn scenario(config: Config, clients: usize, options: &Options) -> Scenario {
+fn scenario(config: InstrumentsText, clients: usize, options: &Options) -> Scenario {
     let feed = &options.feed;
     Scenario {
         config,

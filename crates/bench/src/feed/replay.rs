@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::frame::{Frame, Meta};
-use dunlin_feed::{Book, Instruments, Scale, Simulator};
+use dunlin_feed::{Book, Instruments, InstrumentsText, Scale, Simulator};
 use dunlin_journal::{Batch, Config, Item, Journal, Position, Reader, RealDisk};
 
 use crate::clock::monotonic_ns;
-use crate::feed::scenario::Config as File;
 use crate::point::{Bench, Sample};
 use crate::sockets::fresh_path;
 
@@ -28,7 +27,8 @@ pub fn measure(_: &Bench, updates: u64) -> Result<Sample> {
 
 /// What the book adds up to in the end.
 fn write(folder: &Path, updates: u64) -> Result<u64> {
-    let file = File::shipped("baseline_1x1_10k").context("a configuration that comes with Dunlin")?;
+    let file =
+        InstrumentsText::scenario("baseline_1x1_10k").context("a configuration that comes with Dunlin")?;
     let instruments: Instruments = file.parse()?;
     let mut simulator = Simulator::new(&instruments, 123);
     let mut book = Book::new(Scale::default());

@@ -1,13 +1,11 @@
 //! What is measured: which instruments are published how fast, and who reads them how.
 
-use std::fs;
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::topic::Wait;
-use dunlin_feed::{Instrument, Instruments, Notation};
+use dunlin_feed::{Instrument, Instruments, InstrumentsText};
 use serde::{Deserialize, Serialize};
 
 use crate::cores::Pin;
@@ -68,7 +66,7 @@ pub enum Waiting {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scenario {
     /// The instruments.
-    pub config: Config,
+    pub config: InstrumentsText,
     /// Every instrument's updates a second, whatever the configuration says.
     pub rate: Option<u32>,
     /// Where the readers are.
@@ -99,46 +97,6 @@ pub struct Scenario {
     pub history_bytes: u64,
     /// What the random updates begin with.
     pub seed: u64,
-}
-
-/// A configuration of instruments, as it was written.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Config {
-    /// Its text.
-    pub text: String,
-    /// Whether that is TOML and not JSON.
-    pub toml: bool,
-}
-
-impl Config {
-    /// One that comes with Dunlin.
-    pub fn shipped(name: &str) -> Option<Self> {
-        let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
-        Some(Self { text: (*text).to_owned(), toml: false })
-    }
-
-    /// A file, or one that comes with Dunlin, by name.
-    pub fn read(path: &Path) -> Result<Self> {
-        if let Some(shipped) = path.to_str().and_then(Self::shipped) {
-            return Ok(shipped);
-        }
-        let text = fs::read_to_string(path).with_context(|| {
-            let names = shipped_names();
-            format!("failed to open config file: {} (these come with Dunlin: {names})", path.display())
-        })?;
-        let toml = path.to_str().is_some_and(|name| Notation::of_file(name) == Notation::Toml);
-        Ok(Self { text, toml })
-    }
-
-    /// What it says.
-    pub fn parse(&self) -> Result<Instruments> {
-        let notation = if self.toml { Notation::Toml } else { Notation::Json };
-        Ok(Instruments::parse(&self.text, notation)?)
-    }
-}
-
-fn shipped_names() -> String {
-    SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 impl Scenario {
@@ -196,11 +154,3 @@ impl Window {
         (self.from_ns..self.until_ns).contains(&event_ns)
     }
 }
-
-/// The configurations that come with Dunlin, by name.
-pub const SHIPPED: [(&str, &str); 4] = [
-    ("baseline_1x1_10k", include_str!("../../scenarios/baseline_1x1_10k.json")),
-    ("fanout_1x100_1k", include_str!("../../scenarios/fanout_1x100_1k.json")),
-    ("multi_100x10_500", include_str!("../../scenarios/multi_100x10_500.json")),
-    ("loss_1x10_1k", include_str!("../../scenarios/loss_1x10_1k.json")),
-];

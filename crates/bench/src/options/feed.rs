@@ -1,18 +1,16 @@
 //! The options of suite `feed`.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-
-use crate::feed::Config;
+use dunlin_feed::InstrumentsText;
 
 /// The options of suite `feed` as typed.
 #[derive(Clone, Debug, Default)]
 pub struct RawFeedOptions {
-    /// `--config`: a file of instruments, or the name of one that comes with Dunlin.
-    pub config: Option<PathBuf>,
+    /// `--config`: what is in the file of instruments.
+    pub config: Option<InstrumentsText>,
     /// `--clients`.
     pub clients: Option<usize>,
     /// `--instrument`: only these.
@@ -31,7 +29,7 @@ pub struct RawFeedOptions {
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
     /// The user's own instruments.
-    pub config: Option<Config>,
+    pub config: Option<InstrumentsText>,
     /// Instead of each scenario's own.
     pub clients: Option<usize>,
     /// Only these instruments; all when empty.
@@ -68,12 +66,11 @@ impl RawFeedOptions {
             "--clients must be from 1 to {CLIENTS_MAX}"
         );
         ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 would leave nothing");
-        let config = self.config.as_deref().map(Config::read).transpose()?;
-        if let Some(config) = &config {
+        if let Some(config) = &self.config {
             config.parse()?;
         }
         Ok(FeedOptions {
-            config,
+            config: self.config,
             clients: self.clients,
             instruments: self.instruments,
             depth: self.depth.unwrap_or(DEPTH_DEFAULT),

@@ -8,7 +8,11 @@ mod serve;
 mod verify;
 mod watch;
 
-use anyhow::Result;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 
 use crate::arguments::Global;
 use crate::console::Console;
@@ -52,4 +56,17 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Replay(arguments) => replay::run(arguments, global, console),
         Verb::Verify(arguments) => verify::run(arguments, console),
     }
+}
+
+/// A file of instruments, or one that comes with Dunlin, by its name.
+pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
+    if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
+        return Ok(scenario);
+    }
+    let text = fs::read_to_string(file).with_context(|| {
+        let names = SCENARIOS.map(|(name, _)| name).join(", ");
+        format!("failed to open config file: {} (these come with Dunlin: {names})", file.display())
+    })?;
+    let notation = file.to_str().map_or(Notation::Json, Notation::of_file);
+    Ok(InstrumentsText { text, notation })
 }

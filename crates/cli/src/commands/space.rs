@@ -1,17 +1,15 @@
 //! `space`: a world full of moving entities, over as many processes as wanted.
 
-mod accounts;
 mod command;
-pub mod demo;
-mod life;
+pub mod life;
 mod map;
 mod near;
 mod owner;
 mod pictures;
 mod process;
 mod run;
-mod spec;
-mod watch;
+pub mod spec;
+pub mod watch;
 
 use anyhow::Result;
 

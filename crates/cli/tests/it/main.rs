@@ -1,9 +1,9 @@
 //! The binary as people and programs meet it.
 
+mod bench_program;
 mod cluster;
 mod commands;
 mod config;
-mod demo;
 mod dunlin;
 mod durable;
 mod feed;

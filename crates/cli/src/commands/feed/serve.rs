@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin::{Ran, Simulation, now_ns};
-use dunlin_bench::FeedConfig;
-use dunlin_feed::{BOOK, Instrument, Instruments};
+use dunlin_feed::{BOOK, Instrument, Instruments, InstrumentsError};
 use dunlin_server::StartError;
 use dunlin_topic::{FoldConfig, Publish, Retention, TopicConfig};
 
 use crate::arguments::Global;
+use crate::commands::feed::read_instruments;
 use crate::commands::parse;
 use crate::commands::serve::ready_line;
 use crate::config::{Config, RawConfig, Size};
@@ -74,8 +74,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 impl Arguments {
     fn instruments(&self) -> Result<Instruments> {
-        let refused = |error: anyhow::Error| Refusal(format!("{}: {error:#}", self.config.display()));
-        let instruments = FeedConfig::read(&self.config)?.parse().map_err(refused)?;
+        let refused = |error: InstrumentsError| Refusal(format!("{}: {error}", self.config.display()));
+        let instruments = read_instruments(&self.config)?.parse().map_err(refused)?;
         match self.rate {
             Some(rate) => Ok(instruments.at_rate(rate).map_err(|error| Refusal(error.to_string()))?),
             None => Ok(instruments),

@@ -221,7 +221,9 @@ impl Session {
             }
             None => {
                 let subjects = match start {
-                    Start::Latest => self.node.topic(&topic.topic).map(|topic| Pattern::parse(topic.pattern())),
+                    Start::Latest => {
+                        self.node.topic(&topic.topic).map(|topic| Pattern::parse(topic.pattern()))
+                    }
                     _ => None,
                 };
                 let subjects = subjects.and_then(Result::ok);

@@ -1,0 +1,67 @@
+//! `bench`: hands what was asked for to the benchmarks.
+
+use anyhow::{Result, bail};
+use dunlin_bench::child::ChildProgram;
+use dunlin_bench::{RawFeedOptions, RawOptions, Request};
+use dunlin_cli::arguments::Global;
+use dunlin_cli::commands::bench::{Arguments, FeedArguments};
+use dunlin_cli::commands::feed::read_instruments;
+use dunlin_cli::connect::tls;
+use dunlin_cli::outcome::Refusal;
+
+pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
+    let (with_peers, suite) = match arguments.words.as_slice() {
+        [peers, suite] if peers == "peers" => (true, suite),
+        [suite] if suite != "peers" => (false, suite),
+        words => {
+            return Err(Refusal(format!("expected SUITE or peers SUITE, not {:?}", words.join(" "))).into());
+        }
+    };
+    let typed = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let request = Request {
+        suite: suite.clone(),
+        with_peers,
+        options: options(arguments, global)?,
+        command: format!("dunlin {typed}"),
+        runs_folder: arguments.keep.clone(),
+        against: arguments.against.clone(),
+        child: ChildProgram::current()?,
+    };
+    if !dunlin_bench::run(request)? {
+        bail!("not everything that was measured was right: see FAILED above");
+    }
+    Ok(())
+}
+
+fn options(arguments: &Arguments, global: &Global) -> Result<RawOptions> {
+    Ok(RawOptions {
+        cases: arguments.cases.clone(),
+        params: arguments.params.clone(),
+        runs: arguments.runs,
+        warmup: arguments.warmup.clone(),
+        time: arguments.time.clone(),
+        url: global.url.clone(),
+        tls: tls(global)?,
+        quick: arguments.quick,
+        json: global.json,
+        feed: feed_options(&arguments.feed)?,
+    })
+}
+
+fn feed_options(arguments: &FeedArguments) -> Result<RawFeedOptions> {
+    let FeedArguments { config, clients, instruments, depth, delay_ms, drop_every_n, seed } =
+        arguments.clone();
+    let config = config.map(|file| read_instruments(&file)).transpose()?;
+    Ok(RawFeedOptions { config, clients, instruments, depth, delay_ms, drop_every_n, seed })
+}
+
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct ChildArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub fn run_child(child: &ChildArguments) -> Result<()> {
+    dunlin_bench::child_main(&child.arguments)
+}

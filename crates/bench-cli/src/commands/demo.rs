@@ -1,0 +1,179 @@
+//! `demo`: recorded markets, replayed line by line to many subscribers, with every record accounted for; and the other faces, each
+//! by itself or all together.
+
+mod together;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_cli::arguments::Global;
+use dunlin_cli::commands::demo::{Arguments, Speed};
+use dunlin_cli::commands::dev::url_argument;
+use dunlin_cli::commands::{parse, serve};
+use dunlin_cli::config::{Config, RawConfig};
+use dunlin_cli::connect::{connect, connect_slow};
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::running::Running;
+use dunlin_cli::signals::Stop;
+
+use crate::demo::{Show, Source, child, flock, world};
+use together::{Program, Together};
+
+const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
+const FLOCK: u64 = 50_000;
+/// Beside everything else.
+const FLOCK_TOGETHER: u64 = 10_000;
+
+/// Said first and last, so that nobody takes one for the other.
+const GENERATED: &str = "GENERATED DATA: these are made-up markets, not the recordings";
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let mut narration = Narration { console };
+    if arguments.space {
+        let flock = arguments.flock.unwrap_or(FLOCK);
+        return world::run(&arguments.data, flock, arguments.allow_generated, console, &stop);
+    }
+    let mut source = Source::load(&arguments.data, arguments.allow_generated)?;
+    if let Some(lines) = arguments.lines {
+        source.recordings.iter_mut().for_each(|recording| recording.cut(lines as usize));
+    }
+    if source.generated {
+        narration.say(&console.paint.warning(GENERATED))?;
+    }
+    if arguments.together {
+        return together(arguments, &source, console, &stop);
+    }
+    if arguments.nodes > 1 {
+        return over_nodes(arguments, &source, console, &stop);
+    }
+    let running = start_node(&stop)?;
+    let url = running.url();
+    let lines: usize = source.recordings.iter().map(crate::demo::Recording::len).sum();
+    let markets = source.recordings.len();
+    narration.say(&format!("node at {url}; {markets} markets, {} lines", grouped(lines as u64)))?;
+    let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
+    let show = Show { source: &source, speed, node: &running.node, url: url.clone() };
+    let ended = show.run(console, &stop)?;
+    if !arguments.once && !ended.interrupted {
+        invite(&mut narration, &arguments.data, &source, &url)?;
+        serve::wait(&stop);
+    }
+    running.stop();
+    if source.generated {
+        narration.say(&console.paint.warning(GENERATED))?;
+    }
+    ended.check()
+}
+
+/// The show over a cluster ends with its table: whoever wants to look around has `dunlin dev --nodes`.
+fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &Stop) -> Result<()> {
+    let mut narration = Narration { console };
+    let Arguments { nodes, kills, .. } = *arguments;
+    let mut nodes = flock::Nodes::start(nodes as usize, flock::Extras::default(), stop)?;
+    narration.say(&format!("a cluster of {}: {}", nodes.count(), nodes.urls().join(", ")))?;
+    let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
+    let kills = flock::Kills::Among(kills as usize);
+    let show = flock::Show { recordings: &source.recordings, speed, kills };
+    let ended = show.run(&mut nodes, stop, &|text| Narration { console }.say(text))?;
+    if let Some(ended) = &ended {
+        let mut out = console.out();
+        ended.write(&mut out, console)?;
+        out.flush()?;
+    }
+    if source.generated {
+        narration.say(&console.paint.warning(GENERATED))?;
+    }
+    ended.map_or(Ok(()), |ended| ended.check())
+}
+
+fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &Stop) -> Result<()> {
+    let program = |directory: &PathBuf| -> Result<Program> {
+        let directory = std::path::absolute(directory)?;
+        Ok(Program { python: arguments.python.clone(), directory })
+    };
+    let work = arguments.work.as_ref().map(program).transpose()?;
+    let together = Together {
+        source,
+        data: &arguments.data,
+        speed: arguments.speed,
+        kill_every: arguments.kill_every,
+        flock: arguments.flock.unwrap_or(FLOCK_TOGETHER),
+        without_aircraft: arguments.allow_generated,
+        work: work.as_ref(),
+        once: arguments.once,
+    };
+    let ended = together.run(console, stop);
+    if source.generated {
+        Narration { console }.say(&console.paint.warning(GENERATED))?;
+    }
+    ended
+}
+
+/// On the port everyone knows, or on any if that is taken.
+fn start_node(stop: &Stop) -> Result<Running> {
+    let mut config = Config::try_from(&RawConfig::defaults())?;
+    let reserved = flock::usual_or_any(flock::USUAL_TCP)?;
+    config.listen = Some(reserved.address());
+    Running::start(&config, stop)
+}
+
+fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source, url: &str) -> Result<()> {
+    let url_argument = url_argument(url);
+    narration.say(&format!("\nThe node at {url} stays up, and holds every market. Look around:"))?;
+    let mut commands =
+        vec!["dunlin topics list".to_owned(), "dunlin sub 'market.>' --from earliest --count 5".to_owned()];
+    if let Some(orders) = source.recordings.last().filter(|_| !source.generated) {
+        let file = data.join("orders.csv");
+        commands.push(format!(
+            "dunlin sub {} --from earliest --count {} --format raw | cmp - {}",
+            orders.topic,
+            orders.len(),
+            file.display()
+        ));
+    }
+    for command in commands {
+        let (dunlin, rest) = command
+            .split_once(" | ")
+            .map_or((command.as_str(), String::new()), |(dunlin, rest)| (dunlin, format!(" | {rest}")));
+        narration.say(&format!(
+            "  {}",
+            narration.console.paint.command(&format!("{dunlin}{url_argument}{rest}"))
+        ))?;
+    }
+    narration.say("Ctrl-C stops it.")
+}
+
+/// What is told beside the table: to standard error where standard output is for objects.
+struct Narration<'a> {
+    console: &'a Console,
+}
+
+impl Narration<'_> {
+    fn say(&mut self, text: &str) -> Result<()> {
+        if self.console.json {
+            writeln!(std::io::stderr(), "{text}")?;
+        } else {
+            writeln!(std::io::stdout(), "{text}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ChildArguments {
+    /// The reader's name
+    #[arg(long)]
+    name: String,
+    /// After each record
+    #[arg(long, value_parser = parse::duration)]
+    sleep: Option<Duration>,
+}
+
+pub fn run_child(arguments: &ChildArguments, global: &Global) -> Result<()> {
+    let connect = if arguments.sleep.is_some() { connect_slow } else { connect };
+    let client = connect(global, &format!("demo: {}", arguments.name))?;
+    child::run(&arguments.name, arguments.sleep, |pattern, options| client.subscribe(pattern, options))
+}

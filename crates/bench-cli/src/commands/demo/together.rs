@@ -1,0 +1,193 @@
+//! `demo --together`: all five faces at once, on the three nodes of one cluster, of which one is killed and healed again and again.
+//!
+//! ```text
+//!  recordings ─ lines and order books ─►┌────────┐
+//!  four tenants' tasks, in Python ─────►│ node 1 ├─ readers of all lines, replicas of all books, of every node
+//!  aircraft and a flock, leases ───────►│ node 2 ├─ Python workers of two nodes
+//!  three processes of a world ─ pictures►│ node 3 ├─ the dashboard
+//!                                       └────────┘
+//! ```
+//! Each face is what it is by itself ([`flock`] for lines, books and nodes, [`world`] for space, `recordings.py` for tasks), and
+//! ends with its own tables. What is added here is that they have the cluster in common, and a sentence of each at the end.
+
+mod voice;
+mod work;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dunlin_cli::commands::demo::Speed;
+use dunlin_cli::console::Console;
+use dunlin_cli::outcome::Refusal;
+use dunlin_cli::signals::Stop;
+
+use crate::demo::flock::{self, Extras, Kills, Nodes};
+use crate::demo::{Source, world};
+use voice::{Closing, Voice};
+pub use work::Program;
+
+const NODES: usize = 3;
+/// Workers of each node, at least and at most.
+const WORKERS: &str = "1..2";
+/// The same of all nodes, for who counts them.
+const WORKERS_ALL: &str = "3..6";
+/// A round of markets, and how often a node is killed: once, and where it goes on.
+const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
+const ON: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
+/// A world goes on for so long before it is looked whether it is to end.
+const STEP: Duration = Duration::from_millis(500);
+/// And for so long before one of its processes is killed.
+const CALM: Duration = Duration::from_secs(10);
+
+/// What is shown.
+pub struct Together<'a> {
+    pub source: &'a Source,
+    /// Where the recordings lie, for those who read them themselves.
+    pub data: &'a Path,
+    pub speed: Option<Speed>,
+    pub kill_every: Option<Duration>,
+    pub flock: u64,
+    /// Where their recording is not there, the flock alone will do.
+    pub without_aircraft: bool,
+    /// Who submits and does tasks; nobody where that program is not at hand.
+    pub work: Option<&'a Program>,
+    /// One round, and its closing tables; otherwise round upon round until it is told to stop.
+    pub once: bool,
+}
+
+impl Together<'_> {
+    /// All of it; an error if something does not hold.
+    pub fn run(&self, console: &Console, stop: &Stop) -> Result<()> {
+        let voice = Voice::new(console);
+        let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
+        let workers = workers.transpose()?;
+        let mut nodes = Nodes::start(NODES, Extras { dashboard: true, workers }, stop)?;
+        if stop.is_set() {
+            return Ok(());
+        }
+        let urls = nodes.urls();
+        voice.greet(&urls, nodes.dashboard().as_deref())?;
+        if self.work.is_none() {
+            voice.say("tasks", "nobody is here to do them: `cargo xtask demo` builds who is")?;
+        }
+        let (is_over, closing) = (AtomicBool::new(false), Mutex::new(Closing::default()));
+        // One that fails ends the others.
+        let or_all = |outcome: Result<()>| {
+            let is_told = stop.is_set();
+            outcome.inspect_err(|_| stop.set()).or_else(|error| if is_told { Ok(()) } else { Err(error) })
+        };
+        let faces = std::thread::scope(|scope| {
+            let (voice, closing, is_over, urls) = (&voice, &closing, &is_over, urls.as_slice());
+            let space = scope.spawn(move || or_all(self.space(urls, voice, is_over, closing, stop)));
+            let tasks = self
+                .work
+                .map(|work| scope.spawn(move || or_all(self.tasks(work, urls, voice, closing, stop))));
+            let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
+            // Of one round tasks are done while nodes are there that are not killed any more.
+            let tasks =
+                tasks.map(|tasks| tasks.join().unwrap_or_else(|_| Err(anyhow!("the tasks panicked"))));
+            is_over.store(true, Ordering::Release);
+            let space = space.join().unwrap_or_else(|_| Err(anyhow!("the world panicked")));
+            markets.and(tasks.unwrap_or(Ok(()))).and(space)
+        });
+        drop(nodes);
+        faces?;
+        if stop.is_set() {
+            ensure!(!self.once, Refusal("it was stopped before its closing tables".to_owned()));
+            return voice.tell("stopped; what the nodes held is gone");
+        }
+        let closing = closing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        closing.write(console)?;
+        if closing.holds() { Ok(()) } else { bail!("not everything holds") }
+    }
+
+    /// Lines, books, and nodes that are killed.
+    fn markets(
+        &self,
+        nodes: &mut Nodes,
+        voice: &Voice<'_>,
+        closing: &Mutex<Closing>,
+        stop: &Stop,
+    ) -> Result<()> {
+        let (within, every) = if self.once { ONCE } else { ON };
+        let kills = Kills::Every(self.kill_every.unwrap_or(every));
+        let speed = self.speed.unwrap_or(Speed::Within(within));
+        let show = flock::Show { recordings: &self.source.recordings, speed, kills };
+        let say = |text: &str| voice.say("nodes", text);
+        loop {
+            voice.say(
+                "topics",
+                "recorded markets are published, each through another node; each node has its readers",
+            )?;
+            let Some(ended) = show.run(nodes, stop, &say)? else { return Ok(()) };
+            let sentences = ended.sentences();
+            if self.once {
+                let mut tables = Vec::new();
+                ended.write(&mut tables, voice.console)?;
+                let faces = ["topics", "feeds", "nodes"].into_iter().zip(sentences).collect();
+                voice::add(closing, tables, faces);
+                return Ok(());
+            }
+            for (face, (_, sentence)) in ["topics", "feeds", "nodes"].into_iter().zip(sentences) {
+                voice.say(face, &sentence)?;
+            }
+            ended.check()?;
+            ended.forget(&nodes.urls().join(","))?;
+        }
+    }
+
+    /// A world whose processes agree through the cluster.
+    fn space(
+        &self,
+        urls: &[String],
+        voice: &Voice<'_>,
+        is_over: &AtomicBool,
+        closing: &Mutex<Closing>,
+        stop: &Stop,
+    ) -> Result<()> {
+        let say = |text: &str| voice.say("space", text);
+        let Together { data, flock, without_aircraft, .. } = *self;
+        let world = world::World { data, flock, without_aircraft, nodes: urls };
+        let mut show = world.begin(stop, &say)?;
+        loop {
+            show.go_on(CALM)?;
+            show.count("all regions at one moment")?;
+            show.kill_and_come_back()?;
+            let begun = Instant::now();
+            let goes_on = || !stop.is_set() && !is_over.load(Ordering::Acquire);
+            while goes_on() && (self.once || begun.elapsed() < ON.0) {
+                show.go_on(STEP)?;
+            }
+            if stop.is_set() {
+                return Ok(());
+            }
+            let sentence = show.close()?;
+            if self.once {
+                voice::add(closing, Vec::new(), vec![("space", (true, sentence))]);
+                return Ok(());
+            }
+            say(&sentence)?;
+        }
+    }
+
+    /// Four tenants' tasks.
+    fn tasks(
+        &self,
+        program: &Program,
+        urls: &[String],
+        voice: &Voice<'_>,
+        closing: &Mutex<Closing>,
+        stop: &Stop,
+    ) -> Result<()> {
+        let mut running = program.start(&urls.join(","), self.data, WORKERS_ALL, self.once)?;
+        let Some(told) = running.follow(stop, |line| voice.say("tasks", line))? else { return Ok(()) };
+        let sentence = told.lines().find(|line| line.contains(" done and right"));
+        let sentence = sentence.context("the tasks' program ended without its table")?.to_owned();
+        let table = if voice.console.json { Vec::new() } else { told.into_bytes() };
+        voice::add(closing, table, vec![("tasks", (true, sentence))]);
+        Ok(())
+    }
+}

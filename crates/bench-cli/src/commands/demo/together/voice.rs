@@ -1,0 +1,103 @@
+//! What all faces say, a whole line at a time, and what they say at the end.
+
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::Result;
+use serde_json::json;
+
+use dunlin_cli::console::Console;
+use dunlin_cli::table::Table;
+
+/// Says what happens, and when.
+pub struct Voice<'a> {
+    pub console: &'a Console,
+    began: Instant,
+}
+
+impl<'a> Voice<'a> {
+    pub fn new(console: &'a Console) -> Voice<'a> {
+        Voice { console, began: Instant::now() }
+    }
+
+    /// Something of a face has happened.
+    pub fn say(&self, face: &str, text: &str) -> Result<()> {
+        let at_s = self.began.elapsed().as_secs_f64();
+        if self.console.json {
+            return self.tell(&json!({"at_s": at_s, "face": face, "text": text.trim_start()}).to_string());
+        }
+        let face = self.console.paint.strong(&format!("{face:<6}"));
+        self.tell(&format!("{at_s:6.1} s  {face}  {}", text.trim_start()))
+    }
+
+    pub fn tell(&self, text: &str) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{text}")?;
+        Ok(out.flush()?)
+    }
+
+    /// Where to look.
+    pub fn greet(&self, urls: &[String], dashboard: Option<&str>) -> Result<()> {
+        if self.console.json {
+            return self.tell(&json!({"nodes": urls, "dashboard": dashboard}).to_string());
+        }
+        self.tell(&format!("a cluster of {}: {}", urls.len(), urls.join(", ")))?;
+        if let Some(dashboard) = dashboard {
+            let paint = self.console.paint;
+            let about = paint.good("the dashboard, in a browser: all five faces are there");
+            self.tell(&format!("\n  {}  {about}\n", paint.strong(dashboard)))?;
+        }
+        Ok(())
+    }
+}
+
+/// A face's sentence, and whether it holds.
+pub type Sentence = (&'static str, (bool, String));
+
+/// The end of each face.
+#[derive(Debug, Default)]
+pub struct Closing {
+    tables: Vec<u8>,
+    sentences: Vec<Sentence>,
+}
+
+/// In this order they are shown.
+const FACES: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
+
+/// Adds a face's tables and sentences.
+pub fn add(closing: &Mutex<Closing>, tables: Vec<u8>, sentences: Vec<Sentence>) {
+    let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
+    closing.tables.extend(tables);
+    closing.sentences.extend(sentences);
+    closing.sentences.sort_by_key(|(face, _)| FACES.iter().position(|known| known == face));
+}
+
+impl Closing {
+    pub fn holds(&self) -> bool {
+        self.sentences.iter().all(|(_, (holds, _))| *holds)
+    }
+
+    /// All tables, and a line for each face.
+    pub fn write(&self, console: &Console) -> Result<()> {
+        let mut out = console.out();
+        out.write_all(&self.tables)?;
+        if console.json {
+            for (face, (holds, text)) in &self.sentences {
+                writeln!(out, "{}", json!({"face": face, "holds": holds, "text": text}))?;
+            }
+            return Ok(out.flush()?);
+        }
+        writeln!(out)?;
+        let mut table = Table::new(&["FACE", "HOLDS", "WHAT"]);
+        for (face, (holds, text)) in &self.sentences {
+            table.row([(*face).to_owned(), if *holds { "yes" } else { "NO" }.to_owned(), text.clone()]);
+        }
+        table.write(&mut out, console.paint)?;
+        let held = self.sentences.iter().filter(|(_, (holds, _))| *holds).count();
+        let told = format!("{held} of {} faces hold", self.sentences.len());
+        let paint = console.paint;
+        writeln!(out, "\n{}", if self.holds() { paint.good(&told) } else { paint.bad(&told) })?;
+        Ok(out.flush()?)
+    }
+}

@@ -1,0 +1,99 @@
+//! `recordings.py`: four tenants have the recordings parsed by workers in Python, which the nodes start. It checks each result, and
+//! ends with its own table.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use dunlin_cli::signals::Stop;
+
+const LOOK: Duration = Duration::from_millis(50);
+/// Seconds of steady work in a round, tasks that one tenant then submits at once, and workers that are killed.
+const STEADY: &str = "30";
+const SPIKE: &str = "500";
+const KILLS: &str = "2";
+/// Seconds from one round to the next: the nodes forecast what comes back.
+const EVERY: &str = "60";
+
+/// Where it and its interpreter are.
+#[derive(Debug)]
+pub struct Program {
+    /// A Python that has the `dunlin` package.
+    pub python: PathBuf,
+    /// The directory of `recordings.py` and `recordings_worker.py`.
+    pub directory: PathBuf,
+}
+
+/// It runs; it ends with this.
+pub struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Program {
+    /// The command of a worker.
+    pub fn workers(&self) -> Result<String> {
+        let worker = self.directory.join("recordings_worker.py");
+        let words = [self.python.to_str(), worker.to_str()];
+        let words = words.map(|word| word.context("a path that is no text"));
+        let words = words.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(shlex::try_join(words)?)
+    }
+
+    /// Starts it on a cluster whose nodes have workers, in all so many.
+    pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<Running> {
+        let mut command = Command::new(&self.python);
+        command.arg("-u").arg(self.directory.join("recordings.py"));
+        command.args(["--url", url, "--scale", scale, "--data"]).arg(data);
+        command.args(["--steady", STEADY, "--spike", SPIKE, "--kills", KILLS, "--every", EVERY]);
+        if once {
+            command.arg("--once");
+        }
+        // Ctrl-C is for this process, which ends it in its own time; should this process be killed, it ends with its input.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let spawned = command.spawn();
+        let mut child = spawned.with_context(|| format!("cannot start {}", self.python.display()))?;
+        let out = child.stdout.take().context("its output")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Running { child, lines })
+    }
+}
+
+impl Running {
+    /// Passes on what it says, to its end; its closing table, which follows an empty line. None when it is to stop.
+    pub fn follow(&mut self, stop: &Stop, mut say: impl FnMut(&str) -> Result<()>) -> Result<Option<String>> {
+        let mut closing = String::new();
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                _ if stop.is_set() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Ok(line) if closing.is_empty() && !line.is_empty() => say(&line)?,
+                Ok(line) => closing.extend([line.as_str(), "\n"]),
+            }
+        }
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the tasks' program ended with {status}\n{closing}");
+        Ok(Some(closing))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended; either way it is reaped here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,24 @@
+//! `report`: kept benchmark runs as a page.
+
+use std::io::Write;
+
+use anyhow::Result;
+use dunlin_cli::commands::report::Arguments;
+use dunlin_cli::console::Console;
+use dunlin_cli::outcome::Refusal;
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let runs = arguments.runs.display();
+    if !arguments.runs.is_dir() {
+        let said = format!(
+            "there is no directory {runs}: `dunlin bench` keeps runs there, and --runs names another"
+        );
+        return Err(Refusal(said).into());
+    }
+    let made = dunlin_bench::report::write(&arguments.runs, &arguments.out)?;
+    for refused in made.refused {
+        writeln!(std::io::stderr(), "{} {refused}", console.errors.warning("left out:"))?;
+    }
+    writeln!(std::io::stdout(), "{}", arguments.out.display())?;
+    Ok(())
+}

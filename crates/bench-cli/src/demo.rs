@@ -1,0 +1,160 @@
+//! The demo: recorded markets, replayed to many subscribers, with every record accounted for.
+//!
+//! Truth is the publisher's [`ledger`]; what readers say is held against it, and never against what the node says.
+
+mod account;
+mod books;
+pub mod child;
+mod display;
+pub mod flock;
+mod ledger;
+mod plan;
+mod player;
+mod process;
+mod reader;
+mod recording;
+mod report;
+mod schedule;
+mod source;
+mod stage;
+mod verdicts;
+pub mod world;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use dunlin::Node;
+use dunlin_cli::commands::demo::Speed;
+use dunlin_cli::console::{Console, grouped, lasting, sized};
+use dunlin_cli::signals::Stop;
+use dunlin_topic::{Retention, TopicConfig};
+
+use books::Books;
+use display::Display;
+use ledger::Ledger;
+use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
+use player::Stream;
+use schedule::{Due, schedule};
+use stage::Stage;
+
+pub use recording::Recording;
+pub use source::Source;
+
+/// What is played, and where.
+pub struct Show<'a> {
+    pub source: &'a Source,
+    pub speed: Speed,
+    pub node: &'a Node,
+    /// Where the node is reached by other processes.
+    pub url: String,
+}
+
+/// What it came to.
+pub struct Ended {
+    pub unaccounted: u64,
+    /// Replicas whose order books are not the oracle's.
+    pub different: usize,
+    pub interrupted: bool,
+}
+
+/// A market's history holds all of it: its lines and what each takes beside its bytes.
+const RECORD_BYTES_EXTRA: u64 = 32;
+const RETENTION_BYTES_MIN: u64 = 1 << 20;
+
+impl Show<'_> {
+    /// Everything from the first line to the table.
+    pub fn run(&self, console: &Console, stop: &Stop) -> Result<Ended> {
+        let recordings = &self.source.recordings;
+        let mut ledger = Ledger::default();
+        let mut streams = Vec::new();
+        for (at, recording) in recordings.iter().enumerate() {
+            for (topic, bytes) in topics(recording) {
+                self.create(&topic, bytes)?;
+                ledger.open(&topic, recording);
+                streams.push(Stream { publisher: self.node.publisher(&topic)?, topic, recording: at });
+            }
+        }
+        let named = |recording: &Recording| {
+            (recording.len() as u64, topics(recording).into_iter().map(|topic| topic.0).collect())
+        };
+        let recorded = recordings.iter().map(named).collect();
+        let mut stage = Stage::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
+        self.introduce(&stage)?;
+        stage.open()?;
+        let mut books = Books::open(self.node, &self.url, recordings)?;
+        let plan = schedule(recordings, self.speed);
+        let before = |due: Due| {
+            let go_on = stage.before(due)?;
+            if go_on.is_continue() {
+                books.line(due.recording, recordings[due.recording].line(due.line))?;
+            }
+            Ok(go_on)
+        };
+        let ends = player::play(recordings, plan, &mut streams, &mut ledger, before)?;
+        stage.close(&ends)?;
+        let verdicts = stage.judge(&ledger);
+        let of_books = books.close()?;
+        let mut out = console.out();
+        verdicts.write(&mut out, console)?;
+        of_books.write(&mut out, console)?;
+        std::io::Write::flush(&mut out)?;
+        let different = of_books.different();
+        Ok(Ended { unaccounted: verdicts.unaccounted(), different, interrupted: stop.is_set() })
+    }
+
+    fn create(&self, topic: &str, bytes: u64) -> Result<()> {
+        let retention = Retention { bytes, ..Retention::default() };
+        let config = TopicConfig { retention, ..TopicConfig::default() };
+        self.node.create_topic(topic, config, false)?;
+        Ok(())
+    }
+
+    fn introduce(&self, stage: &Stage) -> Result<()> {
+        for recording in &self.source.recordings {
+            let span = lasting(Duration::from_millis(recording.span_ms()));
+            let pace = match self.speed {
+                Speed::Max => "as fast as it goes".to_owned(),
+                speed => format!(
+                    "at {:.0}x in {:.0} s",
+                    schedule::factor(speed, recording),
+                    schedule::duration(speed, recording).as_secs_f64()
+                ),
+            };
+            let lines = grouped(recording.len() as u64);
+            let Recording { topic, source, .. } = recording;
+            stage.say(&format!("  {topic:<28}{lines:>7} lines of {source}, recorded over {span}, {pace}"))?;
+        }
+        stage.say(&format!(
+            "  {SHORT_TOPIC}  {SHORT_OF} once more, with a history of {}",
+            sized(SHORT_BYTES)
+        ))?;
+        stage.say("subscribers")?;
+        PLANS.iter().try_for_each(|plan| stage.say(&format!("  {:<12} {}", plan.name, plan.about)))?;
+        stage.say("replicas of the order books that the lines make")?;
+        Books::introduction().try_for_each(|line| stage.say(&line))?;
+        stage.say("")
+    }
+}
+
+/// The topics that get a recording's lines, and the history of each.
+fn topics(recording: &Recording) -> Vec<(String, u64)> {
+    let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
+    // Memory is given up a segment, an eighth, at a time.
+    let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);
+    let mut topics = vec![(recording.topic.clone(), whole)];
+    if recording.topic == SHORT_OF {
+        topics.push((SHORT_TOPIC.to_owned(), SHORT_BYTES));
+    }
+    topics
+}
+
+impl Ended {
+    /// A failure if a single record is unaccounted for.
+    pub fn check(&self) -> Result<()> {
+        match (self.unaccounted, self.different) {
+            (0, 0) => Ok(()),
+            (0, different) => bail!("the order books of {different} replicas are not the oracle's"),
+            (lost, _) => bail!("{} records are unaccounted for", grouped(lost)),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A replica of all books, treated in its own way.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dunlin::{Node, now_ns};
+use dunlin_cli::state::State;
+use dunlin_client::{Client, Limits, Options};
+use dunlin_feed::{Counts, Replica, Side};
+use dunlin_topic::{Fold, OnGap, Start, Subscribe, SubscribeOptions};
+
+use super::oracle::Levels;
+use super::{PATTERN, Stage};
+
+/// How a replica is treated.
+#[derive(Debug)]
+pub struct Plan {
+    pub name: &'static str,
+    pub about: &'static str,
+    tcp: bool,
+    /// After each read, as long as there is something going on.
+    sleep: Option<Duration>,
+    conflate: bool,
+    /// Comes when half of it is over.
+    late: bool,
+    /// Loses its connection and its books after about this long, again and again.
+    cut: Option<Duration>,
+    /// Every so manyth record is withheld from it.
+    lose_every: Option<NonZeroU32>,
+}
+
+const PLAIN: Plan = Plan {
+    name: "",
+    about: "",
+    tcp: true,
+    sleep: None,
+    conflate: false,
+    late: false,
+    cut: None,
+    lose_every: None,
+};
+const SLEEP: Duration = Duration::from_millis(1);
+const CUT_AFTER: Duration = Duration::from_millis(400);
+
+pub static PLANS: [Plan; 7] = [
+    Plan { name: "in process", about: "in the node's own process", tcp: false, ..PLAIN },
+    Plan { name: "over TCP", about: "over a connection", ..PLAIN },
+    Plan { name: "slow", about: "sleeps 1 ms after each change, and is lapped", sleep: Some(SLEEP), ..PLAIN },
+    Plan {
+        name: "conflated",
+        about: "just as slow, one change a read",
+        sleep: Some(SLEEP),
+        conflate: true,
+        ..PLAIN
+    },
+    Plan { name: "late", about: "joins when half of it is over", late: true, ..PLAIN },
+    Plan {
+        name: "cut",
+        about: "loses its connection and its books, at random",
+        cut: Some(CUT_AFTER),
+        ..PLAIN
+    },
+    Plan {
+        name: "lossy",
+        about: "every 50th record is withheld from it",
+        lose_every: NonZeroU32::new(50),
+        ..PLAIN
+    },
+];
+
+/// What a replica ended with.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Topic, levels and checksum of each book.
+    pub books: Vec<(String, Levels, u64)>,
+    pub counts: Counts,
+    /// How often it began anew.
+    pub restarts: u64,
+}
+
+const LOOK: Duration = Duration::from_millis(20);
+/// What a slow reader is sent ahead at most.
+const SLOW_CREDIT_BYTES: usize = 16 << 10;
+
+/// Reads until all is read, or it is over.
+pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &Stage) -> Result<Told> {
+    while plan.late && !stage.half.load(Ordering::Acquire) {
+        thread::sleep(LOOK);
+    }
+    let mut told = Told::default();
+    // Spread by a multiplier, so that cuts fall on no particular place.
+    let mut chance = 0x9e37_79b9_u64;
+    loop {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let span = plan.cut.map(|cut| cut / 2 + cut * ((chance >> 33) % 1000) as u32 / 1000);
+        let whole = if plan.tcp {
+            let client = connect(plan, url)?;
+            let subscriber = client.subscribe(PATTERN, options(plan)).context("cannot subscribe")?;
+            follow(plan, node, subscriber, stage, span, &mut told)?
+        } else {
+            let subscriber = node.subscribe(PATTERN, &options(plan)).context("cannot subscribe")?;
+            follow(plan, node, subscriber, stage, span, &mut told)?
+        };
+        if whole {
+            return Ok(told);
+        }
+        told.restarts += 1;
+    }
+}
+
+fn connect(plan: &Plan, url: &str) -> Result<Client> {
+    let mut limits = Limits::default();
+    if plan.sleep.is_some() {
+        limits.credit_bytes = SLOW_CREDIT_BYTES;
+    }
+    let options = Options { name: format!("demo: books {}", plan.name), limits, ..Options::default() };
+    Ok(Client::connect(url, options)?)
+}
+
+fn options(plan: &Plan) -> SubscribeOptions {
+    SubscribeOptions {
+        name: format!("demo: books {}", plan.name),
+        start: Start::Snapshot,
+        on_gap: OnGap::Snapshot,
+        conflate: plan.conflate,
+        lose_every: plan.lose_every,
+        ..SubscribeOptions::default()
+    }
+}
+
+/// True at the end of all, false when it was cut before.
+fn follow<S: Subscribe>(
+    plan: &Plan,
+    node: &Node,
+    subscriber: S,
+    stage: &Stage,
+    span: Option<Duration>,
+    told: &mut Told,
+) -> Result<bool> {
+    let node = node.clone();
+    let state = move |topic: &str| {
+        let config = node.topic(topic).and_then(|topic| topic.config().fold.clone()).unwrap_or_default();
+        State::of(&config).unwrap_or_else(|_| State::Last(dunlin_feed::LastValue::default()))
+    };
+    let mut replica = Replica::new(subscriber, move |log| state(&log.topic));
+    let begun = Instant::now();
+    let over = loop {
+        let in_time = plan.sleep.is_none() || stage.ends.get().is_some();
+        let taken = replica.drain(now_ns(), if in_time { 1024 } else { 1 }, |_| {})?;
+        if taken > 0 && stage.ends.get().is_none() {
+            plan.sleep.into_iter().for_each(thread::sleep);
+        }
+        if is_through(&replica, stage) || stage.over.load(Ordering::Acquire) {
+            break true;
+        }
+        // Once all is played nobody is cut any more.
+        if span.is_some_and(|span| begun.elapsed() >= span) && stage.ends.get().is_none() {
+            break false;
+        }
+        if taken == 0 {
+            replica.wait(Some(LOOK))?;
+        }
+    };
+    add(&mut told.counts, &replica.counts());
+    if over {
+        let book = |(log, _, state): (&std::sync::Arc<dunlin_topic::LogName>, _, &State)| {
+            (log.topic.clone(), levels(state), state.checksum())
+        };
+        told.books = replica.states().map(|(log, at, state)| book((log, at, state))).collect();
+    }
+    Ok(over)
+}
+
+fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &Stage) -> bool {
+    let Some(ends) = stage.ends.get() else { return false };
+    let through = |topic: &String, last: u64| {
+        replica.states().any(|(log, at, _)| log.topic == *topic && at.seq >= last)
+    };
+    replica.is_whole() && ends.iter().all(|(topic, last)| *last == 0 || through(topic, *last))
+}
+
+/// The price levels of a book.
+pub fn levels(state: &State) -> Levels {
+    let Some(book) = state.levels() else { return Levels::new() };
+    let of = |side| book.levels(side).map(move |level| ((side == Side::Bid, level.price), level.size));
+    of(Side::Bid).chain(of(Side::Ask)).collect()
+}
+
+/// Adds counts up.
+pub fn add(sum: &mut Counts, more: &Counts) {
+    sum.records += more.records;
+    sum.conflated += more.conflated;
+    sum.snapshots += more.snapshots;
+    sum.gaps += more.gaps;
+    sum.holes += more.holes;
+    sum.gaps_healed += more.gaps_healed;
+    sum.divergent += more.divergent;
+    sum.refused += more.refused;
+    sum.resyncs += more.resyncs;
+    sum.checked += more.checked;
+}

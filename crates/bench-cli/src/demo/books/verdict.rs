@@ -1,0 +1,134 @@
+//! Every replica's books beside the oracle's.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::table::Table;
+use serde_json::json;
+
+use super::oracle::Levels;
+use super::reader::Told;
+
+/// A verdict for each replica.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    books: usize,
+    levels: usize,
+    checksum: u64,
+    records: u64,
+    merged: u64,
+    snapshots: u64,
+    resyncs: u64,
+    lost: u64,
+    healed: u64,
+    restarts: u64,
+    /// Books that are not the oracle's, the first of them by name.
+    different: Vec<String>,
+}
+
+impl Verdicts {
+    /// Compares one replica's books with the truth.
+    pub fn judge(&mut self, name: &str, told: &Told, truth: &HashMap<String, Levels>) {
+        let mut different: Vec<String> = Vec::new();
+        for (topic, levels) in truth {
+            let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
+            // A book that nothing was ever said of need not be there.
+            if own != Some(levels) && !(own.is_none() && levels.is_empty()) {
+                different.push(topic.clone());
+            }
+        }
+        different
+            .extend(told.books.iter().map(|book| book.0.clone()).filter(|topic| !truth.contains_key(topic)));
+        different.sort();
+        let counts = &told.counts;
+        self.rows.push(Row {
+            name: name.to_owned(),
+            books: told.books.len(),
+            levels: told.books.iter().map(|book| book.1.len()).sum(),
+            checksum: told.books.iter().fold(0, |sum: u64, book| sum.wrapping_add(book.2)),
+            records: counts.records,
+            merged: counts.conflated,
+            snapshots: counts.snapshots,
+            resyncs: counts.resyncs,
+            lost: counts.gaps + counts.holes,
+            healed: counts.gaps_healed,
+            restarts: told.restarts,
+            different,
+        });
+    }
+
+    /// Replicas whose books are not the oracle's.
+    pub fn different(&self) -> usize {
+        self.rows.iter().filter(|row| !row.different.is_empty()).count()
+    }
+
+    pub fn sentence(&self) -> String {
+        let equal = self.rows.len() - self.different();
+        format!("{equal} of {} replicas equal the oracle's books", self.rows.len())
+    }
+
+    pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+        if console.json {
+            return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.object()));
+        }
+        writeln!(
+            out,
+            "\nThe same recordings as order books, beside an oracle fed with the lines themselves"
+        )?;
+        let mut table = Table::new(&[
+            "REPLICA",
+            "BOOKS",
+            "LEVELS",
+            "CHECKSUM",
+            "RECORDS",
+            "MERGED",
+            "SNAPSHOTS",
+            "RESYNCS",
+            "GAPS",
+            "HEALED",
+            "EQUAL",
+        ]);
+        for row in &self.rows {
+            table.row([
+                row.name.clone(),
+                row.books.to_string(),
+                grouped(row.levels as u64),
+                format!("{:016x}", row.checksum),
+                grouped(row.records),
+                grouped(row.merged),
+                grouped(row.snapshots),
+                grouped(row.resyncs),
+                grouped(row.lost),
+                grouped(row.healed),
+                if row.different.is_empty() { "yes" } else { "NO" }.to_owned(),
+            ]);
+        }
+        table.write(out, console.paint)?;
+        for row in self.rows.iter().filter(|row| !row.different.is_empty()) {
+            let (first, more) = (&row.different[0], row.different.len() - 1);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            writeln!(out, "{} {}: {first}{more}", console.paint.bad("not the oracle's book:"), row.name)?;
+        }
+        let told = self.sentence();
+        let paint = console.paint;
+        writeln!(out, "\n{}", if self.different() == 0 { paint.good(&told) } else { paint.bad(&told) })
+    }
+}
+
+impl Row {
+    fn object(&self) -> serde_json::Value {
+        json!({
+            "replica": self.name, "books": self.books, "levels": self.levels,
+            "checksum": format!("{:016x}", self.checksum), "records": self.records, "merged": self.merged,
+            "snapshots": self.snapshots, "resyncs": self.resyncs, "gaps": self.lost, "healed": self.healed,
+            "restarts": self.restarts, "equal": self.different.is_empty(), "different": self.different,
+        })
+    }
+}

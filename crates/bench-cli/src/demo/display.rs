@@ -1,0 +1,107 @@
+//! What happens, while it happens: bars where a person watches, a line now and then where none does.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use dunlin_cli::console::{Console, grouped};
+
+/// One line of the display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    pub name: &'static str,
+    pub done: u64,
+    pub of: u64,
+    /// In a word or two.
+    pub remark: String,
+}
+
+#[derive(Debug)]
+pub enum Display {
+    Bars { all: MultiProgress, bars: Vec<ProgressBar> },
+    Lines { start: Instant, due: Instant, json: bool },
+}
+
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
+const BAR: &str = "{prefix:>12} {bar:32.cyan/blue} {msg}";
+
+impl Display {
+    pub fn new(console: &Console) -> Display {
+        if std::io::stderr().is_terminal() && !console.json {
+            return Display::Bars { all: MultiProgress::new(), bars: Vec::new() };
+        }
+        let start = Instant::now();
+        Display::Lines { start, due: start + BETWEEN_LINES, json: console.json }
+    }
+
+    /// Something happened. Goes to standard output, which `--json` keeps for objects.
+    pub fn say(&self, text: &str) -> Result<()> {
+        match self {
+            Display::Bars { all, .. } => all.suspend(|| writeln!(std::io::stdout(), "{text}"))?,
+            Display::Lines { json: true, .. } => writeln!(std::io::stderr(), "{text}")?,
+            Display::Lines { json: false, .. } => writeln!(std::io::stdout(), "{text}")?,
+        }
+        Ok(())
+    }
+
+    /// How far everyone is.
+    pub fn show(&mut self, lines: &[Progress]) -> Result<()> {
+        match self {
+            Display::Bars { all, bars } => show_bars(all, bars, lines),
+            Display::Lines { start, due, .. } => {
+                let now = Instant::now();
+                if now >= *due {
+                    *due = now + BETWEEN_LINES;
+                    let text = one_line(start.elapsed(), lines);
+                    self.say(&text)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the bars away.
+    pub fn clear(&mut self) {
+        if let Display::Bars { bars, .. } = self {
+            bars.drain(..).for_each(|bar| bar.finish_and_clear());
+        }
+    }
+}
+
+fn show_bars(all: &MultiProgress, bars: &mut Vec<ProgressBar>, lines: &[Progress]) {
+    let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+    while bars.len() < lines.len() {
+        bars.push(all.add(ProgressBar::new(0).with_style(style.clone())));
+    }
+    for (bar, line) in bars.iter().zip(lines) {
+        bar.set_prefix(line.name);
+        bar.set_length(line.of.max(1));
+        bar.set_position(line.done);
+        bar.set_message(format!("{:>9} of {:>9}  {}", grouped(line.done), grouped(line.of), line.remark));
+    }
+}
+
+fn one_line(elapsed: Duration, lines: &[Progress]) -> String {
+    let one = |line: &Progress| {
+        let remark = if line.remark.is_empty() { String::new() } else { format!(" ({})", line.remark) };
+        format!("{} {} of {}{remark}", line.name, grouped(line.done), grouped(line.of))
+    };
+    format!("{:>4} s  {}", elapsed.as_secs(), lines.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_watches_one_line_says_it_all() {
+        let lines = [
+            Progress { name: "published", done: 1000, of: 2000, remark: String::new() },
+            Progress { name: "slow", done: 900, of: 1000, remark: "3 gaps".into() },
+        ];
+        let text = one_line(Duration::from_secs(5), &lines);
+        assert_eq!(text, "   5 s  published 1,000 of 2,000, slow 900 of 1,000 (3 gaps)");
+    }
+}

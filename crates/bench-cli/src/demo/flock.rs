@@ -1,0 +1,317 @@
+//! The demo over a cluster: the same recordings, replayed through real nodes that are killed and started again meanwhile.
+//!
+//! Each market is a durable topic of its lines and one of each of its order books. A market is published through one node, and
+//! every node has a reader of all lines and a replica of all books. Nodes are killed (SIGKILL) one at a time, whoever leads
+//! and whoever owns what, at given shares of the lines, so that each kill falls among them. Whoever is connected to a node that is
+//! gone waits for it; whoever publishes to a topic whose owner is gone is refused, and goes on when it is back.
+//!
+//! In the end each node's copies have to be the truth: the lines the recording's, in order and once each, the books the
+//! [oracle](super::books::Oracle)'s.
+
+mod copy;
+mod market;
+mod nodes;
+mod reader;
+mod strike;
+mod verdict;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use dunlin_cli::commands::demo::Speed;
+use dunlin_cli::console::Console;
+use dunlin_cli::signals::Stop;
+use dunlin_client::{AskError, Client, Options};
+use dunlin_topic::FoldConfig;
+use dunlin_wire::ErrorCode;
+
+use super::books::{Levels, Verdicts as BookVerdicts};
+use super::recording::Recording;
+use market::{Market, patiently};
+pub use nodes::{Extras, Nodes, USUAL_TCP, usual_or_any};
+use reader::Reading;
+pub use strike::Kills;
+use strike::{Strike, seconds};
+use verdict::Verdicts;
+
+/// How long nothing may go on, on a machine that is busy with something else.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(20);
+/// Shares of the lines are counted in these.
+const WHOLE: u64 = 1_000;
+
+/// What is played, and when nodes are killed meanwhile.
+pub struct Show<'a> {
+    pub recordings: &'a [Recording],
+    pub speed: Speed,
+    pub kills: Kills,
+}
+
+/// What everybody of a show knows.
+#[derive(Debug, Default)]
+pub struct Stage {
+    /// Up to this share of its lines each market may go: the next kill falls there.
+    gate: AtomicU64,
+    /// Lines that were acknowledged.
+    lines: AtomicU64,
+    /// The longest that a publisher waited for an acknowledgement since the last kill, ns.
+    waited_ns: AtomicU64,
+    /// Readers that were cut off since the last kill and hear again, and the longest that one was, ns.
+    readers: AtomicU64,
+    silent_ns: AtomicU64,
+    /// How each book's topic keeps its state.
+    folds: Mutex<HashMap<String, FoldConfig>>,
+    /// Where every topic ended, once all is played.
+    ends: OnceLock<BTreeMap<String, u64>>,
+    /// It is over, whoever is not done.
+    over: AtomicBool,
+}
+
+impl Stage {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// How far each market may go.
+    fn gate(&self) -> u64 {
+        self.gate.load(Ordering::Acquire)
+    }
+
+    fn set_gate(&self, share: u64) {
+        self.gate.store(share, Ordering::Release);
+    }
+
+    fn fold(&self, topic: &str) -> FoldConfig {
+        self.folds.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned().unwrap_or_default()
+    }
+
+    fn set_fold(&self, topic: &str, fold: FoldConfig) {
+        self.folds.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), fold);
+    }
+
+    fn forget_waits(&self) {
+        [&self.waited_ns, &self.readers, &self.silent_ns]
+            .iter()
+            .for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
+    fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
+    }
+
+    fn hears_again(&self, silent: Duration) {
+        self.silent_ns.fetch_max(silent.as_nanos() as u64, Ordering::Relaxed);
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn cut_off(&self) -> (u64, Duration) {
+        let longest = Duration::from_nanos(self.silent_ns.load(Ordering::Relaxed));
+        (self.readers.load(Ordering::Relaxed), longest)
+    }
+}
+
+/// What a market's topics came to.
+struct Played {
+    /// Records of each topic.
+    ends: BTreeMap<String, u64>,
+    books: Vec<(String, Levels)>,
+}
+
+/// What a show came to.
+pub struct Ended {
+    strikes: Vec<Strike>,
+    lines: Verdicts,
+    books: BookVerdicts,
+    /// Its topics.
+    topics: Vec<String>,
+}
+
+impl Show<'_> {
+    /// Everything from the first line to the last copy; none when it was told to stop before.
+    pub fn run(
+        &self,
+        nodes: &mut Nodes,
+        stop: &Stop,
+        say: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<Option<Ended>> {
+        let stage = Arc::new(Stage::default());
+        let urls = nodes.urls();
+        let readings: Vec<Reading> = urls.iter().map(|url| Reading::start(url, &stage)).collect();
+        let played = std::thread::scope(|scope| {
+            let players = self.recordings.iter().enumerate().map(|(at, recording)| {
+                let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
+                // Without one of them nothing can be right any more, and nobody is killed for it.
+                let play = move || Market::new(recording, url, stage)?.play(speed, stop);
+                scope.spawn(move || play().inspect_err(|_| stage.end()))
+            });
+            let players: Vec<_> = players.collect();
+            let struck = self.strike(nodes, &stage, stop, say);
+            if struck.is_err() || stop.is_set() {
+                stage.end();
+            }
+            stage.set_gate(WHOLE);
+            let join = |player: std::thread::ScopedJoinHandle<'_, Result<Played>>| {
+                player.join().map_err(|_| anyhow!("a publisher panicked"))?
+            };
+            let played: Vec<Result<Played>> = players.into_iter().map(join).collect();
+            struck.and_then(|strikes| Ok((strikes, played.into_iter().collect::<Result<Vec<_>>>()?)))
+        });
+        if stop.is_set() {
+            stage.end();
+            return Ok(None);
+        }
+        let ended = played.and_then(|(strikes, played)| self.judge(&stage, readings, strikes, played));
+        stage.end();
+        ended.map(Some)
+    }
+
+    /// Kills nodes, each when it is due, and starts them again.
+    fn strike(
+        &self,
+        nodes: &mut Nodes,
+        stage: &Stage,
+        stop: &Stop,
+        say: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<Vec<Strike>> {
+        let all: u64 = self.recordings.iter().map(|recording| recording.len() as u64).sum();
+        let played = || stage.lines.load(Ordering::Relaxed);
+        let mut strikes = Vec::new();
+        if let Kills::Every(span) = self.kills {
+            stage.set_gate(WHOLE);
+            let begun = Instant::now();
+            loop {
+                let due = span * (strikes.len() as u32 + 1);
+                while begun.elapsed() < due && played() < all && !stop.is_set() && !stage.is_over() {
+                    std::thread::sleep(LOOK);
+                }
+                if begun.elapsed() < due || stop.is_set() {
+                    return Ok(strikes);
+                }
+                let victim = self.victim(strikes.len(), nodes);
+                strikes.push(Strike::at(nodes, victim, stage, stop, say)?);
+            }
+        }
+        let Kills::Among(kills) = self.kills else { return Ok(strikes) };
+        for kill in 0..kills {
+            let share = WHOLE * (kill as u64 + 1) / (kills as u64 + 2);
+            stage.set_gate(share + WHOLE / (kills as u64 + 2));
+            wait_for("lines", stop, || played() * WHOLE >= all * share, played)?;
+            if stop.is_set() {
+                break;
+            }
+            let victim = self.victim(kill, nodes);
+            strikes.push(Strike::at(nodes, victim, stage, stop, say)?);
+        }
+        Ok(strikes)
+    }
+
+    /// Every other one is whoever leads.
+    fn victim(&self, kill: usize, nodes: &Nodes) -> usize {
+        let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
+        leader.unwrap_or((kill / 2) % nodes.count())
+    }
+
+    fn judge(
+        &self,
+        stage: &Stage,
+        readings: Vec<Reading>,
+        strikes: Vec<Strike>,
+        played: Vec<Played>,
+    ) -> Result<Ended> {
+        let truth: HashMap<String, Levels> = played.iter().flat_map(|market| market.books.clone()).collect();
+        let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
+        // Nobody else sets it.
+        let _ = stage.ends.set(ends.clone());
+        let deadline = Instant::now() + PATIENCE;
+        while !readings.iter().all(Reading::is_finished) && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        stage.end();
+        let (mut lines, mut books) = (Verdicts::default(), BookVerdicts::default());
+        for (at, reading) in readings.into_iter().enumerate() {
+            let name = format!("node {}", at + 1);
+            let (copies, told) = reading.join()?;
+            lines.judge(&name, self.recordings, &ends, &copies);
+            books.judge(&name, &told, &truth);
+        }
+        Ok(Ended { strikes, lines, books, topics: ends.into_keys().collect() })
+    }
+}
+
+impl Ended {
+    /// The tables.
+    pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+        self.lines.write(out, console)?;
+        self.books.write(out, console)?;
+        strike::write(&self.strikes, out, console)
+    }
+
+    /// An error if a copy is not true.
+    pub fn check(&self) -> Result<()> {
+        match (self.lines.different(), self.books.different()) {
+            (0, 0) => Ok(()),
+            (lines, books) => {
+                bail!(
+                    "{lines} copies of lines are not the recording, the books of {books} nodes are not the oracle's"
+                )
+            }
+        }
+    }
+
+    /// In a sentence each, and whether it holds: the lines, the books, the nodes.
+    pub fn sentences(&self) -> [(bool, String); 3] {
+        let (lines, books) = (self.lines.different(), self.books.different());
+        let healed = self.strikes.iter().map(Strike::healed).max().unwrap_or_default();
+        [
+            (lines == 0, self.lines.sentence()),
+            (books == 0, self.books.sentence()),
+            (
+                // What was not healed in time has ended the show.
+                !self.strikes.is_empty(),
+                format!(
+                    "{} nodes killed, all whole again {} later at the most",
+                    self.strikes.len(),
+                    seconds(healed)
+                ),
+            ),
+        ]
+    }
+
+    /// Deletes its topics, so that another show can begin with them.
+    pub fn forget(&self, url: &str) -> Result<()> {
+        let options = Options { name: "demo: between two rounds".to_owned(), ..Options::default() };
+        let client = patiently(|| Ok(Client::connect(url, options.clone())?))?;
+        self.topics.iter().try_for_each(|topic| patiently(|| delete(&client, topic)))
+    }
+}
+
+/// Also where somebody, or an earlier try whose answer was lost, has done so.
+fn delete(client: &Client, topic: &str) -> Result<()> {
+    match client.delete_topic(topic) {
+        Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Waits until something is so, or it is to stop; an error when nothing of `moves` has moved for too long.
+fn wait_for(what: &str, stop: &Stop, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
+    let (mut last, mut since) = (moves(), Instant::now());
+    while !is_so() && !stop.is_set() {
+        if moves() != last {
+            (last, since) = (moves(), Instant::now());
+        }
+        if since.elapsed() > PATIENCE {
+            bail!("no {what} for {PATIENCE:?}");
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! A market that is published through one node: its lines, and the records of its books that the lines make.
+//!
+//! What is due goes out together, and what is acknowledged is stored. A node that is gone is waited for: its client sends again
+//! what had no answer, under the same numbers, and what was refused is published again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin_cli::commands::demo::Speed;
+use dunlin_cli::signals::Stop;
+use dunlin_client::{AskError, Client, Options, Publisher};
+use dunlin_feed::recording::{Item, Layout, Recorded, Recording as Parsed, RecordingOptions};
+use dunlin_topic::{
+    Draft, Durable, FoldConfig, Meta, Payload, Publish, PublishError, Retention, TopicConfig,
+};
+
+use super::{LOOK, PATIENCE, Played, Stage, WHOLE};
+use crate::demo::books::Oracle;
+use crate::demo::recording::Recording;
+use crate::demo::schedule::schedule;
+
+/// Lines that go out together at most.
+const TOGETHER_MAX: usize = 512;
+/// How soon what was refused is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub struct Market<'a> {
+    recording: &'a Recording,
+    client: Client,
+    stage: &'a Arc<Stage>,
+    lines: Topic,
+    parsed: Parsed,
+    oracle: Oracle,
+    books: Vec<Topic>,
+}
+
+/// A topic that one market alone publishes to.
+struct Topic {
+    name: String,
+    publisher: Publisher,
+    records: u64,
+}
+
+/// What lines were made into: book, event time, and payload.
+type Made = Vec<(usize, u64, Vec<u8>)>;
+
+impl<'a> Market<'a> {
+    /// Makes its topic of lines.
+    pub fn new(recording: &'a Recording, url: &str, stage: &'a Arc<Stage>) -> Result<Market<'a>> {
+        let options = Options { name: format!("demo: {}", recording.topic), ..Options::default() };
+        let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
+        let layout =
+            Layout::of(recording.line(0)).with_context(|| format!("{} is no recording", recording.source))?;
+        let lines = Topic::open(&client, &recording.topic, None)?;
+        // Bitstamp's recording opens with two orders that were gone by then: with them its book is crossed nearly all the time.
+        let parsed =
+            Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
+        Ok(Market { recording, client, stage, lines, parsed, oracle: Oracle::of(layout), books: Vec::new() })
+    }
+
+    /// Publishes all of it, as it falls due and is let through.
+    pub fn play(mut self, speed: Speed, stop: &Stop) -> Result<Played> {
+        let (begun, all) = (Instant::now(), self.recording.len());
+        let plan: Vec<Duration> =
+            schedule(std::slice::from_ref(self.recording), speed).map(|due| due.at).collect();
+        let mut at = 0;
+        while at < all && !stop.is_set() {
+            ensure!(!self.stage.is_over(), "{} was broken off at line {at}", self.recording.topic);
+            let open = (all as u64 * self.stage.gate() / WHOLE) as usize;
+            let due = plan[at..].iter().take(TOGETHER_MAX).take_while(|due| **due <= begun.elapsed()).count();
+            let end = (at + due).min(open);
+            if end <= at {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            self.publish(at, end)?;
+            self.stage.lines.fetch_add((end - at) as u64, Ordering::Relaxed);
+            at = end;
+        }
+        let made = self.make(|parsed, take| parsed.end(take));
+        self.publish_made(made)?;
+        self.oracle.end();
+        let topics = self.books.iter().chain([&self.lines]);
+        let ends: BTreeMap<_, _> = topics.map(|topic| (topic.name.clone(), topic.records)).collect();
+        Ok(Played { ends, books: self.oracle.books() })
+    }
+
+    fn publish(&mut self, from: usize, to: usize) -> Result<()> {
+        let recording = self.recording;
+        let lines: Vec<&[u8]> = (from..to).map(|at| recording.line(at)).collect();
+        let drafts: Vec<Draft<'_>> = lines.iter().map(|line| Draft::from(*line)).collect();
+        self.lines.publish(&drafts, self.stage)?;
+        lines.iter().try_for_each(|line| self.oracle.line(line)).context("the oracle")?;
+        let made = self.make(|parsed, take| {
+            lines.iter().for_each(|line| {
+                parsed.push(line, take);
+                parsed.push(b"\n", take);
+            });
+        });
+        self.publish_made(made)
+    }
+
+    fn make(&mut self, parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(Item<'_>))) -> Made {
+        let (mut made, oracle) = (Vec::new(), &mut self.oracle);
+        parse(&mut self.parsed, &mut |item| match item {
+            Item::Record { book, event_time_ns, payload } => {
+                made.push((book, event_time_ns, payload.to_vec()));
+            }
+            Item::Phantom(phantom) => oracle.phantom(phantom.id),
+            // What else the recordings hold that is no record is told by `dunlin feed import`.
+            _ => {}
+        });
+        made
+    }
+
+    fn publish_made(&mut self, made: Made) -> Result<()> {
+        for Recorded { topic, kind, scale, .. } in &self.parsed.books()[self.books.len()..] {
+            let fold = FoldConfig { kind: (*kind).to_owned(), options: scale.options() };
+            self.stage.set_fold(topic, fold.clone());
+            self.books.push(Topic::open(&self.client, topic, Some(fold))?);
+        }
+        for (book, topic) in self.books.iter_mut().enumerate() {
+            let of_book = made.iter().filter(|(of, ..)| *of == book);
+            let drafts: Vec<Draft<'_>> = of_book
+                .map(|(_, event_time_ns, payload)| Draft {
+                    meta: Meta { event_time_ns: Some(*event_time_ns), ..Meta::default() },
+                    payload: Payload::Copied(payload),
+                })
+                .collect();
+            if !drafts.is_empty() {
+                topic.publish(&drafts, self.stage)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Topic {
+    fn open(client: &Client, name: &str, fold: Option<FoldConfig>) -> Result<Topic> {
+        let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
+        let config =
+            TopicConfig { durable: Some(Durable::default()), fold, retention, ..TopicConfig::default() };
+        patiently(|| match client.create_topic(name, &config, true) {
+            Ok(()) => Ok(()),
+            Err(error @ AskError::Refused(_)) => Err(anyhow::Error::from(error)),
+            Err(error) => Err(anyhow::Error::from(error)),
+        })
+        .with_context(|| format!("cannot create {name}"))?;
+        let publisher =
+            patiently(|| Ok(client.publisher(name)?)).with_context(|| format!("cannot publish to {name}"))?;
+        Ok(Topic { name: name.to_owned(), publisher, records: 0 })
+    }
+
+    /// Until it is acknowledged, whatever happens to nodes.
+    fn publish(&mut self, drafts: &[Draft<'_>], stage: &Stage) -> Result<()> {
+        let asked = Instant::now();
+        let mut outcome = self.publisher.publish_batch(drafts).map(Some);
+        let receipt = loop {
+            match outcome {
+                Ok(receipt) => break receipt,
+                Err(error) if asked.elapsed() > PATIENCE || stage.is_over() => {
+                    return Err(error).with_context(|| format!("cannot publish to {}", self.name));
+                }
+                // The client has kept it, and sends it again.
+                Err(PublishError::Unknown(_)) => outcome = self.publisher.flush(),
+                Err(_refused) => {
+                    std::thread::sleep(AGAIN);
+                    outcome = self.publisher.publish_batch(drafts).map(Some);
+                }
+            }
+        };
+        stage.waited_ns.fetch_max(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.records += drafts.len() as u64;
+        match receipt {
+            // Nobody else publishes here, so a record too many or too few shows.
+            Some(receipt) if receipt.position.seq != self.records => bail!(
+                "{} records were published to {}, and it is at {}",
+                self.records,
+                self.name,
+                receipt.position
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Tries until it is done, while nodes come and go.
+pub fn patiently<T>(ask: impl Fn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_away) => std::thread::sleep(AGAIN),
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The nodes, each `dunlin serve` in a process of its own, which are killed and started again at the same addresses over the
+//! same directories.
+//!
+//! Their addresses are reserved as long as this process runs, so that nobody is given the port of a node that is dead. They end
+//! when this process does, however it ends: their standard input is a pipe from here.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::ReservedAddress;
+use dunlin_server::cluster::{ClusterClient, NodeStatus};
+
+use dunlin_cli::signals::Stop;
+
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the first votes may take.
+const VOTES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Where whoever knows Dunlin looks for it.
+pub const USUAL_TCP: u16 = 4220;
+const USUAL_HTTP: u16 = 8222;
+
+/// After so long their work comes back.
+const SEASON: &str = "1m";
+
+/// What the nodes have beside their own doors.
+#[derive(Debug, Clone, Default)]
+pub struct Extras {
+    /// The dashboard; the first node is at the usual ports then, where they are free.
+    pub dashboard: bool,
+    /// The command of the workers that each node keeps, and how many, like 1..2.
+    pub workers: Option<(String, String)>,
+}
+
+/// All of them.
+pub struct Nodes {
+    base: PathBuf,
+    extras: Extras,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    dir: PathBuf,
+    tcp: ReservedAddress,
+    http: Option<ReservedAddress>,
+    cluster: ReservedAddress,
+    child: Option<Child>,
+}
+
+impl Nodes {
+    /// A cluster of so many, in a directory that goes with it.
+    pub fn start(count: usize, extras: Extras, stop: &Stop) -> Result<Nodes> {
+        let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
+        let mut nodes = Nodes { base, extras, nodes: Vec::new() };
+        for number in 1..=count {
+            let dir = nodes.base.join(format!("node-{number}"));
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            let is_usual = nodes.extras.dashboard && number == 1;
+            let door = |usual: u16| if is_usual { usual_or_any(usual) } else { any() };
+            let tcp = door(USUAL_TCP)?;
+            let http = nodes.extras.dashboard.then(|| door(USUAL_HTTP)).transpose()?;
+            let node = Node { dir, tcp, http, cluster: any()?, child: None };
+            nodes.nodes.push(node);
+            nodes.restart(number - 1).with_context(|| format!("node {number} did not start"))?;
+        }
+        nodes.wait_whole(VOTES_WITHIN, stop)?;
+        Ok(nodes)
+    }
+
+    /// How many there are, the dead included.
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Where a browser finds the first.
+    pub fn dashboard(&self) -> Option<String> {
+        Some(format!("http://{}/", self.nodes.first()?.http.as_ref()?.address()))
+    }
+
+    /// Where clients reach each.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp.address())).collect()
+    }
+
+    /// SIGKILL; the process it was.
+    pub fn kill(&mut self, at: usize) -> u32 {
+        let Some(mut child) = self.nodes[at].child.take() else { return 0 };
+        let pid = child.id();
+        let _ = child.kill();
+        let _ = child.wait();
+        pid
+    }
+
+    /// Starts one, for the first time or again.
+    pub fn restart(&mut self, at: usize) -> Result<()> {
+        let join = match at > 0 && !self.nodes[at].dir.join("cluster").exists() {
+            true => Some((self.nodes[0].cluster.address(), self.token()?)),
+            false => None,
+        };
+        let join = join.as_ref().map(|(through, token)| (*through, token.as_path()));
+        let child = self.nodes[at].start(join, self.extras.workers.as_ref())?;
+        self.nodes[at].child = Some(child);
+        Ok(())
+    }
+
+    fn token(&self) -> Result<PathBuf> {
+        let (file, client) = (self.base.join("token"), ClusterClient::open(&self.nodes[0].dir)?);
+        std::fs::write(&file, client.token(Some(Duration::from_secs(60)), false)?.to_string())?;
+        Ok(file)
+    }
+
+    /// What those say that answer.
+    fn heard(&self) -> Vec<NodeStatus> {
+        let asker = self.nodes.iter().find_map(|node| ClusterClient::open(&node.dir).ok());
+        let survey = asker.map(|asker| asker.survey()).unwrap_or_default();
+        survey.into_iter().filter_map(|node| node.status.ok()).collect()
+    }
+
+    /// Which leads.
+    pub fn leader(&self) -> Option<usize> {
+        let heard = self.heard();
+        let leads = heard.iter().filter(|status| status.leader == Some(status.node));
+        // Numbers are given in the order in which nodes joined.
+        leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
+    }
+
+    /// Waits until all are there, have a vote, and lack nothing, or it is to stop.
+    pub fn wait_whole(&self, patience: Duration, stop: &Stop) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if stop.is_set() {
+                return Ok(());
+            }
+            let heard = self.heard();
+            let is_whole =
+                |status: &NodeStatus| status.voters.len() == self.nodes.len() && status.missing.is_none();
+            if heard.len() == self.nodes.len() && heard.iter().all(is_whole) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let errors =
+                    self.nodes.iter().map(|node| std::fs::read_to_string(node.errors()).unwrap_or_default());
+                let errors: Vec<String> = errors.collect();
+                bail!("the nodes do not find together for {patience:?}: {heard:#?}\n{}", errors.join("\n"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Node {
+    fn start(&self, join: Option<(SocketAddr, &Path)>, workers: Option<&(String, String)>) -> Result<Child> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--end-with-stdin", "--data-dir"]).arg(&self.dir);
+        let (tcp, cluster) = (self.tcp.address(), self.cluster.address());
+        command.args(["--listen", &tcp.to_string(), "--cluster-listen", &cluster.to_string()]);
+        if let Some(http) = &self.http {
+            command.args(["--http-listen", &http.address().to_string()]);
+        }
+        if let Some((words, scale)) = workers {
+            command.args(["--workers", words, "--scale", scale, "--scale-season", SEASON]);
+        }
+        if let Some((through, token)) = join {
+            command.args(["--join", &through.to_string(), "--cluster-token-file"]).arg(token);
+        }
+        // Ctrl-C is for this process, which ends them in its own time.
+        command.process_group(0);
+        let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().context("cannot start its process")?;
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut ready)?;
+        if !ready.starts_with("READY ") {
+            let _ = child.kill();
+            let status = child.wait()?;
+            let errors = std::fs::read_to_string(self.errors()).unwrap_or_default();
+            bail!("the node at {tcp} said {:?} and ended: {status}\n{errors}", ready.trim());
+        }
+        Ok(child)
+    }
+
+    /// What it writes to standard error.
+    fn errors(&self) -> PathBuf {
+        self.dir.with_extension("errors")
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for at in 0..self.nodes.len() {
+            self.kill(at);
+        }
+        // What is left is the system's to clean.
+        let _ = std::fs::remove_dir_all(&self.base);
+    }
+}
+
+/// A port of the system's choice.
+fn any() -> Result<ReservedAddress> {
+    ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no port is free")
+}
+
+/// The usual port, or another where a program has it.
+pub fn usual_or_any(usual: u16) -> Result<ReservedAddress> {
+    ReservedAddress::new((Ipv4Addr::LOCALHOST, usual).into()).or_else(|_| any())
+}

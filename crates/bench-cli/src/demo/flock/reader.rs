@@ -1,0 +1,153 @@
+//! Two readers of one node, in threads: a copy of all lines, and a replica of all books. Their node is killed now and then: they
+//! connect again by themselves, and go on where they were.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use dunlin::now_ns;
+use dunlin_cli::state::State;
+use dunlin_client::{Client, Options, Subscriber};
+use dunlin_feed::{LastValue, Replica};
+use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
+
+use super::copy::{Copies, take};
+use super::{LOOK, PATIENCE, Stage};
+use crate::demo::books::{PATTERN, Told, add, levels};
+use crate::demo::plan::MARKETS;
+
+/// Events between two looks.
+const EVENTS_MAX: usize = 512;
+const IDLE: Duration = Duration::from_millis(50);
+
+/// Both readers of one node.
+pub struct Reading {
+    lines: JoinHandle<Result<Copies>>,
+    books: JoinHandle<Result<Told>>,
+}
+
+impl Reading {
+    /// Of the node at `url`.
+    pub fn start(url: &str, stage: &Arc<Stage>) -> Reading {
+        let (of_lines, of_books) = ((url.to_owned(), Arc::clone(stage)), (url.to_owned(), Arc::clone(stage)));
+        Reading {
+            lines: std::thread::spawn(move || copy(&of_lines.0, &of_lines.1)),
+            books: std::thread::spawn(move || follow(&of_books.0, &of_books.1)),
+        }
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.lines.is_finished() && self.books.is_finished()
+    }
+
+    pub fn join(self) -> Result<(Copies, Told)> {
+        let lines = self.lines.join().map_err(|_| anyhow!("a reader of lines panicked"))?;
+        let books = self.books.join().map_err(|_| anyhow!("a replica of books panicked"))?;
+        Ok((lines.context("a reader of lines")?, books.context("a replica of books")?))
+    }
+}
+
+/// Subscribes, as often as it takes.
+fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Subscriber> {
+    let name = format!("demo: {pattern}");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let client = Client::connect(url, Options { name: name.clone(), ..Options::default() });
+        let options = SubscribeOptions { name: name.clone(), start, on_gap, ..SubscribeOptions::default() };
+        let subscribed =
+            client.map_err(anyhow::Error::from).and_then(|client| Ok(client.subscribe(pattern, options)?));
+        match subscribed {
+            Ok(subscriber) => return Ok(subscriber),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_away) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// A reader's line to its node: it waits where that is away, and tells for how long nothing was heard.
+struct Wire<'s> {
+    stage: &'s Stage,
+    cut_off: Option<Instant>,
+}
+
+impl<'s> Wire<'s> {
+    fn of(stage: &'s Stage) -> Wire<'s> {
+        Wire { stage, cut_off: None }
+    }
+
+    fn or_away<T: Default>(&mut self, outcome: Result<T, SubscribeError>) -> Result<T> {
+        match outcome {
+            Err(SubscribeError::Connection(_)) => {
+                self.cut_off.get_or_insert_with(Instant::now);
+                std::thread::sleep(LOOK);
+                Ok(T::default())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Something was heard.
+    fn hears(&mut self) {
+        if let Some(since) = self.cut_off.take() {
+            self.stage.hears_again(since.elapsed());
+        }
+    }
+}
+
+fn copy(url: &str, stage: &Stage) -> Result<Copies> {
+    let mut subscriber = subscribe(url, MARKETS, Start::Earliest, OnGap::Oldest)?;
+    let (mut copies, mut wire) = (Copies::default(), Wire::of(stage));
+    while !stage.is_over() {
+        if wire.or_away(subscriber.drain(EVENTS_MAX, |event| take(&mut copies, &event)))? > 0 {
+            wire.hears();
+            continue;
+        }
+        let through = |topic: &str, last: u64| copies.get(topic).map_or(0, |copy| copy.through.seq) >= last;
+        if let Some(ends) = stage.ends.get()
+            && ends
+                .iter()
+                .filter(|(topic, _)| topic.starts_with("market."))
+                .all(|(topic, last)| through(topic, *last))
+        {
+            break;
+        }
+        wire.or_away(subscriber.wait(Some(IDLE)))?;
+    }
+    Ok(copies)
+}
+
+fn follow(url: &str, stage: &Arc<Stage>) -> Result<Told> {
+    let subscriber = subscribe(url, PATTERN, Start::Snapshot, OnGap::Snapshot)?;
+    let folds = Arc::clone(stage);
+    let mut replica = Replica::new(subscriber, move |log| {
+        State::of(&folds.fold(&log.topic)).unwrap_or_else(|_| State::Last(LastValue::default()))
+    });
+    let mut wire = Wire::of(stage);
+    while !stage.is_over() && !is_through(&replica, stage) {
+        match wire.or_away(replica.drain(now_ns(), EVENTS_MAX, |_| {}))? {
+            0 => drop(wire.or_away(replica.wait(Some(IDLE)))?),
+            _ => wire.hears(),
+        }
+    }
+    let mut told = Told::default();
+    add(&mut told.counts, &replica.counts());
+    let book = |state: &State| (levels(state), dunlin_topic::Fold::checksum(state));
+    told.books = replica
+        .states()
+        .map(|(log, _, state)| {
+            let (levels, checksum) = book(state);
+            (log.topic.clone(), levels, checksum)
+        })
+        .collect();
+    Ok(told)
+}
+
+fn is_through(replica: &Replica<State, Subscriber>, stage: &Stage) -> bool {
+    let Some(ends) = stage.ends.get() else { return false };
+    let through = |topic: &String, last: u64| {
+        replica.states().any(|(log, at, _)| log.topic == *topic && at.seq >= last)
+    };
+    let books = ends.iter().filter(|(topic, last)| !topic.starts_with("market.") && **last > 0);
+    replica.is_whole() && books.clone().all(|(topic, last)| through(topic, *last))
+}

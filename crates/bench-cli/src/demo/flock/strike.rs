@@ -1,0 +1,122 @@
+//! Killing a node and healing the cluster, and what readers and writers saw of it.
+
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::signals::Stop;
+use dunlin_cli::table::Table;
+use serde_json::json;
+
+use super::nodes::Nodes;
+use super::{LOOK, PATIENCE, Stage};
+
+/// How long a killed node stays away.
+const AWAY: Duration = Duration::from_millis(1_500);
+/// The readers of each node.
+const READERS: u64 = 2;
+/// How long it is waited for readers that are cut off; who has read everything hears nothing more.
+const READERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// When nodes are killed.
+#[derive(Debug, Clone, Copy)]
+pub enum Kills {
+    /// So many in all, each when its share of the lines is played.
+    Among(usize),
+    /// One whenever so much time has passed, as long as there are lines to play.
+    Every(Duration),
+}
+
+/// A node that was killed, and came back.
+#[derive(Debug)]
+pub struct Strike {
+    node: usize,
+    led: bool,
+    /// From the kill until all nodes were there, and lacked nothing.
+    healed: Duration,
+    /// Readers of that node that heard nothing, and for how long at the most.
+    readers: (u64, Duration),
+    /// The longest that a publisher to any node waited meanwhile.
+    writers: Duration,
+}
+
+impl Strike {
+    /// Kills a node; it is healed when this returns, unless it is to stop.
+    pub fn at(
+        nodes: &mut Nodes,
+        victim: usize,
+        stage: &Stage,
+        stop: &Stop,
+        say: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<Strike> {
+        let led = nodes.leader() == Some(victim);
+        stage.forget_waits();
+        let killed = Instant::now();
+        let pid = nodes.kill(victim);
+        let leads = if led { ", which leads" } else { "" };
+        say(&format!("{}  SIGKILL to node {}{leads} (process {pid})", lines(stage), victim + 1))?;
+        stop.sleep(AWAY);
+        nodes.restart(victim)?;
+        nodes.wait_whole(PATIENCE, stop)?;
+        let healed = killed.elapsed();
+        while !stop.is_set() && stage.cut_off().0 < READERS && killed.elapsed() < healed + READERS_WITHIN {
+            std::thread::sleep(LOOK);
+        }
+        let (readers, writers) = (stage.cut_off(), stage.waited());
+        let strike = Strike { node: victim + 1, led, healed, readers, writers };
+        say(&format!("{}  node {} is back: {strike}", lines(stage), victim + 1))?;
+        Ok(strike)
+    }
+
+    /// From the kill until all was whole.
+    pub fn healed(&self) -> Duration {
+        self.healed
+    }
+}
+
+impl std::fmt::Display for Strike {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "all is whole after {}", seconds(self.healed))?;
+        match self.readers {
+            (0, _) => f.write_str(", its readers noticed nothing")?,
+            (_, longest) => write!(f, ", its readers were cut off for {}", seconds(longest))?,
+        }
+        write!(f, ", publishers waited {} at the most", seconds(self.writers))
+    }
+}
+
+/// All of them as a table.
+pub fn write(strikes: &[Strike], out: &mut impl Write, console: &Console) -> io::Result<()> {
+    if console.json {
+        let object = |strike: &Strike| {
+            json!({
+                "killed": strike.node, "led": strike.led, "healed_s": strike.healed.as_secs_f64(),
+                "readers_cut_off": strike.readers.0, "readers_s": strike.readers.1.as_secs_f64(),
+                "publishers_s": strike.writers.as_secs_f64(),
+            })
+        };
+        return strikes.iter().try_for_each(|strike| writeln!(out, "{}", object(strike)));
+    }
+    writeln!(out, "\nNodes that were killed, and came back")?;
+    let mut table = Table::new(&["KILLED", "WHOLE AGAIN", "ITS READERS CUT OFF", "PUBLISHERS WAITED"]);
+    for strike in strikes {
+        let led = if strike.led { ", the leader" } else { "" };
+        table.row([
+            format!("node {}{led}", strike.node),
+            seconds(strike.healed),
+            if strike.readers.0 == 0 { "–".to_owned() } else { seconds(strike.readers.1) },
+            seconds(strike.writers),
+        ]);
+    }
+    table.write(out, console.paint)
+}
+
+pub fn seconds(span: Duration) -> String {
+    format!("{:.1} s", span.as_secs_f64())
+}
+
+fn lines(stage: &Stage) -> String {
+    format!("{:>9} lines", grouped(stage.lines.load(Ordering::Relaxed)))
+}

@@ -1,0 +1,103 @@
+//! Every node's copies of the lines beside the recordings.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::table::Table;
+use serde_json::json;
+
+use super::copy::{Copies, Copy};
+use crate::demo::account::Content;
+use crate::demo::recording::Recording;
+
+/// A row for each node and topic.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    node: String,
+    topic: String,
+    published: u64,
+    seen: u64,
+    epochs: u64,
+    is_equal: bool,
+    fault: Option<String>,
+}
+
+impl Verdicts {
+    /// Holds a node's copies against what was published.
+    pub fn judge(
+        &mut self,
+        node: &str,
+        recordings: &[Recording],
+        ends: &BTreeMap<String, u64>,
+        copies: &Copies,
+    ) {
+        let nothing = Copy::default();
+        for recording in recordings {
+            let published = ends.get(&recording.topic).copied().unwrap_or_default();
+            let copy = copies.get(&recording.topic).unwrap_or(&nothing);
+            let mut truth = Content::default();
+            (0..published as usize).for_each(|at| truth.add(recording.line(at)));
+            let is_equal = copy.content == truth && copy.through.seq == published && copy.fault.is_none();
+            self.rows.push(Row {
+                node: node.to_owned(),
+                topic: recording.topic.clone(),
+                published,
+                seen: copy.through.seq,
+                epochs: copy.epochs,
+                is_equal,
+                fault: copy.fault.clone(),
+            });
+        }
+    }
+
+    /// Copies that are not the recording.
+    pub fn different(&self) -> usize {
+        self.rows.iter().filter(|row| !row.is_equal).count()
+    }
+
+    pub fn sentence(&self) -> String {
+        let equal = self.rows.len() - self.different();
+        format!("{equal} of {} copies equal the recordings", self.rows.len())
+    }
+
+    pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+        if console.json {
+            return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.object()));
+        }
+        writeln!(out, "\nThe lines, as every node's reader has them, beside the recordings")?;
+        let mut table = Table::new(&["NODE", "TOPIC", "PUBLISHED", "SEEN", "NEW EPOCHS", "EQUAL"]);
+        for row in &self.rows {
+            table.row([
+                row.node.clone(),
+                row.topic.clone(),
+                grouped(row.published),
+                grouped(row.seen),
+                grouped(row.epochs),
+                if row.is_equal { "yes" } else { "NO" }.to_owned(),
+            ]);
+        }
+        table.write(out, console.paint)?;
+        for row in self.rows.iter().filter(|row| !row.is_equal) {
+            let why = row.fault.as_deref().unwrap_or("other lines, or not all of them");
+            writeln!(out, "{} {}, {}: {why}", console.paint.bad("not the recording:"), row.node, row.topic)?;
+        }
+        let told = self.sentence();
+        let paint = console.paint;
+        writeln!(out, "\n{}", if self.different() == 0 { paint.good(&told) } else { paint.bad(&told) })
+    }
+}
+
+impl Row {
+    fn object(&self) -> serde_json::Value {
+        json!({
+            "node": self.node, "topic": self.topic, "published": self.published, "seen": self.seen,
+            "new_epochs": self.epochs, "equal": self.is_equal, "fault": self.fault,
+        })
+    }
+}

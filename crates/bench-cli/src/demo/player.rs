@@ -1,0 +1,150 @@
+//! Publishing: every line when it is due, into its topics and into the ledger.
+
+use std::ops::ControlFlow;
+
+use anyhow::{Context, Result, ensure};
+use dunlin_topic::{Position, Publish};
+
+use super::ledger::Ledger;
+use super::recording::Recording;
+use super::schedule::Due;
+
+/// One topic that gets the lines of one recording.
+#[derive(Debug)]
+pub struct Stream<P> {
+    pub topic: String,
+    /// Which recording.
+    pub recording: usize,
+    pub publisher: P,
+}
+
+/// Publishes every line that falls due; `before` waits until it is, and may break off.
+///
+/// In the end the node's own count of each topic is compared with the ledger's, and given back.
+pub fn play<P: Publish>(
+    recordings: &[Recording],
+    schedule: impl Iterator<Item = Due>,
+    streams: &mut [Stream<P>],
+    ledger: &mut Ledger<'_>,
+    mut before: impl FnMut(Due) -> Result<ControlFlow<()>>,
+) -> Result<Vec<(String, Position)>> {
+    for due in schedule {
+        if before(due)?.is_break() {
+            break;
+        }
+        let line = recordings[due.recording].line(due.line);
+        for stream in streams.iter_mut().filter(|stream| stream.recording == due.recording) {
+            let published = stream.publisher.send(line);
+            published.with_context(|| format!("cannot publish to {}", stream.topic))?;
+            ledger.published(&stream.topic);
+        }
+    }
+    streams.iter_mut().map(|stream| end(stream, ledger)).collect()
+}
+
+fn end<P: Publish>(stream: &mut Stream<P>, ledger: &Ledger<'_>) -> Result<(String, Position)> {
+    let topic = &stream.topic;
+    let receipt = stream.publisher.flush().with_context(|| format!("cannot publish to {topic}"))?;
+    let last = receipt.map_or(Position::default(), |receipt| receipt.position);
+    let published = ledger.count(topic);
+    ensure!(
+        last.seq == published,
+        "{published} lines were published to {topic}, and the node counts {}",
+        last.seq
+    );
+    Ok((topic.clone(), last))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use dunlin_topic::{
+        Budget, Clock, Consumption, Cursor, OnGap, Retention, Start, SubscribeOptions, Subscriber, Topic,
+        TopicConfig, Wait,
+    };
+
+    use super::super::ledger::Bytes;
+    use super::super::reader::Reader;
+    use super::super::recording::Layout;
+    use super::super::schedule::schedule;
+    use super::*;
+    use dunlin_cli::commands::demo::Speed;
+    use dunlin_cli::commands::parse::unix_ns;
+
+    fn recording(lines: usize) -> Recording {
+        let text: String =
+            (0..lines).map(|at| format!("{{\"pt\":{at},\"mc\":[{{\"id\":\"1.5\"}}]}}\n")).collect();
+        Recording::parse("a", text.into_bytes(), Layout::Betfair).unwrap()
+    }
+
+    fn topic(name: &str, bytes: u64) -> Arc<Topic> {
+        let config =
+            TopicConfig { retention: Retention { bytes, ..Retention::default() }, ..TopicConfig::default() };
+        let budget = Budget::node(64 << 20, 0);
+        Arc::new(
+            Topic::new(name, Arc::new(config), &budget, Clock(|| unix_ns(SystemTime::now())), 1).unwrap(),
+        )
+    }
+
+    fn subscriber(topic: &Arc<Topic>) -> Subscriber {
+        let options =
+            SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Oldest, ..SubscribeOptions::default() };
+        let log = Arc::clone(&topic.logs()[0]);
+        Subscriber::one(Cursor::new(log, &options, None, Consumption::Reads).unwrap(), Wait::Default)
+    }
+
+    #[test]
+    fn a_reader_that_keeps_up_and_one_that_does_not_are_both_accounted_for() {
+        let recordings = [recording(20_000)];
+        let (whole, short) = (topic("whole", 16 << 20), topic("short", 64 << 10));
+        let stream = |topic: &Arc<Topic>| {
+            let publisher = topic.publisher(topic.name());
+            Stream { topic: topic.name().to_owned(), recording: 0, publisher }
+        };
+        let mut streams = [stream(&whole), stream(&short)];
+        let mut ledger = Ledger::default();
+        ["whole", "short"].iter().for_each(|topic| ledger.open(topic, &recordings[0]));
+
+        // Subscribed before the first record and not reading until the last: the short history is overrun.
+        let subscribers = [&whole, &short].map(subscriber);
+        let plan = schedule(&recordings, Speed::Max);
+        let ends =
+            play(&recordings, plan, &mut streams, &mut ledger, |_| Ok(ControlFlow::Continue(()))).unwrap();
+        let ends: BTreeMap<_, _> = ends.into_iter().collect();
+
+        let reader = Reader::default();
+        std::thread::scope(|scope| {
+            for subscriber in subscribers {
+                scope.spawn(|| reader.read(subscriber, &[]));
+            }
+            while !reader.is_through(&ends) {
+                std::thread::yield_now();
+            }
+            reader.stop();
+        });
+        let accounts = reader.accounts().clone();
+        let [whole, short] = ["whole", "short"].map(|topic| ledger.judge(topic, &accounts[topic]));
+        assert_eq!((whole.unaccounted, whole.gaps, whole.bytes), (0, 0, Bytes::Equal));
+        assert_eq!((short.unaccounted, short.bytes), (0, Bytes::EqualButGaps));
+        assert!(short.missed > 0 && short.seen > 0 && short.seen + short.missed == 20_000, "{short:?}");
+    }
+
+    #[test]
+    fn breaking_off_ends_in_a_sound_ledger() {
+        let recordings = [recording(10)];
+        let topic = topic("whole", 1 << 20);
+        let mut streams =
+            [Stream { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
+        let mut ledger = Ledger::default();
+        ledger.open("whole", &recordings[0]);
+        let until =
+            |due: Due| Ok(if due.line < 4 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) });
+        let ends =
+            play(&recordings, schedule(&recordings, Speed::Max), &mut streams, &mut ledger, until).unwrap();
+        assert_eq!(ends[0].1.seq, 4);
+        assert_eq!(ledger.count("whole"), 4);
+    }
+}

@@ -1,0 +1,267 @@
+//! The performance: subscribers come, are killed and come back while lines are published; then all read to the end.
+//!
+//! One thread publishes, cues and shows progress; it never waits for a subscriber while lines are due.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dunlin::Node;
+use dunlin_cli::console::grouped;
+use dunlin_cli::signals::Stop;
+use dunlin_topic::{OnGap, Position, Start, SubscribeOptions};
+
+use super::display::{Display, Progress};
+use super::ledger::Ledger;
+use super::plan::{Cue, PLANS, Place, Plan};
+use super::process::Process;
+use super::reader::Reader;
+use super::report::{Order, Standing};
+use super::schedule::Due;
+use super::verdicts::Verdicts;
+
+const SHOW_EVERY: Duration = Duration::from_millis(100);
+/// The longest sleep before a look at signals and the display.
+const NAP: Duration = Duration::from_millis(20);
+/// When nobody has read anything for so long, nobody will.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+pub struct Stage {
+    node: Node,
+    url: String,
+    members: Vec<Member>,
+    display: Display,
+    stop: Stop,
+    start: Instant,
+    /// Lines published so far of each recording, and its topics.
+    published: Vec<(u64, Vec<String>)>,
+    lines: u64,
+    lines_all: u64,
+    shown: Instant,
+}
+
+struct Member {
+    plan: &'static Plan,
+    topics: Vec<String>,
+    reader: Arc<Reader>,
+    process: Option<Process>,
+    remark: &'static str,
+}
+
+impl Stage {
+    /// `recordings` names for each recording how many lines it has and the topics that get them.
+    pub fn new(
+        node: &Node,
+        url: &str,
+        recordings: Vec<(u64, Vec<String>)>,
+        display: Display,
+        stop: Stop,
+    ) -> Stage {
+        let member = |plan: &'static Plan| Member {
+            plan,
+            topics: plan.topics(recordings.iter().flat_map(|recording| &recording.1).map(String::as_str)),
+            reader: Arc::new(Reader::slowed(plan.sleep)),
+            process: None,
+            remark: "",
+        };
+        let now = Instant::now();
+        Stage {
+            node: node.clone(),
+            url: url.to_owned(),
+            members: PLANS.iter().map(member).collect(),
+            display,
+            stop,
+            start: now,
+            lines: 0,
+            lines_all: recordings.iter().map(|recording| recording.0).sum(),
+            published: recordings.into_iter().map(|(_, topics)| (0, topics)).collect(),
+            shown: now,
+        }
+    }
+
+    /// Brings on those who are there from the first line, and waits for them.
+    pub fn open(&mut self) -> Result<()> {
+        self.cue(-1.0, 0.0)?;
+        for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
+            process.wait_ready()?;
+        }
+        self.start = Instant::now();
+        Ok(())
+    }
+
+    /// Waits until a line is due, cueing and showing meanwhile; breaks off when it is time to stop.
+    pub fn before(&mut self, due: Due) -> Result<ControlFlow<()>> {
+        let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
+        self.cue(done(self.lines.saturating_sub(1), self.lines_all), done(self.lines, self.lines_all))?;
+        loop {
+            self.show()?;
+            if self.stop.is_set() {
+                return Ok(ControlFlow::Break(()));
+            }
+            match due.at.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
+                Some(left) => thread::sleep(left.min(NAP)),
+                None => break,
+            }
+        }
+        self.lines += 1;
+        self.published[due.recording].0 += 1;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// All is published: whoever has not come yet comes now, and everyone reads to the end.
+    pub fn close(&mut self, ends: &[(String, Position)]) -> Result<()> {
+        let done = self.lines as f64 / self.lines_all.max(1) as f64;
+        self.cue(done, f64::INFINITY)?;
+        let ends: BTreeMap<String, Position> = ends.iter().cloned().collect();
+        for member in &mut self.members {
+            let orders = member.ends(&ends).into_iter().map(|(topic, last)| Order::End { topic, last });
+            if let Some(process) = &mut member.process {
+                process.end(orders);
+            }
+        }
+        let (mut last_read, mut moved) = (0, Instant::now());
+        while !self.members.iter().all(|member| member.reader.is_through(&member.ends(&ends))) {
+            let read = self.members.iter().map(Member::told).sum();
+            if read != last_read {
+                (last_read, moved) = (read, Instant::now());
+            }
+            if moved.elapsed() > STALLED_AFTER {
+                break;
+            }
+            thread::sleep(NAP);
+            self.show()?;
+        }
+        self.members.iter().for_each(|member| member.reader.stop());
+        self.display.clear();
+        Ok(())
+    }
+
+    pub fn judge(&self, ledger: &Ledger<'_>) -> Verdicts {
+        let mut verdicts = Verdicts::default();
+        for member in &self.members {
+            verdicts.judge(member.plan.name, &member.topics, &member.reader, ledger);
+        }
+        verdicts
+    }
+
+    pub fn say(&self, text: &str) -> Result<()> {
+        self.display.say(text)
+    }
+
+    fn cue(&mut self, after: f64, through: f64) -> Result<()> {
+        for at in 0..self.members.len() {
+            let plan = self.members[at].plan;
+            for cue in plan.due(after, through) {
+                let said = match cue {
+                    Cue::Join => self.members[at].join(&self.node, &self.url)?,
+                    Cue::Kill => self.members[at].kill(),
+                };
+                if self.lines > 0 {
+                    let line = grouped(self.lines);
+                    self.say(&format!("{:>9} lines  {}: {said}", line, plan.name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&mut self) -> Result<()> {
+        if self.shown.elapsed() < SHOW_EVERY {
+            return Ok(());
+        }
+        self.shown = Instant::now();
+        let published =
+            Progress { name: "published", done: self.lines, of: self.lines_all, remark: String::new() };
+        let progress: Vec<Progress> = [published]
+            .into_iter()
+            .chain(self.members.iter().map(|member| member.progress(&self.published)))
+            .collect();
+        self.display.show(&progress)
+    }
+}
+
+impl Member {
+    /// Starts it; one that was there before goes on where it was.
+    fn join(&mut self, node: &Node, url: &str) -> Result<String> {
+        if self.plan.place == Place::InProcess {
+            self.join_in_process(node)?;
+            return Ok("reads".to_owned());
+        }
+        let orders = self.orders();
+        let resumes = orders.iter().any(|order| matches!(order, Order::Resume { .. }));
+        let process = Process::start(url, self.plan.name, &orders, &self.reader)?;
+        let pid = process.pid();
+        self.process = Some(process);
+        let told = grouped(self.told());
+        self.remark = if resumes { "came back" } else { "" };
+        Ok(match resumes {
+            true => format!("process {pid} goes on after the {told} records that the killed one had told of"),
+            false => format!("process {pid} joins, and reads from the first record on"),
+        })
+    }
+
+    fn join_in_process(&self, node: &Node) -> Result<()> {
+        let name = format!("demo: {}", self.plan.name);
+        let options =
+            SubscribeOptions { name, start: Start::Earliest, on_gap: OnGap::Oldest, ..Default::default() };
+        let pattern = self.plan.pattern();
+        let subscriber =
+            node.subscribe(pattern, &options).with_context(|| format!("cannot subscribe to {pattern}"))?;
+        let (reader, topics) = (Arc::clone(&self.reader), self.topics.clone());
+        thread::spawn(move || reader.read(subscriber, &topics));
+        Ok(())
+    }
+
+    /// One pattern for a newcomer; for one that comes back, each topic from where it was.
+    fn orders(&self) -> Vec<Order> {
+        let accounts = self.reader.accounts();
+        if accounts.is_empty() {
+            return vec![Order::Read { pattern: self.plan.pattern().to_owned() }];
+        }
+        let order = |topic: &String| match accounts.get(topic) {
+            Some(account) if account.seen > 0 => {
+                let standing = Standing::of(account, account.missed.len());
+                Order::Resume { topic: topic.clone(), standing }
+            }
+            _ => Order::Read { pattern: topic.clone() },
+        };
+        self.topics.iter().map(order).collect()
+    }
+
+    fn kill(&mut self) -> String {
+        let Some(process) = self.process.take() else { return "was not there to be killed".to_owned() };
+        let pid = process.pid();
+        process.kill();
+        self.remark = "killed";
+        format!("SIGKILL to process {pid}; it had told of {} records", grouped(self.told()))
+    }
+
+    fn ends(&self, ends: &BTreeMap<String, Position>) -> BTreeMap<String, Position> {
+        let mine = |topic: &String| Some((topic.clone(), *ends.get(topic)?));
+        self.topics.iter().filter_map(mine).collect()
+    }
+
+    /// Records it has accounted for.
+    fn told(&self) -> u64 {
+        self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
+    }
+
+    fn progress(&self, published: &[(u64, Vec<String>)]) -> Progress {
+        let mine = |topics: &Vec<String>| topics.iter().any(|topic| self.topics.contains(topic));
+        let (mut done, mut gaps, mut missed) = (0, 0, 0);
+        for account in self.reader.accounts().values() {
+            done += account.seen + account.missed_records();
+            gaps += account.missed.len() as u64;
+            missed += account.missed_records();
+        }
+        let remark = match gaps {
+            0 => self.remark.to_owned(),
+            _ => format!("{} gaps, {} records missed and reported", grouped(gaps), grouped(missed)),
+        };
+        let of = published.iter().filter(|recording| mine(&recording.1)).map(|recording| recording.0).sum();
+        Progress { name: self.plan.name, done, of, remark }
+    }
+}

@@ -1,0 +1,106 @@
+//! The table at the end, and what it comes to.
+
+use std::io::{self, Write};
+
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::table::Table;
+use serde_json::json;
+
+use super::account::Account;
+use super::ledger::{Bytes, Ledger, Verdict};
+use super::reader::Reader;
+
+/// A verdict for each subscriber and topic.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    rows: Vec<(String, String, Verdict)>,
+}
+
+impl Verdicts {
+    /// Holds one subscriber's accounts of these topics against the ledger.
+    pub fn judge(&mut self, name: &str, topics: &[String], reader: &Reader, ledger: &Ledger<'_>) {
+        let accounts = reader.accounts();
+        let nothing = Account::default();
+        for topic in topics {
+            let verdict = ledger.judge(topic, accounts.get(topic).unwrap_or(&nothing));
+            self.rows.push((name.to_owned(), topic.clone(), verdict));
+        }
+    }
+
+    pub fn unaccounted(&self) -> u64 {
+        self.rows.iter().map(|row| row.2.unaccounted).sum()
+    }
+
+    pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+        if console.json {
+            return self.write_json(out);
+        }
+        let mut table = Table::new(&[
+            "SUBSCRIBER",
+            "TOPIC",
+            "PUBLISHED",
+            "SEEN",
+            "GAPS",
+            "MISSED",
+            "LOST IN SILENCE",
+            "BYTES",
+        ]);
+        for (name, topic, verdict) in &self.rows {
+            table.row([
+                name.clone(),
+                topic.clone(),
+                grouped(verdict.published),
+                grouped(verdict.seen),
+                grouped(verdict.gaps as u64),
+                grouped(verdict.missed),
+                grouped(verdict.unaccounted),
+                verdict.bytes.text().to_owned(),
+            ]);
+        }
+        table.write(out, console.paint)?;
+        for (name, topic, verdict) in self.rows.iter().filter(|row| !row.2.faults.is_empty()) {
+            let more = verdict.faults.len() - 1;
+            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+            writeln!(out, "{} {name}, {topic}: {}{more}", console.paint.bad("fault:"), verdict.faults[0])?;
+        }
+        self.write_sum(out, console)
+    }
+
+    fn write_sum(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
+        let sum = |of: fn(&Verdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
+        let (published, seen, missed) = (sum(|v| v.published), sum(|v| v.seen), sum(|v| v.missed));
+        let told = format!(
+            "{} records were due to subscribers: {} seen, {} reported missing, ",
+            grouped(published),
+            grouped(seen),
+            grouped(missed)
+        );
+        match self.unaccounted() {
+            0 => writeln!(out, "\n{told}{}", console.paint.good("0 lost in silence")),
+            lost => {
+                writeln!(out, "\n{told}{}", console.paint.bad(&format!("{} UNACCOUNTED FOR", grouped(lost))))
+            }
+        }
+    }
+
+    fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        self.rows.iter().try_for_each(|(name, topic, verdict)| {
+            let object = json!({
+                "subscriber": name, "topic": topic, "published": verdict.published, "seen": verdict.seen,
+                "gaps": verdict.gaps, "missed": verdict.missed, "unaccounted": verdict.unaccounted,
+                "bytes": verdict.bytes.text(), "faults": verdict.faults,
+            });
+            writeln!(out, "{object}")
+        })
+    }
+}
+
+impl Bytes {
+    fn text(self) -> &'static str {
+        match self {
+            Bytes::Equal => "equal",
+            Bytes::EqualButGaps => "equal but for its gaps",
+            Bytes::Different => "DIFFERENT",
+        }
+    }
+}

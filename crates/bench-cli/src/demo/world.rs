@@ -1,0 +1,379 @@
+//! `demo --space`: aircraft and a flock over three processes, one of which is killed and comes back; everybody is accounted for.
+//!
+//! The regions are followed from outside, through their topics, as any client may. Counted is while nobody makes ticks, so that
+//! all regions are seen at one moment. Beside other faces of the demo the world's processes agree through a cluster that is there.
+
+mod accounts;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin_cli::commands::space::spec::{Made, Spec};
+use dunlin_cli::commands::space::watch::Watcher;
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::outcome::Refusal;
+use dunlin_cli::signals::Stop;
+use dunlin_client::{Client, Kv, Options};
+use serde_json::Value;
+
+use accounts::{Accounts, pairs};
+
+const WORLD: &str = "demo";
+const PROCESSES: usize = 3;
+const RECORDING: &str = "aircraft-switzerland.json";
+/// Aircraft closer than this are pairs.
+const NEAR_KM: f32 = 10.0;
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+/// Lines of processes that are kept.
+const SAID_MAX: usize = 100;
+/// How long it just goes on, between what happens.
+const SPAN: Duration = Duration::from_secs(4);
+
+/// What all processes of the world have said of late, for who asks why something does not happen.
+type Said = Arc<Mutex<VecDeque<String>>>;
+
+/// A process of the world; it ends with this.
+struct Member {
+    child: Child,
+    /// Its number in the world.
+    process: u64,
+    url: String,
+}
+
+impl Member {
+    /// Starts one, which is up when this returns.
+    fn start(arguments: &[String], said: &Said) -> Result<Member> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
+        // Ctrl-C is for this process, which ends them in its own time.
+        command.process_group(0);
+        command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a process of the world")?;
+        let (sender, lines) = channel();
+        let (said, id) = (Arc::clone(said), child.id());
+        if let Some(stdout) = child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    if said.len() >= SAID_MAX {
+                        said.pop_front();
+                    }
+                    said.push_back(format!("pid {id}: {line}"));
+                    drop(said);
+                    // Only the first is waited for; the others are kept all the same.
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        let mut member = Member { child, process: 0, url: String::new() };
+        let line = lines.recv_timeout(PATIENCE).context("a process of the world did not start")?;
+        let started: Value = serde_json::from_str(&line).unwrap_or_default();
+        ensure!(started["event"] == "started", "a process of the world said {line}");
+        member.process = started["process"].as_u64().context("a process did not say its number")?;
+        member.url = started["url"].as_str().context("a process did not say where it is")?.to_owned();
+        Ok(member)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // It may have ended; either way it is reaped here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tells what happens.
+pub type Say<'a> = &'a dyn Fn(&str) -> Result<()>;
+
+/// A world to be shown.
+#[derive(Debug)]
+pub struct World<'a> {
+    pub data: &'a Path,
+    pub flock: u64,
+    /// Where the recording of aircraft is not there, the flock alone will do.
+    pub without_aircraft: bool,
+    /// The nodes of the cluster through which its processes agree; none where the first process has one of its own.
+    pub nodes: &'a [String],
+}
+
+/// One that is up.
+pub struct Show<'a> {
+    world: &'a World<'a>,
+    stop: &'a Stop,
+    say: Say<'a>,
+    members: Vec<Member>,
+    kv: Kv,
+    made: Made,
+    watcher: Watcher,
+    /// When the cluster last answered.
+    answered: Instant,
+    said: Said,
+    looks: usize,
+}
+
+pub fn run(data: &Path, flock: u64, without_aircraft: bool, console: &Console, stop: &Stop) -> Result<()> {
+    let began = Instant::now();
+    let say = |text: &str| {
+        let mut out = std::io::stdout();
+        let at = began.elapsed().as_secs_f64();
+        if console.json {
+            writeln!(out, "{}", serde_json::json!({"at_s": at, "text": text}))?;
+        } else {
+            writeln!(out, "{at:6.1} s  {text}")?;
+        }
+        Ok(out.flush()?)
+    };
+    let world = World { data, flock, without_aircraft, nodes: &[] };
+    let mut show = world.begin(stop, &say)?;
+    show.go_on(SPAN)?;
+    show.count("after a while")?;
+    show.kill_and_come_back()?;
+    show.go_on(SPAN)?;
+    let told = show.close()?;
+    say(&told)
+}
+
+impl World<'_> {
+    /// Its processes, and all regions owned and followed.
+    pub fn begin<'a>(&'a self, stop: &'a Stop, say: Say<'a>) -> Result<Show<'a>> {
+        let recording = self.data.join(RECORDING);
+        let aircraft = recording.is_file();
+        if !aircraft && !self.without_aircraft {
+            return Err(Refusal(format!(
+                "{} is not there: `cargo xtask data` fetches it (--allow-generated shows the flock alone)",
+                recording.display()
+            ))
+            .into());
+        }
+        let mut run = vec!["run".to_owned(), WORLD.to_owned()];
+        run.extend(["--processes", "3", "--listen", "127.0.0.1:0", "--flock"].map(str::to_owned));
+        run.push(self.flock.to_string());
+        if aircraft {
+            run.extend(["--aircraft".to_owned(), recording.display().to_string()]);
+        }
+        run.extend(self.agreeing(0));
+        let said = Said::default();
+        let first = Member::start(&run, &said)?;
+        let url = if self.nodes.is_empty() { first.url.clone() } else { any_of(self.nodes, 0) };
+        let mut members = vec![first];
+        for nth in 1..PROCESSES {
+            members.push(patiently(|| self.join(nth, &members[0], &said))?);
+        }
+        let client = Client::connect(&url, Options { name: "dunlin demo".to_owned(), ..Options::default() })?;
+        let kv = client.kv();
+        let spec = Spec::read(&kv, WORLD)?;
+        let made = spec.make()?;
+        let watcher = Watcher::new(kv.clone(), spec, made.setup.clone());
+        let answered = Instant::now();
+        let mut show = Show { world: self, stop, say, members, kv, made, watcher, answered, said, looks: 0 };
+        let all = show.made.entities();
+        say(&format!(
+            "{PROCESSES} processes, {} aircraft and a flock of {}; `dunlin space watch {WORLD} --url {url}` shows them",
+            grouped(all - self.flock),
+            grouped(self.flock)
+        ))?;
+        show.until("all regions are owned and followed", |show| show.whole() == PROCESSES)?;
+        Ok(show)
+    }
+
+    /// What a process is told of the cluster: each begins with another node of it.
+    fn agreeing(&self, nth: usize) -> Vec<String> {
+        if self.nodes.is_empty() {
+            return vec!["--ttl".to_owned(), "1s".to_owned()];
+        }
+        // Nodes come and go: who loses one has time to find the next before the lease ends.
+        ["--url", &any_of(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
+    }
+
+    fn join(&self, nth: usize, first: &Member, said: &Said) -> Result<Member> {
+        let mut arguments = vec!["join".to_owned(), WORLD.to_owned()];
+        if self.nodes.is_empty() {
+            arguments.extend(["--url".to_owned(), first.url.clone()]);
+        }
+        arguments.extend(self.agreeing(nth));
+        Member::start(&arguments, said)
+    }
+}
+
+/// An address that means each of them, one of them first.
+fn any_of(urls: &[String], first: usize) -> String {
+    let (before, from) = urls.split_at(first % urls.len());
+    from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
+}
+
+/// Does what may be done twice, until it is answered.
+fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
+            Err(_away) => std::thread::sleep(LOOK),
+            Ok(done) => return Ok(done),
+        }
+    }
+}
+
+impl Show<'_> {
+    /// Looks at everything. A node of the cluster that is away is waited for.
+    fn look(&mut self) -> Result<()> {
+        match self.watcher.look() {
+            Ok(()) => self.answered = Instant::now(),
+            Err(error) if self.answered.elapsed() > PATIENCE => return Err(error),
+            Err(_away) => {}
+        }
+        self.watcher.drain();
+        Ok(())
+    }
+
+    /// Regions that are owned and known whole.
+    fn whole(&self) -> usize {
+        let owned = self.watcher.owned.iter().filter(|owned| owned.owner.is_some());
+        owned.count().min(self.watcher.states().filter(|(_, state)| state.tick() > 0).count())
+    }
+
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.look()?;
+            if done(self) {
+                return Ok(());
+            }
+            if self.stop.is_set() {
+                bail!("ended before {what}");
+            }
+            if Instant::now() > deadline {
+                bail!("it took more than {PATIENCE:?} until {what}\n{}", self.stands());
+            }
+            self.stop.sleep(LOOK);
+        }
+    }
+
+    /// How it stands where something does not happen: whose each region is, how far it is known, what the processes said.
+    fn stands(&self) -> String {
+        let (ticks, mut text) = (self.ticks(), String::new());
+        for owned in &self.watcher.owned {
+            let tick = ticks.iter().find(|(region, _)| *region == owned.region).map(|(_, tick)| *tick);
+            text += &format!("  {owned:?}, known to tick {tick:?}\n");
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
+    }
+
+    /// Lets it go on, and compares pairs of aircraft again and again.
+    pub fn go_on(&mut self, span: Duration) -> Result<()> {
+        let until = Instant::now() + span;
+        while Instant::now() < until && !self.stop.is_set() {
+            self.look()?;
+            self.compare_pairs()?;
+            self.stop.sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn compare_pairs(&mut self) -> Result<()> {
+        let states = self.watcher.states().map(|(_, state)| state);
+        let (found, all) = pairs(states, self.made.setup.world, NEAR_KM);
+        self.looks += 1;
+        if found != all {
+            bail!("the octree finds {found} pairs of aircraft, there are {all}");
+        }
+        Ok(())
+    }
+
+    fn ticks(&self) -> Vec<(u64, u64)> {
+        self.watcher.states().map(|(region, state)| (region, state.tick())).collect()
+    }
+
+    /// Everybody, while nobody makes ticks.
+    pub fn count(&mut self, when: &str) -> Result<Accounts> {
+        let key = format!("space/{WORLD}/hold/0");
+        patiently(|| self.kv.put(&key, b"1"))?;
+        let (mut before, mut since) = (Vec::new(), Instant::now());
+        self.until("the world stood still", |show| {
+            let now = show.ticks();
+            let states = show.watcher.states().map(|(_, state)| state);
+            let under_way = Accounts::of(states, std::iter::empty()).under_way;
+            if now != before || under_way > 0 || show.whole() < PROCESSES {
+                (before, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(600)
+        })?;
+        let accounts = Accounts::of(self.watcher.states().map(|(_, state)| state), self.made.ids());
+        if !accounts.are_right() {
+            bail!(
+                "{when}: {} are lost ({:?} …), {} doubled ({:?} …), {} strange",
+                accounts.lost.len(),
+                &accounts.lost[..accounts.lost.len().min(5)],
+                accounts.doubled.len(),
+                &accounts.doubled[..accounts.doubled.len().min(5)],
+                accounts.strange.len()
+            );
+        }
+        (self.say)(&format!("{when}: {} entities, each in one region", grouped(accounts.found as u64)))?;
+        patiently(|| self.kv.delete(&key))?;
+        Ok(accounts)
+    }
+
+    /// Kills a process that owns a region; another goes on with it, and the process comes back.
+    pub fn kill_and_come_back(&mut self) -> Result<()> {
+        // The first holds what they agree on, where no cluster does.
+        let first = usize::from(self.world.nodes.is_empty());
+        let owned = |process: u64, show: &Self| {
+            let owned = show.watcher.owned.iter();
+            owned.filter_map(|owned| Some((owned.region, owned.owner?))).find(|(_, owner)| owner.0 == process)
+        };
+        let chosen =
+            (first..self.members.len()).find_map(|nth| Some((nth, owned(self.members[nth].process, self)?)));
+        let (nth, (region, before)) = chosen.context("no process but the first owns a region")?;
+        let epoch = |show: &Self| {
+            let owned = show.watcher.owned.iter().find(|owned| owned.region == region);
+            owned.and_then(|owned| owned.owner)
+        };
+        // It is killed, and reaped.
+        drop(self.members.remove(nth));
+        let killed = Instant::now();
+        (self.say)(&format!("process {} is killed; it owned region {region}", before.0))?;
+        self.until("the region went on", |show| {
+            epoch(show).is_some_and(|now| now.1 != before.1) && show.whole() == PROCESSES
+        })?;
+        let now = epoch(self).context("its region has no owner")?;
+        (self.say)(&format!(
+            "region {region} goes on in process {}, in epoch {}, {:.1} s after the kill",
+            now.0,
+            now.1,
+            killed.elapsed().as_secs_f64()
+        ))?;
+        self.count("with two processes")?;
+        // A node that is killed just then takes the answer to its first question with it.
+        let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
+        let process = back.process;
+        self.members.push(back);
+        (self.say)("it comes back")?;
+        self.until("it owns a region again", |show| owned(process, show).is_some())?;
+        (self.say)("it owns a region again")
+    }
+
+    /// Counts once more; what it all came to.
+    pub fn close(&mut self) -> Result<String> {
+        let accounts = self.count("at the end")?;
+        let handed: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();
+        Ok(format!(
+            "{} of {} entities accounted for: none lost, none doubled; {} handed over by the owners of now, pairs of aircraft within {NEAR_KM} km right in {} looks",
+            grouped(accounts.found as u64),
+            grouped(self.made.entities()),
+            grouped(handed),
+            self.looks
+        ))
+    }
+}

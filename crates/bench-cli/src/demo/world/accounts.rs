@@ -1,0 +1,82 @@
+//! Whether everybody of a world is there, once.
+
+use std::collections::BTreeMap;
+
+use dunlin::space::{Index, Octree, RegionState, Scan, World};
+use dunlin_cli::commands::space::life::AIRCRAFT;
+
+/// What came of counting.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Accounts {
+    pub found: usize,
+    /// In no region.
+    pub lost: Vec<u64>,
+    /// In two or more.
+    pub doubled: Vec<u64>,
+    /// Nobody knows where they come from.
+    pub strange: Vec<u64>,
+    /// On their way between regions.
+    pub under_way: usize,
+}
+
+impl Accounts {
+    /// Of regions that stand still.
+    pub fn of<'a>(
+        states: impl Iterator<Item = &'a RegionState<3>>,
+        expected: impl Iterator<Item = u64>,
+    ) -> Accounts {
+        let mut counts: BTreeMap<u64, u32> = expected.map(|id| (id, 0)).collect();
+        let mut accounts = Accounts::default();
+        for state in states {
+            accounts.under_way += state.handover().in_doubt().len();
+            for id in state.store().ids() {
+                accounts.found += 1;
+                match counts.get_mut(&id.0) {
+                    Some(count) => *count += 1,
+                    None => accounts.strange.push(id.0),
+                }
+            }
+        }
+        let which =
+            |is: fn(u32) -> bool| counts.iter().filter(|(_, count)| is(**count)).map(|(id, _)| *id).collect();
+        accounts.lost = which(|count| count == 0);
+        accounts.doubled = which(|count| count > 1);
+        accounts
+    }
+
+    /// Everybody is there, once, and nobody else is.
+    pub fn are_right(&self) -> bool {
+        self.lost.is_empty() && self.doubled.is_empty() && self.strange.is_empty()
+    }
+}
+
+/// Pairs of aircraft within so many kilometres: by the octree, and by looking at everything.
+pub fn pairs<'a>(
+    states: impl Iterator<Item = &'a RegionState<3>>,
+    world: World<3>,
+    radius: f32,
+) -> (usize, usize) {
+    let mut columns: [Vec<f32>; 3] = Default::default();
+    for state in states {
+        let store = state.store();
+        for row in (0..store.len()).filter(|row| store.kinds()[*row] == AIRCRAFT) {
+            columns.iter_mut().zip(store.position(row)).for_each(|(column, along)| column.push(along));
+        }
+    }
+    let by = |index: &mut dyn FnMut(u32, &mut Vec<u32>)| {
+        let mut found = Vec::new();
+        let each = (0..columns[0].len() as u32).map(|item| {
+            index(item, &mut found);
+            found.len()
+        });
+        each.sum::<usize>() / 2
+    };
+    let points = std::array::from_fn(|axis| &columns[axis][..]);
+    let (mut octree, mut scan) = (Octree::new(world), Scan::new());
+    octree.rebuild(points);
+    scan.rebuild(points);
+    (
+        by(&mut |item, found| octree.neighbours(item, radius, found)),
+        by(&mut |item, found| scan.neighbours(item, radius, found)),
+    )
+}

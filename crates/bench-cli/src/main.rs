@@ -1,0 +1,77 @@
+//! `dunlin-bench`: runs `dunlin bench`, `dunlin report` and `dunlin demo`.
+//!
+//! `dunlin` checks their command lines and then becomes this program. So these commands may depend on what no node
+//! needs: peers' clients, plots, recordings. All that they share with `dunlin` is in the library `dunlin-cli`.
+
+mod commands;
+mod demo;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use dunlin_cli::arguments::{Global, STYLES};
+use dunlin_cli::commands::{bench, demo as demos, report, serve, space};
+use dunlin_cli::console::Console;
+use dunlin_cli::outcome::EXIT_CODES;
+
+/// Run the commands bench, report and demo of dunlin
+#[derive(Debug, Parser)]
+#[command(name = "dunlin-bench", version, styles = STYLES, max_term_width = 80, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: Global,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Replay recorded markets to many subscribers, and account for every record
+    Demo(demos::Arguments),
+    /// Measure: this node, or real peers beside it
+    Bench(bench::Arguments),
+    /// Turn kept benchmark runs into a page
+    Report(report::Arguments),
+    /// A benchmark's other process
+    #[command(hide = true)]
+    BenchChild(commands::bench::ChildArguments),
+    /// A subscriber of the demo, in a process of its own
+    #[command(hide = true)]
+    DemoChild(commands::demo::ChildArguments),
+    /// A node of the demo
+    #[command(hide = true)]
+    Serve(serve::Arguments),
+    /// A process of the demo's world
+    #[command(hide = true)]
+    Space(space::Arguments),
+}
+
+fn main() -> ExitCode {
+    dunlin_cli::start(|arguments: &Arguments| &arguments.global, run)
+}
+
+fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let global = &arguments.global;
+    match &arguments.command {
+        Command::Demo(arguments) => commands::demo::run(arguments, console),
+        Command::Bench(arguments) => commands::bench::run(arguments, global),
+        Command::Report(arguments) => commands::report::run(arguments, console),
+        Command::BenchChild(arguments) => commands::bench::run_child(arguments),
+        Command::DemoChild(arguments) => commands::demo::run_child(arguments, global),
+        Command::Serve(arguments) => serve::run(arguments, global, console),
+        Command::Space(arguments) => space::run(arguments, global, console),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

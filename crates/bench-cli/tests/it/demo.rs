@@ -1,0 +1,73 @@
+//! The main job, small enough for a test.
+
+use crate::program::run;
+
+#[test]
+fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+    every_record_is_accounted_for(&["--lines", "20000"]);
+}
+
+fn every_record_is_accounted_for(more: &[&str]) {
+    let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
+    let out = run(&[&demo[..], more].concat()).done();
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(
+        lines[0].starts_with("GENERATED DATA") && lines[lines.len() - 1].starts_with("GENERATED DATA"),
+        "{out}"
+    );
+    assert!(out.contains("0 lost in silence"), "{out}");
+    assert!(out.contains("SIGKILL") && out.contains("goes on after"), "{out}");
+    let row = |name: &str, topic: &str| {
+        let row = lines.iter().find(|line| line.starts_with(name) && line.contains(topic));
+        *row.unwrap_or_else(|| panic!("{name} {topic} in {out}"))
+    };
+    for name in ["in process", "over TCP", "late", "killed"] {
+        assert!(row(name, " market.bitstamp.btcusd").ends_with(" equal"), "{out}");
+    }
+    assert!(out.contains("7 of 7 replicas equal the oracle's books"), "{out}");
+    assert!(row("slow", "short.market").ends_with("equal but for its gaps"), "{out}");
+}
+
+#[test]
+fn without_recordings_it_is_refused() {
+    let outcome = run(&["demo", "--data", "/nonexistent", "--once"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+        every_record_is_accounted_for(&[]);
+    }
+
+    #[test]
+    fn all_faces_together_hold_while_nodes_are_killed() {
+        let outcome = run(&[
+            "demo",
+            "--together",
+            "--data",
+            "/nonexistent",
+            "--allow-generated",
+            "--once",
+            "--lines",
+            "2000",
+            "--speed",
+            "15s",
+            "--kill-every",
+            "4s",
+            "--flock",
+            "600",
+        ]);
+        let out = outcome.done();
+        assert!(out.contains("SIGKILL to node") && out.contains("all is whole after"), "{out}");
+        assert!(out.contains("the dashboard, in a browser"), "{out}");
+        for face in ["topics", "feeds", "nodes", "space"] {
+            let holds = |line: &str| line.split_whitespace().take(2).eq([face, "yes"]);
+            assert!(out.lines().any(holds), "{face} in {out}");
+        }
+        assert!(out.contains("4 of 4 faces hold"), "{out}");
+    }
+}

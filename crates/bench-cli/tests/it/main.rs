@@ -1,0 +1,6 @@
+//! The program `dunlin-bench` as `dunlin` starts it.
+
+mod demo;
+mod program;
+mod report;
+mod world;

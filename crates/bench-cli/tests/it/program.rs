@@ -1,0 +1,39 @@
+//! Runs of the program.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Outcome {
+    /// Its standard output; panics unless it succeeded.
+    #[track_caller]
+    pub fn done(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+}
+
+/// Runs to its end, without this process's own `DUNLIN_` variables.
+pub fn run(arguments: &[&str]) -> Outcome {
+    run_in(Path::new("."), arguments)
+}
+
+/// The same in another working directory.
+pub fn run_in(folder: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    let ours = std::env::vars_os().map(|(name, _)| name);
+    ours.filter(|name| name.to_string_lossy().starts_with("DUNLIN_")).for_each(|name| {
+        command.env_remove(name);
+    });
+    command.env("NO_COLOR", "1").args(arguments).current_dir(folder).stdin(Stdio::null());
+    let output = command.output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Outcome { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}

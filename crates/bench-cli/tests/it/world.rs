@@ -1,0 +1,35 @@
+//! `demo --space`: a world over three processes.
+
+use crate::program::run;
+
+mod long {
+    use super::run;
+
+    /// The demo is the test: it fails where a single entity is lost or doubled.
+    #[test]
+    fn a_world_of_three_processes_outlives_one_of_them_with_everybody() {
+        let outcome = run(&[
+            "demo",
+            "--space",
+            "--data",
+            "/nonexistent",
+            "--allow-generated",
+            "--once",
+            "--flock",
+            "600",
+        ]);
+        let out = outcome.done();
+        for said in
+            ["is killed", "goes on in process", "owns a region again", "600 of 600 entities accounted for"]
+        {
+            assert!(out.contains(said), "{said}: {out}");
+        }
+    }
+}
+
+#[test]
+fn world_without_recordings_is_refused() {
+    let outcome = run(&["demo", "--space", "--data", "/nonexistent", "--once"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");
+}

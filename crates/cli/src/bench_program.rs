@@ -1,0 +1,36 @@
+//! `dunlin-bench`: the program that runs `bench`, `report` and `demo`. It is installed by itself, for a node needs none of it.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::program::is_command;
+
+const NAME: &str = "dunlin-bench";
+const INSTALL: &str = "cargo install --path crates/bench-cli";
+
+/// Replaces this process by `dunlin-bench` with the same arguments, so that signals and the exit code are its own.
+/// Returns only with an error.
+pub fn exec(command: &str) -> Result<()> {
+    let ours = env::current_exe().context("cannot find this program's own file")?;
+    let folder = ours.parent().unwrap_or(Path::new("."));
+    let program = find(folder).ok_or_else(|| {
+        anyhow!(
+            "`dunlin {command}` needs the program {NAME}, which is neither in {} nor on PATH: \
+             install it with `{INSTALL}` in Dunlin's repository",
+            folder.display()
+        )
+    })?;
+    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
+}
+
+/// In `folder`, where this program is, else on PATH.
+fn find(folder: &Path) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = [folder.to_owned()].into_iter().chain(env::split_paths(&path));
+    folders.map(|folder| folder.join(NAME)).find(|file| is_command(file))
+}

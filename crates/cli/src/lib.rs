@@ -1,0 +1,62 @@
+//! The command line: the program `dunlin`, and what `dunlin-bench` shares with it.
+//!
+//! A command is one file under `commands/`: what can be asked of it (its `Arguments`) and what it does (`run`). What a
+//! command means beyond calling the node or the client is decided in pure modules beside it. `dunlin` parses `bench`,
+//! `report` and `demo` too, so that help, completions and the manual are whole; `dunlin-bench` runs them.
+//! Exit codes: 0 done, 1 refused, 2 failed; a command line that cannot be understood is 2.
+#![allow(missing_docs, reason = "a library for the two programs alone")]
+
+pub mod arguments;
+mod bench_program;
+mod certificates;
+pub mod commands;
+pub mod config;
+pub mod connect;
+pub mod console;
+mod feed;
+mod follow;
+mod format;
+mod help;
+mod input;
+mod ladder;
+mod outage;
+pub mod outcome;
+mod program;
+mod progress;
+pub mod running;
+pub mod signals;
+pub mod state;
+pub mod table;
+mod telemetry;
+mod workers;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::arguments::{Arguments, Global};
+use crate::console::Console;
+
+/// All of the program `dunlin`.
+pub fn main() -> ExitCode {
+    start(
+        |arguments: &Arguments| &arguments.global,
+        |arguments, console| commands::run(&arguments.command, &arguments.global, console),
+    )
+}
+
+/// Parses the command line of this process, runs it, reports an error on standard error and returns the exit code.
+pub fn start<A: Parser>(
+    global: impl FnOnce(&A) -> &Global,
+    run: impl FnOnce(&A, &Console) -> Result<()>,
+) -> ExitCode {
+    signals::outlive_file_size_limit();
+    let mut matches = help::command::<A>().get_matches();
+    let arguments = A::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
+    let console = Console::new(global(&arguments));
+    match run(&arguments, &console) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => outcome::tell(&error, &console),
+    }
+}

@@ -1,0 +1,70 @@
+//! `bench`, `report` and `demo`, which `dunlin` hands to the program `dunlin-bench`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::dunlin::{Outcome, dunlin, run, run_with};
+
+/// A folder with `dunlin` in it, and another for PATH.
+struct Installed {
+    beside: TempDir,
+    path: TempDir,
+}
+
+impl Installed {
+    fn new() -> Installed {
+        let folder = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let installed = Installed { beside: folder(), path: folder() };
+        fs::hard_link(env!("CARGO_BIN_EXE_dunlin"), installed.beside.path().join("dunlin")).unwrap();
+        installed
+    }
+
+    /// Has `program` found as `dunlin-bench` in `folder`.
+    fn put(folder: &TempDir, program: &str) {
+        symlink(program, folder.path().join("dunlin-bench")).unwrap();
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        let usual = dunlin(arguments);
+        let mut command = Command::new(self.beside.path().join("dunlin"));
+        command.args(usual.get_args()).env_clear().env("NO_COLOR", "1").env("PATH", self.path.path());
+        run_with(command, b"")
+    }
+}
+
+#[test]
+fn missing_bench_program_is_named_with_its_command() {
+    let installed = Installed::new();
+    for command in [&["bench", "spot"][..], &["report"], &["demo", "--once"]] {
+        let outcome = installed.run(command);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let beside = installed.beside.path().display().to_string();
+        for said in ["dunlin-bench", "cargo install --path crates/bench-cli", &beside] {
+            assert!(outcome.err.contains(said), "{said}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn bench_program_beside_comes_before_path() {
+    let installed = Installed::new();
+    Installed::put(&installed.path, "/bin/false");
+    let outcome = installed.run(&["bench", "spot", "--quick"]);
+    assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""), "{outcome:?}");
+    Installed::put(&installed.beside, "/bin/echo");
+    let outcome = installed.run(&["--json", "bench", "spot", "--quick"]);
+    assert_eq!((outcome.code, outcome.out.as_str()), (Some(0), "--json bench spot --quick\n"), "{outcome:?}");
+}
+
+#[test]
+fn help_and_usage_errors_need_no_bench_program() {
+    let installed = Installed::new();
+    assert_eq!(installed.run(&["bench", "--help"]).done(), run(&["bench", "--help"]).done());
+    assert!(installed.run(&["help", "demo"]).done().contains("--together"));
+    assert!(installed.run(&["completions", "bash"]).done().contains("--kill-every"));
+    let outcome = installed.run(&["demo", "--speed", "fast"]);
+    assert!(outcome.code == Some(2) && outcome.err.contains("expected a factor"), "{outcome:?}");
+}
