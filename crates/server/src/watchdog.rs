@@ -202,7 +202,7 @@ mod tests {
     fn blocked_thread_is_told_once() {
         let (runtime, _watchdog, told) = watch();
         let (go_on, waits) = mpsc::channel::<()>();
-        runtime.core().handle.spawn(async move { drop(waits.recv()) });
+        runtime.core().handle.spawn(async move { _ = waits.recv() });
         let stall = told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(stall.thread, "dunlin-watched");
         assert!(stall.to_string().contains("state S"), "{stall}");
@@ -225,7 +225,7 @@ mod tests {
     fn busy_thread_that_gives_way_is_not_told() {
         let (runtime, _watchdog, told) = watch();
         let busy = runtime.core().handle.spawn(async {
-            loop {
+            while std::hint::black_box(true) {
                 tokio::task::yield_now().await;
             }
         });

@@ -414,7 +414,7 @@ fn view_of_a_task_shows_all_it_was_given() {
         ..work()
     });
     let view = scene.state.get(task).unwrap();
-    assert_eq!((view.timeout_ms, view.retry, &*view.idempotency_key), (90_000, retry, &b"order 7"[..]));
+    assert_eq!((view.timeout_ms, view.retry, &*view.idempotency_key), (90_000, Some(retry), &b"order 7"[..]));
     assert_eq!(view.not_before_ms.map(|at| scene.state.unix_ms_of(at)), Some(1_795_000_060_000));
     let publish = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
     let view = scene.state.get(publish).unwrap();

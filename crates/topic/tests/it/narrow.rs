@@ -83,7 +83,7 @@ fn woken_cursor_goes_on_behind_what_it_skipped() {
     let topic = wide_topic(1 << 20);
     let mut reader = Reader::of(&topic, "users.1.>");
     reader.read();
-    (0..1_000).for_each(|_| drop(publish(&topic, 2)));
+    (0..1_000).for_each(|_| _ = publish(&topic, 2));
     assert!(!reader.was_woken());
     let seq = publish(&topic, 1);
     assert!(reader.waiter.take_ready(|_| ()));

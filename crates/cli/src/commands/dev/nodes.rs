@@ -286,10 +286,11 @@ mod tests {
             raw.clone()
         };
         let given = say("cluster.listen", "127.0.0.1:7001");
-        assert_eq!(cluster_listen(1, &given).unwrap(), "127.0.0.1:7001");
-        assert_eq!(cluster_listen(2, &given).unwrap(), "127.0.0.1:0");
+        let listen = |number, raw: &RawConfig| cluster_listen(number, raw, &mut Vec::new());
+        assert_eq!(listen(1, &given).unwrap().to_string(), "127.0.0.1:7001");
+        assert_eq!(listen(2, &given).unwrap().to_string(), "127.0.0.1:0");
         assert!(check(&given).is_ok());
-        assert!(cluster_listen(1, &say("cluster.listen", "7001")).is_err());
+        assert!(listen(1, &say("cluster.listen", "7001")).is_err());
         assert!(check(&say("cluster.join", "127.0.0.1:1")).is_err());
     }
 

@@ -125,7 +125,7 @@ fn through_grpc_a_user_has_its_own_tenants_tasks_and_no_others() {
             forbidden
         );
         assert_eq!(refused(client.retry(by("ana", v1::RetryTaskRequest { task: others })).await), forbidden);
-        let redrive = v1::RedriveRequest { tenant: "other".to_owned(), count: 0 };
+        let redrive = v1::RedriveRequest { tenant: "other".to_owned(), ..Default::default() };
         assert_eq!(refused(client.redrive(by("ana", redrive)).await), forbidden);
         let listed = |user| by(user, v1::ListTasksRequest::default());
         assert_eq!(client.list(listed("ana")).await.unwrap().into_inner().tasks.len(), 1);

@@ -9,7 +9,6 @@ use dunlin_topic::{
     Draft, Fold, FoldConfig, Frame, Meta, Payload, Publish, PublishError, Retention, TopicConfig,
 };
 
-use crate::commands::feed::recording;
 use crate::commands::feed::recording::list::{self, Entry, Topics};
 use crate::commands::feed::recording::{self, Counted, Log};
 use crate::console::Paint;
