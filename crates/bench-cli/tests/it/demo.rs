@@ -4,10 +4,18 @@ use crate::program::run;
 
 #[test]
 fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
-    every_record_is_accounted_for(&["--lines", "20000"]);
+    let out = every_record_is_accounted_for(&["--lines", "6000"]);
+    // How far the slow one falls behind is a matter of the machine's speed.
+    let is_true = |line: &str| line.ends_with(" equal") || line.ends_with(" equal but for its gaps");
+    assert!(row(&out, "slow", "short.market").is_some_and(is_true), "{out}");
 }
 
-fn every_record_is_accounted_for(more: &[&str]) {
+fn row<'a>(out: &'a str, name: &str, topic: &str) -> Option<&'a str> {
+    out.lines().find(|line| line.starts_with(name) && line.contains(topic))
+}
+
+/// What the demo printed.
+fn every_record_is_accounted_for(more: &[&str]) -> String {
     let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
     let out = run(&[&demo[..], more].concat()).done();
     let lines: Vec<&str> = out.lines().collect();
@@ -17,15 +25,12 @@ fn every_record_is_accounted_for(more: &[&str]) {
     );
     assert!(out.contains("0 lost in silence"), "{out}");
     assert!(out.contains("SIGKILL") && out.contains("goes on after"), "{out}");
-    let row = |name: &str, topic: &str| {
-        let row = lines.iter().find(|line| line.starts_with(name) && line.contains(topic));
-        *row.unwrap_or_else(|| panic!("{name} {topic} in {out}"))
-    };
     for name in ["in process", "over TCP", "late", "killed"] {
-        assert!(row(name, " market.bitstamp.btcusd").ends_with(" equal"), "{out}");
+        let row = row(&out, name, " market.bitstamp.btcusd");
+        assert!(row.is_some_and(|row| row.ends_with(" equal")), "{name}: {out}");
     }
     assert!(out.contains("7 of 7 replicas equal the oracle's books"), "{out}");
-    assert!(row("slow", "short.market").ends_with("equal but for its gaps"), "{out}");
+    out
 }
 
 #[test]
@@ -40,7 +45,9 @@ mod long {
 
     #[test]
     fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
-        every_record_is_accounted_for(&[]);
+        let out = every_record_is_accounted_for(&[]);
+        let slow = row(&out, "slow", "short.market");
+        assert!(slow.is_some_and(|row| row.ends_with("equal but for its gaps")), "{out}");
     }
 
     #[test]

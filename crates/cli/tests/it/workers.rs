@@ -56,32 +56,9 @@ fn workers(script: &str) -> String {
     format!("'{}' task worker --kind work --ttl 1s -- sh -c '{script}'", env!("CARGO_BIN_EXE_dunlin"))
 }
 
-/// Holds back whoever does a task.
-struct Gate(tempfile::TempDir);
-
-impl Gate {
-    fn shut() -> Gate {
-        Gate(tempfile::tempdir().expect("a directory"))
-    }
-
-    /// Workers whose tasks end once it is open.
-    fn workers(&self) -> String {
-        workers(&format!("until [ -e {} ]; do sleep 0.05; done", self.file().display()))
-    }
-
-    fn open(&self) {
-        std::fs::write(self.file(), "").expect("a file");
-    }
-
-    fn file(&self) -> std::path::PathBuf {
-        self.0.path().join("open")
-    }
-}
-
 #[test]
 fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_replaced() {
-    let gate = Gate::shut();
-    let node = Node::start_with(&["--workers", &gate.workers(), "--scale", "1..3"]);
+    let node = Node::start_with(&["--workers", &workers("sleep 0.5"), "--scale", "1..3"]);
     let first = until("one is there at once", || attached(&node), |names| names.len() == 1);
     let pids = children(node.pid());
     assert_eq!(pids.len(), 1, "{first:?}");
@@ -102,7 +79,6 @@ fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_repl
     assert_eq!(busy.len(), 3);
     signal("KILL", busy[1]);
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
-    gate.open();
     until("all is done", || completed(&node), |completed| *completed == 40);
 
     // Nothing to do: those that are not needed are asked to go, and do.
@@ -185,8 +161,7 @@ mod long {
     // The node waits for ten seconds and more before it lets a worker go.
     #[test]
     fn the_warm_pool_waits_is_called_when_there_is_much_to_do_and_is_filled_up_again() {
-        let gate = Gate::shut();
-        let options = ["--workers", &gate.workers(), "--scale", "1..3", "--scale-warm", "2"];
+        let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
         let node = Node::start_with(&options);
         until(
             "one works, two wait",
@@ -200,7 +175,6 @@ mod long {
         until("those that waited work", || attached(&node).len(), |workers| *workers == 3);
         let now = until("two others wait", || children(node.pid()), |pids| pids.len() == 5);
         assert!(begun.iter().all(|pid| now.contains(pid)), "{begun:?} of {now:?}");
-        gate.open();
         until("all is done", || completed(&node), |completed| *completed == 40);
         until(
             "one is left, and the pool",
