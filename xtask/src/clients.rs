@@ -38,6 +38,20 @@ struct Place {
     protos: PathBuf,
 }
 
+impl Place {
+    fn ready() -> Result<Place> {
+        let root = workspace::root();
+        let place = Place {
+            sources: root.join("tests/clients"),
+            installed: workspace::target_directory()?.join("clients"),
+            protos: root.join("crates/server/proto"),
+        };
+        std::fs::create_dir_all(&place.installed)
+            .with_context(|| format!("cannot make {}", place.installed.display()))?;
+        Ok(place)
+    }
+}
+
 /// Runs the named client, or all.
 pub fn run(options: &Options) -> Result<()> {
     let chosen = |client: &&Client| options.name.as_deref().is_none_or(|name| client.name == name);
@@ -46,14 +60,7 @@ pub fn run(options: &Options) -> Result<()> {
         let names: Vec<_> = grpc::CLIENTS.iter().map(|client| client.name).collect();
         bail!("there is no such client; there are {}", names.join(", "));
     }
-    let root = workspace::root();
-    let place = Place {
-        sources: root.join("tests/clients"),
-        installed: workspace::target_directory()?.join("clients"),
-        protos: root.join("crates/server/proto"),
-    };
-    std::fs::create_dir_all(&place.installed)
-        .with_context(|| format!("cannot make {}", place.installed.display()))?;
+    let place = Place::ready()?;
     for client in &clients {
         prepare(client, &place).with_context(|| format!("cannot install {}", client.name))?;
     }
@@ -64,6 +71,14 @@ pub fn run(options: &Options) -> Result<()> {
     }
     println!("{} clients passed", clients.len());
     Ok(())
+}
+
+/// The folder of the program `grpcurl`, built where it is not there.
+pub fn grpcurl() -> Result<PathBuf> {
+    let place = Place::ready()?;
+    let client = grpc::CLIENTS.iter().find(|client| client.name == "grpcurl").context("no such client")?;
+    prepare(client, &place)?;
+    Ok(place.installed.join("go/bin"))
 }
 
 /// Every client.

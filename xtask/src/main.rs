@@ -3,6 +3,7 @@
 //! Nothing of the product depends on this crate. It drives cargo, git and python3 as processes, so it stays quick to
 //! build: it is the first thing a newcomer waits for.
 
+mod cases;
 mod changed;
 mod chaos;
 mod charts;
@@ -50,6 +51,8 @@ enum Command {
     Peers,
     /// Run clients of other projects (grpcio, grpc-go, grpc-js, grpcurl) against a node
     Clients(clients::Options),
+    /// Run the programs of tests/cases, which reproduce faults that outsiders found
+    Cases(cases::Options),
     /// Run what CI runs, and stop at the first step that fails; `--all` for everything, NAME for one part or test
     Test(test::Options),
     /// Run one test's program, as `cargo xtask test` has nextest do
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Peers => peers::run(),
         Command::Clients(options) => clients::run(&options),
+        Command::Cases(options) => cases::run(&options),
         Command::Test(options) => test::run(&options),
         Command::RunTest(options) => match run_test::run(&options) {
             Ok(code) => return code,

@@ -14,7 +14,14 @@ use crate::process;
 use crate::workspace;
 
 /// What the wheel is built and tried with.
-const TOOLS: [&str; 4] = ["maturin==1.16.0", "pytest==9.2.0", "mypy==2.4.1", "numpy==2.4.6"];
+const TOOLS: [&str; 6] = [
+    "maturin==1.16.0",
+    "pytest==9.2.0",
+    "mypy==2.4.1",
+    "numpy==2.4.6",
+    "nats-py==2.16.0",
+    "websockets==17.4",
+];
 /// The oldest Python that the package takes, which its `pyproject.toml` says too.
 const OLDEST: (u32, u32) = (3, 11);
 /// Of the package's crate.

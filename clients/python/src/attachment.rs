@@ -60,7 +60,7 @@ impl RawAttachment {
         let attachment = self.attached()?;
         let given = lock(&self.given).get(&token).cloned();
         if let Some(given) = given {
-            detached(py, || call(&attachment, &given)).0;
+            detached(py, || call(&attachment, &given));
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl RawAttachment {
         let attachment = self.attached()?;
         let given = lock(&self.given).remove(&token);
         if let Some(given) = given {
-            detached(py, || call(&attachment, &given)).0;
+            detached(py, || call(&attachment, &given));
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl RawAttachment {
 
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let attachment = self.attached()?;
-        detached(py, || attachment.drain()).0;
+        detached(py, || attachment.drain());
         Ok(())
     }
 

@@ -287,10 +287,9 @@ impl Lane {
             };
             // A batch that was never numbered comes last.
             let place = self.aside.iter().position(|other| other.first > first || other.first == 0);
-            let mut place = place.unwrap_or(self.aside.len());
-            for part in parts.into_iter().flatten() {
+            let place = place.unwrap_or(self.aside.len());
+            for part in parts.into_iter().flatten().rev() {
                 self.aside.insert(place, part);
-                place += 1;
             }
             self.settle();
         }

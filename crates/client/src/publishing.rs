@@ -132,11 +132,13 @@ impl Publishing {
         // Opened by the topic's very pattern: each record brings its own tail.
         state.tail = if tail.contains(['*', '>']) { String::new() } else { tail };
         state.record_bytes_max = opened.record_bytes_max as usize;
+        // Opened again: numbers go on behind those that the owner knows. One that is opened for the first time begins with 1, so that
+        // a retry under the same identity is recognized.
+        if state.opened || state.refused {
+            state.lanes.iter_mut().zip(opened.last_seqs.iter()).for_each(|(lane, last)| lane.follow(last));
+        }
         for partition in state.lanes.len() as u32..u32::from(opened.partitions) {
             state.lanes.push(Lane::new(partition));
-        }
-        for (lane, last) in state.lanes.iter_mut().zip(opened.last_seqs.iter()) {
-            lane.follow(last);
         }
         opened.topic.clone_into(&mut state.topic);
         state.opened = true;

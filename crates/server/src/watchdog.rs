@@ -44,6 +44,7 @@ impl Pulse {
     pub(crate) fn begins(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(thread.unsigned_abs(), Ordering::Relaxed);
+        self.is_parked.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn parks(&self) {

@@ -65,6 +65,8 @@ layout! {
 choice! {
     /// What is so.
     #[derive(Debug, Clone, PartialEq, Eq)]
+    // One answer at a time, on the stack of who encodes or reads it.
+    #[allow(clippy::large_enum_variant)]
     pub enum Found {
         /// A task.
         Task { /// It.

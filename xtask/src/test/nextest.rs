@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -167,7 +168,7 @@ fn command(selection: &Selection) -> Result<Command> {
     // Messages for us on standard output; what a reader sees is on standard error.
     command.args(["--message-format", "libtest-json", "--message-format-version", "0.1"]);
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
-    command.env(runner_variable(), format!("{} run-test --", std::env::current_exe()?.display()));
+    command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
     // Cargo's own variables are left out, as for every cargo that is called.
     let base = cargo(&[]);
@@ -179,6 +180,16 @@ fn command(selection: &Selection) -> Result<Command> {
     }
     command.stdin(Stdio::null());
     Ok(command)
+}
+
+/// This program, to run tests below it: a copy, because building the workspace replaces the original.
+fn runner() -> Result<PathBuf> {
+    let folder = workspace::target_directory()?.join("tools");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let (runner, fresh) = (folder.join("run-test"), folder.join(format!("run-test.{}", std::process::id())));
+    std::fs::copy("/proc/self/exe", &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
+    std::fs::rename(&fresh, &runner).with_context(|| format!("cannot make {}", runner.display()))?;
+    Ok(runner)
 }
 
 /// The variable by which cargo and nextest are told of a runner for the machine's own programs.

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::nextest::{self, Selection};
 use super::{Step, bench, build, demo_once, doc_tests};
-use crate::{chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
+use crate::{cases, chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
 
 pub struct Part {
     pub name: &'static str,
@@ -40,6 +40,11 @@ pub const ALL: &[Part] = &[
             Step { name: "wheel", run: python::test_wheel },
             Step { name: "web", run: web::run },
         ],
+    },
+    Part {
+        name: "cases",
+        about: "programs that reproduce faults found by outsiders",
+        steps: &[Step { name: "cases", run: cases::all }],
     },
     Part {
         name: "browser",

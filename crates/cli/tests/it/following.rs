@@ -68,13 +68,11 @@ const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["feed", "watch", "quotes"], &["pub", "quotes", "again", "--key", "k"]),
 ];
 
-#[test]
-fn frozen_node_is_missed_and_found_again() {
-    let node = Node::start();
+/// The commands, each of which has begun: it has written what happens now.
+fn all_begun(node: &Node) -> [Following; 4] {
     node.run(&["topics", "create", "quotes", "--fold", "last"]).done();
     node.run(&["task", "submit", "count", "before"]).done();
-    let following = COMMANDS.map(|(command, _)| Following::start(&node, command));
-    // Each has begun when it writes what happens now.
+    let following = COMMANDS.map(|(command, _)| Following::start(node, command));
     for ((command, makes), following) in COMMANDS.iter().zip(&following) {
         let until = Instant::now() + PATIENCE;
         while following.out.try_recv().is_err() {
@@ -82,6 +80,13 @@ fn frozen_node_is_missed_and_found_again() {
             node.run(makes).done();
         }
     }
+    following
+}
+
+#[test]
+fn frozen_node_is_missed_and_found_again() {
+    let node = Node::start();
+    let following = all_begun(&node);
     signal("STOP", node.pid());
     for ((command, _), following) in COMMANDS.iter().zip(&following) {
         following.says("connection lost", command);
@@ -99,8 +104,7 @@ fn frozen_node_is_missed_and_found_again() {
 #[test]
 fn interrupt_ends_a_command_whose_node_is_frozen() {
     let node = Node::start();
-    node.run(&["topics", "create", "quotes", "--fold", "last"]).done();
-    let following = COMMANDS.map(|(command, _)| Following::start(&node, command));
+    let following = all_begun(&node);
     signal("STOP", node.pid());
     for ((command, _), following) in COMMANDS.iter().zip(following) {
         following.says("connection lost", command);

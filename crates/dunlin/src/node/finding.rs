@@ -102,7 +102,8 @@ impl Node {
     /// Whether this node makes such a topic by itself, when its name is published to.
     pub fn makes_by_itself(&self, topic: &Topic) -> bool {
         let config = &self.0.config;
-        let made = TopicConfig { pattern: None, limits: config.limits.topic, ..config.topic.clone() };
+        let limits = config.topic_limits(&config.topic);
+        let made = TopicConfig { pattern: None, limits, ..config.topic.clone() };
         config.auto_create && **topic.config() == made
     }
 

@@ -60,8 +60,8 @@ impl Narrow {
         let mut woken = Vec::new();
         let first_seq = writer.segment().first_seq;
         let from = if self.looked.0 == first_seq { self.looked.1 } else { Commit::default() };
-        let mut seq = first_seq + u64::from(from.count);
-        for lying in writer.frames_since(from) {
+        let seqs = first_seq + u64::from(from.count)..;
+        for (seq, lying) in seqs.zip(writer.frames_since(from)) {
             let tail = lying.frame.subject_tail();
             if !tail.is_empty() {
                 self.by_tail.for_each_matching(tail, |entries| {
@@ -71,7 +71,6 @@ impl Narrow {
                     }
                 });
             }
-            seq += 1;
         }
         self.looked = (first_seq, writer.written());
         self.len -= woken.len();

@@ -35,11 +35,12 @@ fn one_task_is_submitted_looked_at_and_cancelled() {
 #[test]
 fn many_tasks_are_submitted_together_with_all_that_can_be_said_of_one() {
     let stage = Stage::new();
+    let now_ms = dunlin::now_ns() / 1_000_000;
     let first = json!({
         "kind": "k", "payload": {"n": [1, 2]}, "queue": "q", "priority": 9, "timeout_ms": 5000,
         "retry": {"retries": 7, "exponential": {"base_ms": 10, "cap_ms": 20}}, "idempotency_key": "once",
         "labels": {"user": "ann"}, "needs": {"gpu": "a100"}, "cpu_milli": 500, "memory_bytes": 1000,
-        "not_before_ms": 1, "deadline_ms": 99_999_999_999_999_u64,
+        "not_before_ms": now_ms, "deadline_ms": now_ms + 3_600_000,
     });
     let second = json!({"kind": "k", "payload_base64": "/w==", "after": [0]});
     let publishing = json!({"kind": "publish", "subject": "s", "payload": "p", "after": [1]});
@@ -62,8 +63,7 @@ fn many_tasks_are_submitted_together_with_all_that_can_be_said_of_one() {
     assert_eq!(&*whole(id), br#"{"n":[1,2]}"#);
     let id = u64::from_str_radix(tasks[1]["task"].as_str().unwrap(), 16).unwrap();
     assert_eq!(&*whole(id), b"\xff");
-    let again =
-        submit(&stage, "/v1/tasks?tenant=acme", &json!({"kind": "k", "idempotency_key": "once"})).json();
+    let again = submit(&stage, "/v1/tasks?tenant=acme", &first).json();
     assert_eq!((&again["task"], &again["known"]), (&tasks[0]["task"], &json!(true)));
     let by_id = json!({"kind": "k", "after": [tasks[0]["task"]]});
     assert_eq!(submit(&stage, "/v1/tasks?tenant=acme", &by_id).status, 201);
