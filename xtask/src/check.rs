@@ -1,10 +1,13 @@
 //! `check`: format, lints, tidiness, licences, and the unit tests of what changed. `fix` rewrites what a machine can put right.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::process::{self, cargo};
 use crate::test::nextest::{self, Selection};
-use crate::{changed, tidy};
+use crate::tools::{DENY, SHEAR};
+use crate::{changed, tidy, workspace};
 
 /// What to look at.
 #[derive(clap::Args)]
@@ -14,12 +17,12 @@ pub struct Options {
     since: Option<String>,
 }
 
-/// Tidiness, format, lints, dependencies; unit tests of changed crates and of those that depend on them.
+/// Tidiness, format, dependencies, lints; unit tests of changed crates and of those that depend on them.
 pub fn run(options: &Options) -> Result<()> {
     tidy::run()?;
     format()?;
-    lints()?;
     dependencies()?;
+    lints()?;
     unit_tests(options.since.as_deref())
 }
 
@@ -44,18 +47,18 @@ pub fn lints() -> Result<()> {
     process::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// Licences, sources and bans as deny.toml says, where cargo-deny is installed.
-fn dependencies() -> Result<()> {
-    let installed = process::output(&mut cargo(&["deny", "--version"]))?.status.success();
-    if !installed {
-        println!("dependencies: NOT checked: `cargo install cargo-deny --locked` first");
-        return Ok(());
-    }
-    process::run(&mut cargo(&["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))
+/// Every dependency is used, and its licence and source are as deny.toml says.
+pub fn dependencies() -> Result<()> {
+    process::run(Command::new(SHEAR.path()?).current_dir(workspace::root()))?;
+    let mut deny = Command::new(DENY.path()?);
+    deny.args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
+    process::run(deny.current_dir(workspace::root()))
 }
 
 /// Lints first: what clippy rewrites may need formatting.
 pub fn fix() -> Result<()> {
+    let generated = ["test", "-p", "dunlin-system-tests", "--test", "it", "generated::"];
+    process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;
     process::run(&mut cargo(&[
         "clippy",
         "--fix",

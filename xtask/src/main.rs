@@ -88,7 +88,7 @@ enum Command {
     Charts,
     /// Make the README's pictures of what the commands really print
     Pictures,
-    /// Rewrite what can be put right by machine: lints, then format
+    /// Rewrite what can be put right by machine: the code of protobuf files, lints, then format
     Fix,
 }
 

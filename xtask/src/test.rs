@@ -54,6 +54,7 @@ pub struct Step {
 const DEFAULT: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "format", run: check::format },
+    Step { name: "dependencies", run: check::dependencies },
     Step { name: "clippy", run: check::lints },
     Step { name: "build", run: build },
     Step { name: "tests", run: tests },
@@ -69,7 +70,7 @@ const DEFAULT: &[Step] = &[
 
 /// Everything, once, for all steps that follow.
 fn build() -> Result<()> {
-    process::run(&mut cargo(&["build", "--workspace", "--all-targets"]))?;
+    process::run(&mut cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples"]))?;
     workspace::build()
 }
 

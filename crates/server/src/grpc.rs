@@ -42,17 +42,17 @@ mod writer;
 pub(crate) use connection::{refusal, serve};
 pub(crate) use services::Services;
 
-/// The messages, made from the files in `proto`.
+/// The messages, made from the files in `proto` by `cargo xtask fix`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
 pub mod proto {
     /// `dunlin.v1`.
     pub mod dunlin {
-        tonic::include_proto!("dunlin.v1");
+        include!("grpc/generated/dunlin.v1.rs");
     }
     /// `ratatoskr`.
     pub mod ratatoskr {
-        tonic::include_proto!("ratatoskr");
+        include!("grpc/generated/ratatoskr.rs");
     }
     /// All files, as reflection gives them out.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/grpc.descriptors"));
+    pub const DESCRIPTORS: &[u8] = include_bytes!("grpc/generated/descriptors.bin");
 }

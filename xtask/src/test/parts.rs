@@ -15,10 +15,11 @@ pub struct Part {
 pub const ALL: &[Part] = &[
     Part {
         name: "lints",
-        about: "tidy, format, clippy",
+        about: "tidy, format, dependencies, clippy",
         steps: &[
             Step { name: "all-tidy", run: tidy::run },
             Step { name: "all-format", run: check::format },
+            Step { name: "all-dependencies", run: check::dependencies },
             Step { name: "all-clippy", run: check::lints },
         ],
     },
