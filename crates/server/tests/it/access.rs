@@ -13,20 +13,19 @@ mod worlds;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use dunlin::Node;
 use dunlin::topic::{Event, Notice, Subscribe, SubscribeError};
 use dunlin_client::{Client, ConnectError, Credentials, Options, Subscriber, Why};
 use dunlin_server::access::{hash_password, new_token};
 use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_wait::{Deadline, PATIENCE};
 
+use crate::clients::unhurried;
 use crate::http::peer::{Answer, Peer as HttpPeer};
 use crate::nats_peer::NatsPeer;
 use crate::serve_with;
 
-/// Longer than anything here takes, however slow the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "correct horse";
 
 /// The password as the users file has it, and a token with what the file has of it.
@@ -72,7 +71,7 @@ impl Guarded {
 
     fn connect(&self, credentials: Credentials) -> Result<Client, ConnectError> {
         let url = format!("dunlin://{}", self.address(Door::Tcp));
-        Client::connect(&url, Options { credentials, ..Options::default() })
+        Client::connect(&url, Options { credentials, ..unhurried() })
     }
 
     fn by_password(&self, user: &str) -> Client {
@@ -135,17 +134,16 @@ fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::Refused {
 /// The payloads that a subscriber gets, up to `last`; nothing may be told as lost.
 fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     let mut got = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
     loop {
-        assert!(Instant::now() < deadline, "{last} did not come after {got:?}");
-        match subscriber.next_timeout(Duration::from_secs(1)) {
+        match subscriber.next_timeout(PATIENCE) {
             Ok(Some(Event::Record(record))) => {
                 got.push(String::from_utf8(record.payload().to_vec()).unwrap());
                 if got.last().is_some_and(|payload| payload == last) {
                     return got;
                 }
             }
-            Ok(Some(Event::Notice(Notice::Advance { .. }))) | Ok(None) => {}
+            Ok(Some(Event::Notice(Notice::Advance { .. }))) => {}
+            Ok(None) => panic!("{last} did not come after {got:?}"),
             Ok(Some(Event::Notice(notice))) => panic!("told {notice:?} after {got:?}"),
             Err(error) => panic!("{error} after {got:?}"),
         }
@@ -154,12 +152,11 @@ fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
 
 /// How a subscription ends.
 fn end_of(subscriber: &mut Subscriber) -> SubscribeError {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        match subscriber.next_timeout(Duration::from_secs(1)) {
-            Ok(_) => {}
-            Err(error) => return error,
+    let deadline = Deadline::new();
+    loop {
+        deadline.check("the subscription ends");
+        if let Err(error) = subscriber.next_timeout(PATIENCE) {
+            return error;
         }
     }
-    panic!("the subscription did not end");
 }

@@ -1,17 +1,20 @@
-use std::time::Duration;
-
 use dunlin::topic::{Event, Notice, Publish, Subscribe};
 use dunlin::wire::{ExpectTopic, FromClient, FromNode, List, Preamble, StartAt, VERSION_MIN};
-use dunlin_client::Client;
+use dunlin_client::{Client, Limits, Options};
 use dunlin_server::Server;
+use dunlin_wait::PATIENCE;
 
 use crate::peer::Peer;
 use crate::{serve, serve_with};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 pub fn connect(server: &Server) -> Client {
-    Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), Default::default()).unwrap()
+    Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), unhurried()).unwrap()
+}
+
+/// Options of a client that waits for slow machines.
+pub fn unhurried() -> Options {
+    let limits = Limits { connect_ms_max: 60_000, patience_heartbeats: 120, ..Limits::default() };
+    Options { limits, ..Options::default() }
 }
 
 #[test]

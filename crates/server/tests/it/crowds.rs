@@ -1,11 +1,10 @@
 //! Everybody walks to one place: regions are cut anew between processes, and nobody is lost by it.
 
-use std::time::{Duration, Instant};
-
 use dunlin::space::{
     Around, Balance, Behaviour, Entity, Host, Moment, Motion, Own, RegionId, Setup, Standby, World,
 };
 use dunlin_client::Kv;
+use dunlin_server::space::Runner;
 
 use crate::clients::connect;
 use crate::serve;
@@ -13,11 +12,12 @@ use crate::worlds::{Member, Scene, until, until_all_go_on};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
-/// Four of five walk to this place, and stand around it as near as this.
+/// Four of five.
+const WALKERS: usize = 2_400;
+/// The walkers' place, and how near to it they stand in the end.
 const PLACE: ([f32; 3], f32) = ([15.0, 15.0, 15.0], 12.0);
 /// What the busiest may have, times the mean.
 const EVEN: f64 = 1.15;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// See [`PLACE`].
 #[derive(Clone)]
@@ -66,6 +66,30 @@ fn unevenness(members: &[Member<Gather>]) -> f64 {
     most as f64 * members.len() as f64 / ENTITIES as f64
 }
 
+/// How many have come to where they walk to.
+fn arrived(members: &[Member<Gather>]) -> usize {
+    let of_member = |member: &Member<Gather>| {
+        let count = |runner: &mut Runner<3, Gather>| {
+            let stores = runner.host().regions().map(|(_, region)| region.store());
+            stores
+                .map(|store| {
+                    (0..store.len())
+                        .filter(|row| is_there(store.kinds()[*row], &store.position(*row)))
+                        .count()
+                })
+                .sum::<usize>()
+        };
+        member.space.ask(count).unwrap()
+    };
+    members.iter().map(of_member).sum()
+}
+
+fn is_there(kind: u32, position: &[f32; 3]) -> bool {
+    let (place, near) = PLACE;
+    let far = (0..3).map(|axis| (place[axis] - position[axis]).powi(2)).sum::<f32>().sqrt();
+    kind != 0 && far <= near
+}
+
 /// Nobody moves any more: everybody is there, once.
 fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
@@ -77,33 +101,24 @@ fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
 }
 
 #[test]
-fn a_crowd_that_walks_into_one_region_is_shared_out_over_all_processes() {
+fn crowd_in_one_region_is_shared_by_all_processes() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
     let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
     until_all_go_on("all regions begin", &kv(), &members);
-    let (deadline, mut worst) = (Instant::now() + PATIENCE, 0.0_f64);
-    // They have arrived after two seconds or so; until then loads grow apart again and again.
-    let mut even_since = Instant::now();
-    while even_since.elapsed() < Duration::from_secs(2) || version(&members[0]) < 4 {
-        let now = unevenness(&members);
-        worst = worst.max(now);
-        if now > EVEN {
-            even_since = Instant::now();
-        }
-        assert!(Instant::now() < deadline, "it does not become even: {now}, {}", version(&members[0]));
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let versions: Vec<u64> = members.iter().map(version).collect();
-    assert!(versions.iter().all(|version| *version == versions[0]), "all go by the same cut: {versions:?}");
-    // One process decides, and no version is told twice.
-    let cuts: Vec<String> = members
-        .iter()
-        .flat_map(|member| member.told.lock().unwrap().clone())
-        .filter(|told| told.starts_with("Cut"))
-        .collect();
-    assert_eq!(cuts, (2..=versions[0]).map(|version| format!("Cut({version})")).collect::<Vec<_>>());
+    // While they walk, loads grow apart again and again.
+    until("they have arrived, and loads are even", &kv(), &members, || {
+        arrived(&members) == WALKERS && unevenness(&members) <= EVEN && version(&members[0]) >= 4
+    });
     assert_all_there(&kv(), &members);
+    // One process decides, and no version is told twice.
+    until("all go by the same cut, which was told once", &kv(), &members, || {
+        let versions: Vec<u64> = members.iter().map(version).collect();
+        let told = members.iter().flat_map(|member| member.told.lock().unwrap().clone());
+        let cuts: Vec<String> = told.filter(|told| told.starts_with("Cut")).collect();
+        let expected = (2..=versions[0]).map(|version| format!("Cut({version})"));
+        versions.iter().all(|version| *version == versions[0]) && cuts.into_iter().eq(expected)
+    });
 }
 
 #[test]

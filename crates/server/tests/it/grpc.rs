@@ -13,11 +13,11 @@ mod tasks;
 mod topics;
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use dunlin::Node;
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_wait::{PATIENCE, POLL};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status, Streaming};
 use v1::dunlin_client::DunlinClient;
@@ -25,9 +25,6 @@ use v1::start::At;
 use v1::subscribe_response::Event;
 
 use crate::serve_with;
-
-/// However slow the machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Dunlin = DunlinClient<Channel>;
 
@@ -56,10 +53,17 @@ fn grpc_address(server: &Server) -> SocketAddr {
     server.addresses().iter().find_map(of_door).unwrap()
 }
 
-/// Runs a test against the clock's mercy.
+/// Runs a test, which ends if it hangs.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") });
+}
+
+/// Polls until this is so; [`run`] ends it.
+pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    while !is_so().await {
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 pub(crate) fn publish(subject: &str, payload: impl Into<Vec<u8>>) -> v1::PublishRequest {

@@ -29,6 +29,9 @@ mod worlds;
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 
+/// A client takes a node for dead after two heartbeats without a sign of life: long, for slow machines.
+const HEARTBEAT_MS: u32 = 10_000;
+
 /// A node with one open door on a free port.
 fn serve() -> (Node, Server) {
     serve_with(|_| ())
@@ -43,6 +46,7 @@ fn serve_with(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
 fn serve_node(node: &Node, change: impl FnOnce(&mut ServerConfig)) -> Server {
     let mut config =
         ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
+    config.limits.heartbeat_ms = HEARTBEAT_MS;
     change(&mut config);
     Server::start(node.clone(), config).unwrap()
 }

@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::Node;
 use dunlin::topic::Publish;
@@ -82,19 +82,20 @@ fn publish(node: &Node, records: usize) {
 }
 
 #[test]
-fn work_of_a_killed_connection_is_done_by_the_others_at_once() {
+fn killed_connections_work_goes_to_the_others_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
-    let mut dies = joined(&server, GroupKind::Work, CREDIT);
+    // Its claims hold for an hour: the others do not wait for their end.
+    let mut dies = Peer::connect(&server);
+    join_with(&mut dies, GroupKind::Work, CREDIT, 3_600_000);
+    dies.await_subscribed();
     claim(&mut dies, 2);
     assert_eq!(records(&mut dies, 2).len(), 2);
     let mut stays = joined(&server, GroupKind::Work, CREDIT);
     claim(&mut stays, 3);
     assert_eq!(records(&mut stays, 1)[0].2, 3);
-    let began = Instant::now();
     drop(dies);
     let again = records(&mut stays, 2);
-    assert!(began.elapsed() < Duration::from_secs(20), "no deadline has to pass");
     assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
 }
 
@@ -135,7 +136,7 @@ fn renews_in_time(claim_ms: u32) -> bool {
 #[test]
 fn a_renewed_claim_is_nobody_elses_past_its_deadline() {
     // On a machine that stands still for longer than a claim holds the record is another's, and rightly.
-    assert!([600, 3_000, 15_000].into_iter().any(renews_in_time));
+    assert!([600, 3_000, 15_000, 60_000].into_iter().any(renews_in_time));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Door `nats` and clients that break the protocol: each is told, and alone affected.
 
 use std::io::Write;
-use std::time::Duration;
+use std::net::Shutdown;
+use std::thread;
 
 use dunlin_server::Server;
+use dunlin_wait::POLL;
 
 use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -117,15 +119,17 @@ fn who_sends_an_operation_by_halves_is_told_and_parted_with() {
     let mut slow = NatsPeer::open(&server);
     slow.send(format!("PUB large {}\r\n", 1 << 20).as_bytes());
     slow.send(&vec![b'x'; 300_000]);
-    // It goes on, and comes to no end in time. The server may have closed meanwhile.
-    for _ in 0..30 {
-        if slow.reader.get_mut().write_all(b"x").is_err() {
-            break;
+    // It goes on until the server has closed, and comes to no end in time.
+    let mut sending = slow.reader.get_ref().try_clone().unwrap();
+    let goes_on = thread::spawn(move || {
+        while sending.write_all(b"x").is_ok() {
+            thread::sleep(POLL);
         }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    });
     assert_eq!(slow.line(), "-ERR 'Publish Timeout: limit nats.publish_ms_max of 300 is reached'");
     assert!(slow.is_at_end());
+    let _ = slow.reader.get_ref().shutdown(Shutdown::Both);
+    goes_on.join().unwrap();
     drop(slow);
     await_sessions(&server, 0);
     assert_eq!(node.budget().used(), idle);
@@ -134,11 +138,12 @@ fn who_sends_an_operation_by_halves_is_told_and_parted_with() {
 #[test]
 fn who_comes_to_the_end_of_each_operation_may_go_on_for_ever() {
     let (_node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 30_000);
-    let mut peer = NatsPeer::open(&server);
+    let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     peer.subscribe("halves 1");
     for n in 0..20 {
         peer.send(b"PUB halves 2\r\n");
-        std::thread::sleep(Duration::from_millis(5));
+        // The server's one thread has taken the half when it answers another client.
+        other.settle();
         peer.send(format!("{n:02}\r\n").as_bytes());
         assert_eq!(peer.text().1, format!("{n:02}"));
     }
@@ -147,11 +152,11 @@ fn who_comes_to_the_end_of_each_operation_may_go_on_for_ever() {
 #[test]
 fn what_trickles_in_arrives_whole_though_it_is_read_now_and_then() {
     let (node, server) = serve_nats(|_| {});
-    let mut peer = NatsPeer::open(&server);
+    let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     let payload = "x".repeat(200);
     for byte in format!("PUB slow {}\r\n{payload}\r\n", payload.len()).bytes() {
         peer.send(&[byte]);
-        std::thread::sleep(Duration::from_millis(2));
+        other.settle();
     }
     peer.settle();
     let topic = node.topic("slow").unwrap();

@@ -2,13 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use dunlin::Node;
 use dunlin_server::{Door, Server, ServerConfig};
-
-/// Longer than anything here takes, however slow the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use dunlin_wait::PATIENCE;
 
 /// A node whose NATS door is open too.
 pub fn serve_nats(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dunlin::state::{Command, Effects, Events, Reply, State};
+use dunlin::state::{Command, Effects, Events, Reply, State, node_key};
 use dunlin::topic::{
     Draft, Event, Meta, Notice, Payload, Position, Publish, PublishError, Start, Subscribe, SubscribeOptions,
     TopicConfig,
@@ -17,13 +17,14 @@ use dunlin_server::grpc::proto::dunlin::start::At;
 use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
 use dunlin_server::peers::NodeLinks;
 use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_wait::{PATIENCE, POLL, until};
 use serde_json::json;
 
+use crate::HEARTBEAT_MS;
+use crate::clients::unhurried;
 use crate::grpc;
 use crate::http::{Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::NatsPeer;
-
-const PATIENCE: Duration = Duration::from_secs(40);
 
 struct Member {
     node: Node,
@@ -35,34 +36,25 @@ struct Member {
 struct Hall {
     limits: OwnershipLimits,
     state: Mutex<State>,
-    began: Instant,
     members: Mutex<HashMap<u64, Member>>,
     urls: Mutex<HashMap<u64, String>>,
 }
 
 impl Hall {
     fn of(count: u64) -> Arc<Hall> {
-        let lease_ttl = Duration::from_millis(1_000);
-        Hall::with(count, OwnershipLimits { lease_ttl, ..OwnershipLimits::default() })
+        Hall::with(count, OwnershipLimits::default())
     }
 
+    /// Time stands still in what all agree on: a lease ends where a test ends it.
     fn with(count: u64, limits: OwnershipLimits) -> Arc<Hall> {
+        let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..limits };
         let hall = Arc::new(Hall {
             limits,
             state: Mutex::default(),
-            began: Instant::now(),
             members: Mutex::default(),
             urls: Mutex::default(),
         });
         (1..=count).for_each(|id| hall.start(id));
-        let ticking = Arc::downgrade(&hall);
-        thread::spawn(move || {
-            while let Some(hall) = ticking.upgrade() {
-                hall.apply(None).unwrap();
-                drop(hall);
-                thread::sleep(Duration::from_millis(5));
-            }
-        });
         until("all take part", || {
             let members = hall.members.lock().unwrap();
             members.values().all(|member| member.ownership.nodes().len() == count as usize)
@@ -73,7 +65,7 @@ impl Hall {
     fn start(self: &Arc<Hall>, id: u64) {
         let node = Node::start(Config::default()).unwrap();
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
-        let config = ServerConfig {
+        let mut config = ServerConfig {
             tcp: anywhere(),
             nats: anywhere(),
             http: anywhere(),
@@ -81,6 +73,7 @@ impl Hall {
             threads: 1,
             ..ServerConfig::default()
         };
+        config.limits.heartbeat_ms = HEARTBEAT_MS;
         let server = Server::start(node.clone(), config).unwrap();
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
         self.urls.lock().unwrap().insert(id, url);
@@ -90,7 +83,7 @@ impl Hall {
             let hall = asking.upgrade().ok_or_else(gone)?;
             // Who was killed says nothing more.
             let is_there = hall.urls.lock().unwrap().contains_key(&id);
-            if is_there { hall.apply(Some(command)) } else { Err(gone()) }
+            if is_there { hall.apply(command) } else { Err(gone()) }
         };
         let ask = move |commands: &[Command<'_>]| commands.iter().map(&ask_one).collect();
         let reach = move |to: u64| {
@@ -104,19 +97,15 @@ impl Hall {
         ownership.take_part(Vec::new()).unwrap();
     }
 
-    fn apply(&self, command: Option<&Command<'_>>) -> Result<Reply, AskError> {
+    fn apply(&self, command: &Command<'_>) -> Result<Reply, AskError> {
         let mut effects = Effects::default();
-        let reply = {
-            let mut state = self.state.lock().unwrap();
-            state.advance(self.began.elapsed().as_millis() as u64, &mut effects);
-            command.map(|command| state.apply(command, &mut effects))
-        };
+        let reply = self.state.lock().unwrap().apply(command, &mut effects);
         let ownerships: Vec<_> =
             self.members.lock().unwrap().values().map(|member| Arc::clone(&member.ownership)).collect();
         for change in effects.changes {
             ownerships.iter().for_each(|of| of.changed(Events::new(&change.bytes).unwrap()));
         }
-        Ok(reply.transpose()?.unwrap_or(Reply::Done))
+        Ok(reply?)
     }
 
     fn node(&self, id: u64) -> Node {
@@ -125,7 +114,7 @@ impl Hall {
 
     fn client(&self, id: u64) -> Client {
         let url = self.urls.lock().unwrap()[&id].clone();
-        Client::connect(&url, Options::default()).unwrap()
+        Client::connect(&url, unhurried()).unwrap()
     }
 
     /// A NATS client of this node.
@@ -150,21 +139,20 @@ impl Hall {
         self.state.lock().unwrap().placement(name.as_bytes()).unwrap().owner
     }
 
-    /// The node is gone: its door closes, its lease runs out.
+    /// The node is gone: its listeners close, its lease ends.
     fn kill(&self, id: u64) {
+        self.silence(id);
+        let lease = self.state.lock().unwrap().get(&node_key(id)).map(|item| item.lease);
+        self.apply(&Command::Revoke { lease: lease.expect("it takes part") }).unwrap();
+    }
+
+    /// The node is gone, and nobody knows.
+    fn silence(&self, id: u64) {
         self.urls.lock().unwrap().remove(&id);
         let member = self.members.lock().unwrap().remove(&id);
         let Some(mut member) = member else { return };
         drop(member.server.take());
         member.node.stop();
-    }
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -248,7 +236,7 @@ fn an_owner_that_is_killed_under_load_loses_nothing_in_silence() {
         }
         unsure
     });
-    thread::sleep(Duration::from_millis(100));
+    until("some are published", || hall.node(1).topic("t").unwrap().logs()[0].last().seq > 200);
     hall.kill(1);
     let unsure = publishing.join().unwrap();
     assert_ne!(hall.owner("t"), 1);
@@ -278,7 +266,10 @@ fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
         publisher.publish(payload.as_slice()).unwrap();
     }
     let mut reader = hall.client(2).subscribe("t", from(Start::Earliest)).unwrap();
-    thread::sleep(Duration::from_millis(200));
+    until("its node reads on before it does", || {
+        let topic = hall.node(1).topic("t").unwrap();
+        topic.readers().iter().any(|reader| reader.behind < 4_000)
+    });
     let (numbers, notices) = read_until(&mut reader, 4_000);
     let holes: Vec<_> = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();
     assert!(
@@ -321,12 +312,11 @@ fn who_goes_on_in_a_topic_of_many_partitions_gets_the_rest_of_each_through_any_n
 
 /// A node that is gone, and does not count as gone yet: nobody else may have its topics.
 fn hall_with_a_silent_owner() -> Arc<Hall> {
-    let (lease_ttl, mirror_wait_max) = (Duration::from_secs(600), Duration::from_secs(600));
-    let limits = OwnershipLimits { lease_ttl, mirror_wait_max, ..OwnershipLimits::default() };
-    let hall = Hall::with(3, limits);
+    let mirror_wait_max = Duration::from_secs(600);
+    let hall = Hall::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
     hall.topic_at(2, "live", TopicConfig::default());
     hall.topic_at(3, "dead", TopicConfig::default());
-    hall.kill(3);
+    hall.silence(3);
     hall
 }
 
@@ -340,7 +330,7 @@ impl Hall {
                 let mut publisher = publisher;
                 while !over.load(std::sync::atomic::Ordering::Relaxed) {
                     publisher.publish(&1_u64.to_le_bytes()).unwrap();
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(POLL);
                 }
             });
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(until));

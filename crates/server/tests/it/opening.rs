@@ -1,18 +1,22 @@
 //! Doors of a node that is not there yet.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
 use dunlin_client::{Client, ConnectError, Limits, Options, Why};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Door, Opening, Server, ServerConfig};
+use dunlin_wait::{find, until};
 use tonic::Code;
 use tonic::transport::Endpoint;
 use v1::tasks_client::TasksClient;
 
+use crate::clients::unhurried;
 use crate::grpc::run;
 use crate::http::peer::Peer as HttpPeer;
 use crate::nats_peer::NatsPeer;
@@ -27,15 +31,57 @@ fn address(doors: &[(Door, SocketAddr)], door: Door) -> SocketAddr {
     doors.iter().find(|(other, _)| *other == door).unwrap().1
 }
 
+/// Options of a client that gives up soon.
+fn hurried() -> Options {
+    Options { limits: Limits { connect_ms_max: 100, ..Limits::default() }, ..Options::default() }
+}
+
+/// Passes connections on and counts them: a client that comes again was refused before.
+struct Relay {
+    address: SocketAddr,
+    count: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    fn to(node: SocketAddr) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = Relay { address: listener.local_addr().unwrap(), count: Arc::default() };
+        let count = Arc::clone(&relay.count);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                count.fetch_add(1, Ordering::Relaxed);
+                if let (Ok(client), Ok(node)) = (client, TcpStream::connect(node)) {
+                    let (to_node, to_client) = (node.try_clone().unwrap(), client.try_clone().unwrap());
+                    thread::spawn(move || copy(client, to_node));
+                    thread::spawn(move || copy(node, to_client));
+                }
+            }
+        });
+        relay
+    }
+
+    /// Waits until a client that came after this call has come again.
+    fn until_refused(&self) {
+        let before = self.count.load(Ordering::Relaxed);
+        until("a client comes again", || self.count.load(Ordering::Relaxed) >= before + 2);
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
 #[test]
 fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when_it_is() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Door::Tcp));
-    let hurried = Limits { connect_ms_max: 100, ..Limits::default() };
-    let hurried = Options { limits: hurried, ..Options::default() };
-    let told = Client::connect(&url, hurried).err().unwrap().to_string();
-    assert!(told.contains("OPENING") && told.contains("its topics are being counted"), "{told}");
+    let told = find("a client is told", || {
+        let told = Client::connect(&url, hurried()).err().unwrap().to_string();
+        told.contains("OPENING").then_some(told)
+    });
+    assert!(told.contains("its topics are being counted"), "{told}");
 
     opening.says("it looks for its cluster");
     let mut http = HttpPeer::connect(address(&addresses, Door::Http));
@@ -57,7 +103,7 @@ fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when
     let node = Node::start(Config::default()).unwrap();
     let server = Server::open(node, doors(), opening).unwrap();
     assert_eq!(server.addresses(), addresses);
-    let client = Client::connect(&url, Options::default()).unwrap();
+    let client = Client::connect(&url, unhurried()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     publisher.publish("x").unwrap();
     let mut http = HttpPeer::connect(address(&addresses, Door::Http));
@@ -67,32 +113,30 @@ fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when
 #[test]
 fn a_client_that_comes_while_its_node_is_opening_is_let_in_when_it_is_open() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
-    let at = address(opening.addresses(), Door::Tcp);
-    let opened = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(500));
-        Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap()
-    });
-    let limits = Limits { connect_ms_max: 60_000, ..Limits::default() };
-    let client = Client::connect(&format!("dunlin://{at}"), Options { limits, ..Options::default() });
-    client.unwrap().publisher("t").unwrap().publish("x").unwrap();
-    drop(opened.join().unwrap());
+    let relay = Relay::to(address(opening.addresses(), Door::Tcp));
+    let url = format!("dunlin://{}", relay.address);
+    let connecting = thread::spawn(move || Client::connect(&url, unhurried()));
+    relay.until_refused();
+    let _server = Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap();
+    connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
 
 #[test]
 fn one_node_that_is_opening_is_waited_for_though_another_cannot_be_reached() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
-    let at = address(opening.addresses(), Door::Tcp);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let all = format!("dunlin://{at},{nobody}");
-    let hurried = Limits { connect_ms_max: 1_000, ..Limits::default() };
-    let told = Client::connect(&all, Options { limits: hurried, ..Options::default() });
-    assert!(matches!(&told, Err(ConnectError::Away(Why::Opening(_)))), "{told:?}");
+    let relay = Relay::to(address(opening.addresses(), Door::Tcp));
+    // Nothing listens there, and nobody else can be given the port.
+    let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    nobody.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let away = nobody.local_addr().unwrap().as_socket().unwrap();
+    let all = format!("dunlin://{},{away}", relay.address);
+    until("the node that is opening is told of", || {
+        let told = Client::connect(&all, hurried());
+        matches!(&told, Err(ConnectError::Away(Why::Opening(_))))
+    });
 
-    let patient = Limits { connect_ms_max: 60_000, ..Limits::default() };
-    let connecting =
-        thread::spawn(move || Client::connect(&all, Options { limits: patient, ..Options::default() }));
-    // Longer than trying both of them once takes.
-    thread::sleep(Duration::from_millis(500));
+    let connecting = thread::spawn(move || Client::connect(&all, unhurried()));
+    relay.until_refused();
     let _server = Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap();
     connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
@@ -101,17 +145,15 @@ fn one_node_that_is_opening_is_waited_for_though_another_cannot_be_reached() {
 fn a_client_whose_node_starts_again_goes_on_when_that_is_open() {
     let (_node, server) = crate::serve();
     let at = server.tcp_addresses()[0];
-    let limits = Limits { patience_heartbeats: 1_000, ..Limits::default() };
-    let client =
-        Client::connect(&format!("dunlin://{at}"), Options { limits, ..Options::default() }).unwrap();
+    let relay = Relay::to(at);
+    let client = Client::connect(&format!("dunlin://{}", relay.address), unhurried()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     publisher.publish("before").unwrap();
     drop(server);
     let again = ServerConfig { tcp: vec![at], threads: 1, ..ServerConfig::default() };
     let opening = Opening::start(&again, "its topics are being counted").unwrap();
     let opened = thread::spawn(move || {
-        // Longer than a client waits between its first tries.
-        thread::sleep(Duration::from_millis(500));
+        relay.until_refused();
         Server::open(Node::start(Config::default()).unwrap(), again, opening).unwrap()
     });
     publisher.publish("after").unwrap();

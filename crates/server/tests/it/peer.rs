@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin::wire::{
@@ -10,6 +9,7 @@ use dunlin::wire::{
     PublishHeader, StartAt, Subscribe, VERSION,
 };
 use dunlin_server::Server;
+use dunlin_wait::PATIENCE;
 
 /// One connection. Messages are taken in the order they come.
 pub struct Peer {
@@ -22,7 +22,7 @@ impl Peer {
     /// Connects and says nothing.
     pub fn silent(server: &Server) -> Peer {
         let stream = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Peer { stream, received: Vec::new(), decoder: Decoder::new(Limits::default()) }
     }

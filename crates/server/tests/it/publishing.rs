@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use dunlin::topic::{Reliable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin::wire::{self, ErrorCode, FromClient, FromNode, OpenPublisher, Publish, PublishHeader, StartAt};
+use dunlin_wait::PATIENCE;
 
 use crate::peer::{Peer, frames};
 use crate::serve;
@@ -81,8 +82,8 @@ fn a_full_reliable_topic_stops_its_publisher_and_nobody_else() {
     assert!(refused.clone().unwrap().starts_with("FULL: slow"), "{refused:?}");
     let mut read = 0;
     while read < 20 {
+        assert!(reader.wait(Some(PATIENCE)).unwrap());
         read += reader.drain(100, |_| ()).unwrap();
-        reader.wait(Some(Duration::from_millis(50))).unwrap();
     }
 }
 
@@ -104,7 +105,7 @@ fn room_lets_a_stopped_publisher_go_on() {
     while read < 500 {
         let found = reader.drain(50, |event| assert!(matches!(event, dunlin::topic::Event::Record(_))));
         read += found.unwrap();
-        assert!(read == 500 || reader.wait(Some(Duration::from_secs(5))).unwrap());
+        assert!(read == 500 || reader.wait(Some(PATIENCE)).unwrap());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::space::behaviour::Oscillate;
 use dunlin::space::{Authority, Entity, Host, Partition, RegionId, Setup, World as Box3};
@@ -11,6 +11,7 @@ use dunlin::{Config, Node};
 use dunlin_client::space::{Change, Command, CommandError, EntityId, Rule, Schema, Viewer, Watch, World};
 use dunlin_server::Server;
 use dunlin_server::space::{Pace, Peer, Secret, Space, SpaceConfig, SpaceDoor, SpaceLimits};
+use dunlin_wait::{PATIENCE, until};
 use serde_json::json;
 
 use crate::clients::connect;
@@ -23,7 +24,6 @@ const RADIUS: f32 = 12.0;
 const CENTER: EntityId = EntityId(0);
 /// Its kind is not to be seen.
 const HIDDEN: u32 = 2;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 type Steps = Space<3, Oscillate>;
 
@@ -137,14 +137,6 @@ impl Stage {
     }
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
 /// By looking at everybody.
 fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
     let center = all[&CENTER].0;
@@ -185,7 +177,7 @@ fn who_watches_around_an_entity_that_goes_through_processes_sees_exactly_whom_it
         let shown = in_sight(&all);
         homes.push(all[&CENTER].2);
         seen.extend(shown.keys().copied());
-        until(&format!("what is in sight after tick {tick} is seen: {shown:?}"), || {
+        until(format!("what is in sight after tick {tick} is seen: {shown:?}"), || {
             follow(&mut viewer, &mut known);
             let now = viewer.visible().iter().map(|(id, one)| (*id, one.position));
             now.collect::<BTreeMap<_, _>>() == shown
@@ -243,8 +235,10 @@ fn a_command_reaches_its_entity_wherever_that_is_and_is_refused_in_words_where_i
         runner.host_mut().set_authority(RegionId(2), None);
     };
     stage.processes[1].space.ask(ends).unwrap();
-    let refused = world.command(&of([80.0; 3]), Duration::from_millis(300)).unwrap_err();
-    assert!(matches!(&refused, CommandError::Busy(_, why) if why.contains("no lease")), "{refused}");
+    until("the owner says that it has no lease", || {
+        let refused = world.command(&of([80.0; 3]), Duration::from_millis(300)).unwrap_err();
+        matches!(&refused, CommandError::Busy(_, why) if why.contains("no lease"))
+    });
     assert_eq!(stage.everybody()[&CENTER].0, [90.0; 3]);
     assert!(connect(&stage.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
 }

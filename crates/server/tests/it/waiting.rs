@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::journal::RealDisk;
 use dunlin::wire::{FromClient, FromNode, NamedTopic, StartAt};
@@ -12,6 +12,7 @@ use dunlin::{Config, ControlLimits, Node, OwnershipLimits, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_wait::{POLL, until};
 use serde_json::json;
 use tempfile::TempDir;
 use v1::publish_outcome::Outcome;
@@ -23,8 +24,6 @@ use crate::peer::Peer;
 
 /// More than a task of the runtime may do at once.
 const BURST: u64 = 200;
-/// However slow the machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster of one with all listeners, on one thread.
 struct Served {
@@ -63,11 +62,7 @@ impl Served {
         let server = Server::start(node.clone(), config).unwrap();
         server.take_part(&cluster).unwrap();
         let served = Served { stage: Stage { node, server }, _cluster: cluster, _dir: dir };
-        let began = Instant::now();
-        while served.stage.get("/readyz").status != 200 {
-            assert!(began.elapsed() < PATIENCE, "it never became ready");
-            thread::sleep(Duration::from_millis(10));
-        }
+        until("it is ready", || served.stage.get("/readyz").status == 200);
         served
     }
 
@@ -79,7 +74,7 @@ impl Served {
                 let mut peer = self.stage.peer();
                 while !over.load(Ordering::Relaxed) {
                     assert_eq!(peer.request("GET", "/healthz", &[], b"").status, 200);
-                    thread::sleep(Duration::from_millis(1));
+                    thread::sleep(POLL);
                 }
             });
             let ends = Ends(&over);
@@ -125,7 +120,6 @@ fn nats_burst_of_new_subjects_stops_nobody() {
 fn tcp_burst_of_new_subjects_stops_nobody() {
     Served::new().answers_during(|stage| {
         let mut peer = Peer::connect(&stage.server);
-        peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         // By every message that makes a topic.
         for number in 0..BURST {
             match number % 4 {

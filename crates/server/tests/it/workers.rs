@@ -4,12 +4,10 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use dunlin_scale::{Action, Event, Instance, Looked, Market, Policy, Provider};
 use dunlin_server::workers::{LocalWorkers, Seen, WorkerCommand, Workers, WorkersLimits};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use dunlin_wait::{Deadline, PATIENCE, POLL, find, until};
 
 fn command(script: &str) -> WorkerCommand {
     WorkerCommand {
@@ -25,41 +23,32 @@ fn launch(instance: Instance) -> Action {
 
 struct Stage {
     workers: LocalWorkers,
-    started: Instant,
+    /// The workers' clock.
+    now_ms: u64,
     said: Vec<Event>,
 }
 
 impl Stage {
     fn new(script: &str, limits: WorkersLimits) -> Stage {
-        Stage {
-            workers: LocalWorkers::new(command(script), limits),
-            started: Instant::now(),
-            said: Vec::new(),
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        Stage { workers: LocalWorkers::new(command(script), limits), now_ms: 0, said: Vec::new() }
     }
 
     fn act(&mut self, action: &Action) {
-        let now_ms = self.now_ms();
-        self.workers.act(now_ms, action);
+        self.workers.act(self.now_ms, action);
     }
 
     fn attach(&mut self, instance: Instance) {
-        let now_ms = self.now_ms();
-        self.workers.attached(now_ms, [format!("here-{instance}").as_str()].into_iter());
+        self.workers.attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 
     /// Until so many events were said in all.
     fn wait(&mut self, count: usize) -> &[Event] {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
+        self.workers.events(self.now_ms, &mut self.said);
         while self.said.len() < count {
-            assert!(Instant::now() < deadline, "{:?}", self.said);
-            let now_ms = self.now_ms();
-            self.workers.events(now_ms, &mut self.said);
-            std::thread::sleep(Duration::from_millis(5));
+            deadline.check(format!("{count} events, not only {:?}", self.said));
+            std::thread::sleep(POLL);
+            self.workers.events(self.now_ms, &mut self.said);
         }
         &self.said
     }
@@ -67,14 +56,9 @@ impl Stage {
 
 /// Until a process has written there.
 fn written(path: &Path) -> String {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match std::fs::read_to_string(path) {
-            Ok(text) if text.ends_with('\n') => return text,
-            _ => assert!(Instant::now() < deadline, "nothing in {}", path.display()),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    find(format!("a line in {}", path.display()), || {
+        std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))
+    })
 }
 
 fn is_alive(pid: &str) -> bool {
@@ -84,11 +68,7 @@ fn is_alive(pid: &str) -> bool {
 }
 
 fn gone(pid: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    while is_alive(pid) {
-        assert!(Instant::now() < deadline, "process {pid} was left behind");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until(format!("process {pid} is gone"), || !is_alive(pid));
 }
 
 #[test]
@@ -102,10 +82,9 @@ fn a_process_is_ready_when_it_has_attached_and_ends_at_sigterm_within_its_grace(
     let mut stage = Stage::new(&script, WorkersLimits::default());
     stage.act(&launch(7));
     assert_eq!(written(&file), "here-7 dunlin://127.0.0.1:1\n");
-    let now_ms = stage.now_ms();
-    stage.workers.attached(now_ms, ["here-8", "there-7", "here-7x"].into_iter());
+    stage.workers.attached(0, ["here-8", "there-7", "here-7x"].into_iter());
     let mut none = Vec::new();
-    stage.workers.events(now_ms, &mut none);
+    stage.workers.events(0, &mut none);
     assert_eq!(none, [], "others' names");
     stage.attach(7);
     assert_eq!(stage.wait(1), [Event::Ready { instance: 7 }]);
@@ -125,6 +104,7 @@ fn who_does_not_go_within_its_grace_is_killed_with_all_that_it_started() {
     let child = written(&file);
     stage.attach(1);
     stage.act(&Action::Drain { instance: 1, grace_ms: 50 });
+    stage.now_ms += 50;
     assert_eq!(stage.wait(2)[1], Event::Drained { instance: 1 });
     assert!(is_alive(&child));
     stage.act(&Action::Terminate { instance: 1 });
@@ -140,6 +120,7 @@ fn who_ends_or_cannot_be_started_or_never_attaches_has_failed() {
     assert_eq!(stage.wait(1), [Event::Failed { instance: 1, is_capacity: false }]);
     let mut stage = Stage::new("sleep 1000", limits);
     stage.act(&launch(2));
+    stage.now_ms += 50;
     assert_eq!(stage.wait(1), [Event::Failed { instance: 2, is_capacity: false }]);
     let nowhere = WorkerCommand { words: vec!["/nowhere/at-all".to_owned()], ..command("") };
     let mut workers = LocalWorkers::new(nowhere, limits);
@@ -174,6 +155,7 @@ fn the_warm_pool_is_rid_of_who_never_is_prepared_dies_or_attaches_uncalled() {
     let failed = |instance| Event::Failed { instance, is_capacity: false };
     let mut stage = Stage::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
     stage.act(&warm(1));
+    stage.now_ms += 50;
     assert_eq!(stage.wait(1), [failed(1)]);
     let mut stage = Stage::new("echo prepared >&0; read line", WorkersLimits::default());
     stage.act(&warm(2));
@@ -197,8 +179,7 @@ fn who_dies_or_falls_silent_is_gone() {
     let mut stage = Stage::new("sleep 1000", limits);
     stage.act(&launch(1));
     stage.act(&launch(2));
-    let now_ms = stage.now_ms();
-    stage.workers.attached(now_ms, ["here-1", "here-2"].into_iter());
+    stage.workers.attached(0, ["here-1", "here-2"].into_iter());
     stage.wait(2);
     let pids: Vec<u32> = stage.workers.process_ids().map(|(_, pid)| pid).collect();
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
@@ -206,12 +187,18 @@ fn who_dies_or_falls_silent_is_gone() {
     assert_eq!(stage.wait(3)[2], Event::Gone { instance: 1 });
     // Of the other nothing is seen any more.
     stage.attach(9);
+    stage.now_ms += 50;
     assert_eq!(stage.wait(4)[3], Event::Gone { instance: 2 });
 }
 
 #[test]
 fn workers_follow_the_backlog_are_replaced_when_they_die_and_end_with_the_node() {
-    let script = "trap 'exit 0' TERM; while :; do sleep 0.02; done";
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("lives");
+    let script = format!(
+        "trap 'echo asked >> {0}; exit 0' TERM; echo began >> {0}; while :; do sleep 0.02; done",
+        file.display()
+    );
     let waiting = Arc::new(Mutex::new(0_u64));
     let seen = Arc::clone(&waiting);
     // Whoever could be there is: a scheduler that has them all, busy while something waits.
@@ -228,20 +215,17 @@ fn workers_follow_the_backlog_are_replaced_when_they_die_and_end_with_the_node()
     };
     let mut policy = Policy::local(2, 6);
     (policy.out.detect_ms, policy.inward.cooldown_ms, policy.inward.decide_ms) = (100, 300, 100);
-    let workers = Workers::start(policy, command(script), WorkersLimits::default(), look).unwrap();
-    let until = |wanted: u64| {
-        let deadline = Instant::now() + PATIENCE;
-        while (workers.ready(), workers.processes()) != (wanted, wanted) {
-            assert!(Instant::now() < deadline, "{} ready of {}", workers.ready(), workers.processes());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    let workers = Workers::start(policy, command(&script), WorkersLimits::default(), look).unwrap();
+    let until_there_are = |wanted: u64| {
+        until(format!("{wanted} workers"), || (workers.ready(), workers.processes()) == (wanted, wanted));
     };
-    until(2);
+    until_there_are(2);
     *waiting.lock().unwrap() = 100_000;
-    until(6);
+    until_there_are(6);
     *waiting.lock().unwrap() = 0;
-    until(2);
-    let before = Instant::now();
+    until_there_are(2);
     workers.stop(PATIENCE);
-    assert!(before.elapsed() < PATIENCE, "they ended as they were asked to");
+    let lives = std::fs::read_to_string(&file).unwrap();
+    let count = |what: &str| lives.lines().filter(|line| *line == what).count();
+    assert!(count("asked") >= count("began"), "each ended as it was asked to: {lives}");
 }

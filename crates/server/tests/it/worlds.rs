@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
@@ -13,6 +13,7 @@ use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::Kv;
 use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits};
+use dunlin_wait::{Deadline, PATIENCE, POLL};
 
 use crate::clients::connect;
 use crate::serve;
@@ -20,7 +21,6 @@ use crate::serve;
 const WORLD: &str = "restless";
 const ENTITIES: u64 = 300;
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
-const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// Processes that are killed, one after another.
 const KILLED: u64 = 8;
@@ -145,10 +145,12 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     members: &[Member<B>],
     mut done: impl FnMut() -> bool,
 ) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     while !done() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}\n{}", stand(kv, members));
-        std::thread::sleep(LOOK);
+        if deadline.is_over() {
+            deadline.check(format!("{what}\n{}", stand(kv, members)));
+        }
+        std::thread::sleep(POLL);
     }
 }
 

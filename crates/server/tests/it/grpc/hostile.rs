@@ -187,9 +187,7 @@ fn calls_that_are_begun_and_reset_by_the_thousand_cost_only_who_makes_them() {
             other.publish(publish("t", "x")).await.unwrap();
         }
         // What they held is given back.
-        while node.budget().used() > before + (1 << 20) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(async || node.budget().used() <= before + (1 << 20)).await;
     });
 }
 
@@ -200,10 +198,12 @@ fn a_call_too_many_waits_with_its_client_and_other_connections_do_not() {
         let (mut greedy, mut other) = (connect(&server).await, connect(&server).await);
         let (first, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let (_second, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
-        let mut waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
-        other.publish(publish("t", "x")).await.unwrap();
-        let early = tokio::time::timeout(Duration::from_millis(100), &mut waiting).await;
-        assert!(early.is_err(), "a third call was taken");
+        let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
+        // The thread that serves both comes to the others' calls again and again.
+        for _ in 0..100 {
+            other.publish(publish("t", "x")).await.unwrap();
+        }
+        assert!(!waiting.is_finished(), "a third call was taken");
         drop(first);
         waiting.await.unwrap().unwrap();
     });

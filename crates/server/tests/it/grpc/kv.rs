@@ -8,7 +8,7 @@ use tonic_types::StatusExt as _;
 use v1::kv_client::KvClient;
 use v1::{compare, key_event, request_op, response_op};
 
-use super::{channel, run, serve_grpc};
+use super::{channel, run, serve_grpc, until};
 
 pub(crate) type Kv = KvClient<Channel>;
 
@@ -239,6 +239,15 @@ fn a_watch_from_before_the_history_or_of_another_epoch_is_told_so() {
     });
 }
 
+/// Until a lease waits for a lock.
+async fn until_it_waits(kv: &mut KvClient<Channel>, lease: u64) {
+    until(async || {
+        let asked = kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease });
+        asked.await.unwrap().get_ref().waits > 0
+    })
+    .await;
+}
+
 #[test]
 fn leases_are_kept_alive_and_locks_go_from_hand_to_hand() {
     run(async {
@@ -257,16 +266,7 @@ fn leases_are_kept_alive_and_locks_go_from_hand_to_hand() {
         assert_eq!(refused(kv.lock(lock(theirs, true)).await), held);
         let mut other = kv.clone();
         let waiting = tokio::spawn(async move { other.lock(lock(theirs, false)).await });
-        while kv
-            .lease_time_to_live(v1::LeaseTimeToLiveRequest { lease: theirs })
-            .await
-            .unwrap()
-            .get_ref()
-            .waits
-            == 0
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until_it_waits(&mut kv, theirs).await;
         let proclaim = |lease| v1::ProclaimRequest { name: "gate".into(), lease, value: "still us".into() };
         kv.proclaim(proclaim(ours)).await.unwrap();
         let not_held = (Code::FailedPrecondition, "LOCK_NOT_HELD".to_owned());
@@ -319,16 +319,7 @@ fn a_server_that_stops_ends_watches_and_waits_for_locks() {
         told(&mut changes).await;
         let (mut other, theirs) = (kv.clone(), leases[1]);
         let waiting = tokio::spawn(async move { other.lock(lock(theirs)).await });
-        while kv
-            .lease_time_to_live(v1::LeaseTimeToLiveRequest { lease: theirs })
-            .await
-            .unwrap()
-            .get_ref()
-            .waits
-            == 0
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until_it_waits(&mut kv, theirs).await;
         let stopping = std::thread::spawn(move || server.stop());
         let gone = (Code::Unavailable, "SHUTTING_DOWN".to_owned());
         assert_eq!(row(&changes.message().await.unwrap_err()), gone);

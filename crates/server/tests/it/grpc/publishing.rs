@@ -157,7 +157,7 @@ fn publishing_waits_for_the_readers_of_a_reliable_topic_and_nobody_else_waits() 
                 match reader.try_next().unwrap() {
                     Some(TopicEvent::Record(record)) => break record.payload()[..4].to_vec(),
                     Some(other) => panic!("{other:?}"),
-                    None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+                    None => tokio::time::sleep(POLL).await,
                 }
             };
             assert_eq!(payload, number.to_le_bytes());

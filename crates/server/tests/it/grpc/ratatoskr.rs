@@ -133,9 +133,7 @@ fn a_topic_has_as_many_subscribers_as_it_may_and_no_more() {
         assert_eq!((third.code(), third.message()), (Code::ResourceExhausted, "max_subscribers_reached"));
         drop(first);
         // The node hears of it a moment later.
-        while broker.subscribe(request()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(async || broker.subscribe(request()).await.is_ok()).await;
     });
 }
 

@@ -124,8 +124,6 @@ fn the_inbox_of_a_connection_goes_with_it() {
         assert_eq!(answered(&mut client, "echo", "x").await, "here");
         assert_eq!(inboxes(), 1);
         drop(client);
-        while inboxes() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(async || inboxes() == 0).await;
     });
 }

@@ -59,9 +59,7 @@ fn a_connection_without_calls_is_ended_and_opened_again() {
         let (node, server) = serve_grpc_with(|config| config.limits.grpc.idle_ms_max = 50);
         let mut client = connect(&server).await;
         client.publish(publish("t", "1")).await.unwrap();
-        while server.sessions() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || server.sessions() == 0).await;
         client.publish(publish("t", "2")).await.unwrap();
         assert_eq!(node.topic("t").unwrap().logs()[0].last().seq, 2);
     });

@@ -231,11 +231,14 @@ fn a_state_comes_first_in_parts_and_then_what_changes_it() {
         assert!(state.len() > 200_000, "it came in several parts");
         let mut mine = dunlin::feed::fold("last", &Default::default()).unwrap();
         mine.restore(1_000, &state).unwrap();
-        let meta = dunlin::topic::Meta { key: Some(b"new"), ..Default::default() };
-        let payload = dunlin::topic::Payload::Copied(b"value");
-        publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
-        let (mut taken, mut checked) = (false, false);
-        while !(taken && checked) {
+        let mut publish = || {
+            let meta = dunlin::topic::Meta { key: Some(b"new"), ..Default::default() };
+            let payload = dunlin::topic::Payload::Copied(b"value");
+            publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
+        };
+        publish();
+        let mut checked = false;
+        while !checked {
             match next(&mut stream).await.unwrap() {
                 Event::Records(records) => {
                     let record = &records.records[0];
@@ -245,12 +248,9 @@ fn a_state_comes_first_in_parts_and_then_what_changes_it() {
                     meta.encode(encoded, record.append_time_ns, &record.payload, &mut frame);
                     let (frame, _) = dunlin::topic::Frame::split(&frame).unwrap();
                     mine.apply(record.seq, &frame).unwrap();
-                    taken = true;
-                    // The owner says what the state adds up to when a record shows a reader that it is behind no more.
-                    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
-                    let meta = dunlin::topic::Meta { key: Some(b"newer"), ..Default::default() };
-                    let payload = dunlin::topic::Payload::Copied(b"value");
-                    publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
+                    // The owner says what the state adds up to beside a record, twice a second at most.
+                    tokio::time::sleep(POLL).await;
+                    publish();
                 }
                 Event::Checksum(sum) => {
                     if sum.position.unwrap().seq > 1_000 {
@@ -291,9 +291,7 @@ fn operators_see_a_reader_by_its_name_as_long_as_it_lives() {
         let topic = node.topic("t").unwrap();
         assert_eq!(topic.readers()[0].name, "me");
         drop(stream);
-        while !topic.readers().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until(async || topic.readers().is_empty()).await;
     });
 }
 

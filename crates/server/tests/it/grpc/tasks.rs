@@ -6,7 +6,7 @@ use tonic::transport::Channel;
 use v1::tasks_client::TasksClient;
 
 use super::kv::refused;
-use super::{channel, run, serve_grpc};
+use super::{channel, run, serve_grpc, until};
 
 type Tasks = TasksClient<Channel>;
 
@@ -95,13 +95,20 @@ fn dead_letters_are_begun_anew_one_or_all() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;
-        let deadline_ms = dunlin::now_ns() / 1_000_000 + 2_000;
-        let taken = submit(&mut client, "", vec![v1::TaskDraft { deadline_ms, ..draft("k") }; 3]).await;
-        let dead: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
-        for &task in &dead {
-            while get(&mut client, task).await.stage() != v1::TaskStage::Dead {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        // A slow machine may submit them after a short deadline, which is refused.
+        let mut dead = Vec::new();
+        for patience_ms in [500, 5_000, 50_000] {
+            let deadline_ms = dunlin::now_ns() / 1_000_000 + patience_ms;
+            let tasks = vec![v1::TaskDraft { deadline_ms, ..draft("k") }; 3];
+            let request = v1::SubmitTasksRequest { tenant: String::new(), tasks };
+            if let Ok(taken) = client.submit(request).await {
+                dead = taken.into_inner().tasks.iter().map(|taken| taken.task).collect();
+                break;
             }
+        }
+        assert_eq!(dead.len(), 3);
+        for &task in &dead {
+            until(async || get(&mut client, task).await.stage() == v1::TaskStage::Dead).await;
         }
         let outcome = get(&mut client, dead[0]).await.outcome.unwrap();
         assert_eq!(outcome.failure(), v1::TaskFailure::Deadline);

@@ -1,5 +1,6 @@
 use dunlin::topic::TopicConfig;
 use dunlin::{Config, Limits, Node};
+use dunlin_wait::until;
 
 use super::{Peer, Stage};
 
@@ -89,11 +90,7 @@ fn who_takes_nothing_of_what_was_sent_is_cut_off_in_the_end() {
     let payload = vec![b'x'; 100_000];
     // Far more than sockets hold.
     (0..300).for_each(|_| drop(stage.publish("t", &payload).position.to_string()));
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while stage.server.sessions() > 0 {
-        assert!(std::time::Instant::now() < deadline, "it has its place still");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    until("its place is free", || stage.server.sessions() == 0);
     drop(events);
     assert_well(&stage);
 }
@@ -251,9 +248,7 @@ fn one_connection_too_many_is_told_so() {
     assert!(ready.text().contains("limits.connections"), "{}", ready.text());
     drop(kept);
     // Places are free again when the node has seen that they left.
-    while stage.server.sessions() > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    until("the places are free", || stage.server.sessions() == 0);
     assert_well(&stage);
 }
 

@@ -48,7 +48,7 @@ fn rates_are_of_the_last_second_and_nothing_before_there_is_one() {
         for _ in 0..100 {
             stage.publish("t", b"next");
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(dunlin_wait::POLL);
         let stats = stage.get("/v1/node/stats").json();
         if let Some(rate) = stats["rates"]["records_per_s"].as_u64() {
             assert!(rate > 0);

@@ -26,7 +26,7 @@ pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
 
 /// Scrapes until it is as wanted: a survey is shared for a moment.
 fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = dunlin_wait::Deadline::new();
     loop {
         let answer = stage.get("/metrics");
         assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -34,7 +34,7 @@ fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) 
         if wanted(&series) {
             return series;
         }
-        assert!(std::time::Instant::now() < deadline, "{}", answer.text());
+        deadline.check(answer.text());
     }
 }
 

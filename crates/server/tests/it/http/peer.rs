@@ -2,12 +2,9 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
+use dunlin_wait::PATIENCE;
 use serde_json::Value;
-
-/// Nothing here takes long; this is for machines that do.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Peer {
     pub(crate) stream: BufReader<TcpStream>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dunlin::journal::RealDisk;
 use dunlin::topic::{Event, Record, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin::{Config, Node};
+use dunlin_wait::PATIENCE;
 use serde_json::json;
 
 use super::Stage;
@@ -217,21 +218,17 @@ fn a_publish_that_waits_for_a_reader_keeps_nobody_else_waiting() {
         (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
     });
     // It has come to a stop when nothing is added any more; all the while the one thread answers.
-    let mut last = 0;
-    loop {
+    let (mut last, mut answers) = (0, 0);
+    while answers < 100 {
         assert_eq!(stage.get("/healthz").status, 200);
-        thread::sleep(Duration::from_millis(200));
         let next = stage.node.topic("t").unwrap().logs()[0].info().next_seq;
-        if next == last && next > 100 {
-            break;
-        }
+        answers = if next == last && next > 100 { answers + 1 } else { 0 };
         last = next;
     }
     assert!(!publisher.is_finished(), "it waits for the reader");
     let mut read = 0;
     while read < 2_000 {
-        if let Event::Record(_) = reader.next_timeout(Duration::from_secs(60)).unwrap().expect("records come")
-        {
+        if let Event::Record(_) = reader.next_timeout(PATIENCE).unwrap().expect("records come") {
             read += 1;
         }
     }

@@ -2,14 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
 
+use dunlin_wait::{PATIENCE, find};
 use serde_json::Value;
 
 use super::{Stage, short};
 use crate::nats_peer::NatsPeer;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn any() -> Vec<SocketAddr> {
     vec![([127, 0, 0, 1], 0).into()]
@@ -17,16 +15,11 @@ fn any() -> Vec<SocketAddr> {
 
 /// The newest of whom this can be said, once there is one.
 fn recent(stage: &Stage, is_it: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    find("one of that kind", || {
         let answer = stage.get("/v1/subscriptions?recent&limit=100").json();
         let all = answer["recent"].as_array().expect("it was asked for");
-        if let Some(found) = all.iter().find(|one| is_it(one)) {
-            return found.clone();
-        }
-        assert!(Instant::now() < deadline, "nobody of that kind: {answer}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        all.iter().find(|one| is_it(one)).cloned()
+    })
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
+use dunlin_wait::until;
 use serde_json::{Value, json};
 
 use super::{Peer, Stage, short};
@@ -249,7 +249,8 @@ fn a_length_in_more_bytes_than_it_takes_breaks_the_rules_however_it_comes() {
         let mut socket = Socket::open(&stage, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
-            std::thread::sleep(Duration::from_millis(2));
+            // The node's one thread has taken it when it answers another connection.
+            assert_eq!(stage.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");
     }
@@ -318,14 +319,7 @@ fn a_node_that_stops_says_so_and_closes() {
 fn connections_are_counted_at_the_door_they_came_to() {
     let stage = Stage::new();
     let _socket = Socket::json(&stage);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let metrics = stage.get("/metrics").text().to_owned();
-        if metrics.contains("dunlin_connections{door=\"ws\"} 1\n") {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{metrics}");
-    }
+    until("it is counted", || stage.get("/metrics").text().contains("dunlin_connections{door=\"ws\"} 1\n"));
     // A connection that says nothing more after its head is no WebSocket yet, nor for ever.
     let mut half = stage.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");

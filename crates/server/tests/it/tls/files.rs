@@ -1,15 +1,11 @@
 //! The files of TLS: what is wrong with them is said, and new ones are met by whoever comes then.
 
-use std::time::{Duration, Instant};
-
 use dunlin::{Config, Node};
-use dunlin_client::Client;
 use dunlin_server::{Server, ServerConfig};
+use dunlin_wait::until;
 
 use super::authority::Authority;
 use super::{connect, refused, serve_tls};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a node says that does not start.
 fn start(authority: &Authority, mutual: bool) -> String {
@@ -64,7 +60,7 @@ fn files_that_changed_are_read_again_by_themselves() {
     let (_node, server) = serve_tls(&old, false);
     connect(&server, old.trusted()).unwrap();
     old.put_signed("server", &new.sign("localhost"));
-    eventually(|| connect(&server, new.trusted()).ok());
+    until("the new certificate is shown", || connect(&server, new.trusted()).is_ok());
 }
 
 #[test]
@@ -78,15 +74,4 @@ fn an_authority_that_is_taken_away_lets_nobody_in_any_more() {
     let said = refused(connect(&server, theirs.showing(&worker)));
     assert!(said.contains("does not accept our client certificate"), "{said}");
     connect(&server, theirs.showing(&other.sign("worker-8"))).unwrap();
-}
-
-fn eventually(mut connected: impl FnMut() -> Option<Client>) -> Client {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(client) = connected() {
-            return client;
-        }
-        assert!(Instant::now() < until, "it does not come");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }

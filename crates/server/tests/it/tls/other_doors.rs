@@ -4,20 +4,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dunlin::topic::{Publish, TopicConfig};
 use dunlin_client::tls::{authorities, provider};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Door, Server};
+use dunlin_wait::PATIENCE;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use v1::dunlin_client::DunlinClient;
 
 use super::authority::{Authority, Signed};
 use super::{at, serve_tls, serve_tls_with};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn socket(server: &Server, door: Door) -> TcpStream {
     let socket = TcpStream::connect(at(server, door)).unwrap();

@@ -2,18 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Client, Options};
 use dunlin_server::Door;
+use dunlin_wait::{Deadline, PATIENCE, until};
 
 use super::authority::Authority;
 use super::{at, connect, refused, serve_tls, serve_tls_with, unhurried};
 use crate::serve_with;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
@@ -114,11 +112,11 @@ fn a_client_goes_on_after_the_node_was_away() {
     };
     let _server = dunlin_server::Server::start(node.clone(), config).unwrap();
     node.publisher("t").unwrap().publish("after").unwrap();
-    let until = std::time::Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     loop {
         match subscriber.next_timeout(PATIENCE) {
             Ok(Some(Event::Record(record))) => break assert_eq!(record.payload(), b"after"),
-            other => assert!(std::time::Instant::now() < until, "{other:?}"),
+            other => deadline.check(format!("a record instead of {other:?}")),
         }
     }
 }
@@ -240,15 +238,11 @@ fn handshakes_count_as_sessions() {
         config.limits.handshake_ms_max = 60_000;
     });
     let idle = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
-    while server.sessions() == 0 {
-        std::thread::yield_now();
-    }
+    until("it is a session", || server.sessions() > 0);
     let said = refused(connect(&server, authority.trusted()));
     assert!(said.contains("may have no place for one more"), "{said}");
     drop(idle);
-    while server.sessions() > 0 {
-        std::thread::yield_now();
-    }
+    until("it is a session no more", || server.sessions() == 0);
     connect(&server, authority.trusted()).unwrap();
 }
 
@@ -261,17 +255,20 @@ fn so_many_handshakes_go_on_at_a_time_and_who_comes_then_waits_for_its_turn() {
     });
     let mut stalled = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     stalled.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
-    while server.sessions() == 0 {
-        std::thread::yield_now();
-    }
+    until("it is a session", || server.sessions() > 0);
     // One that has not said anything takes no turn.
     let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| connect(&server, authority.trusted()));
-        while server.sessions() < 3 {
-            std::thread::yield_now();
-        }
-        std::thread::sleep(Duration::from_millis(200));
+        until("it waits for its turn", || server.sessions() == 3);
+        // The server's thread comes to others again and again.
+        let _more: Vec<_> = (4..24)
+            .map(|sessions| {
+                let more = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+                until("one more is a session", || server.sessions() == sessions);
+                more
+            })
+            .collect();
         assert!(!waiting.is_finished(), "it waits");
         drop(stalled);
         waiting.join().unwrap().unwrap();
@@ -301,11 +298,7 @@ fn a_certificate_is_a_user_where_the_users_file_says_so() {
     assert!(said.contains("wrong credentials"), "{said}");
     authority.put("users.toml", &users.replace("worker-7", "worker-8"));
     server.reload_users().unwrap();
-    let shut_out = (0..6_000).any(|_| {
-        std::thread::sleep(Duration::from_millis(10));
-        client.publisher("jobs").is_err()
-    });
-    assert!(shut_out, "its certificate is no longer the user's");
+    until("its certificate is no longer the user's", || client.publisher("jobs").is_err());
 }
 
 #[test]
