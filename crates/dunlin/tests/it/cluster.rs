@@ -7,13 +7,14 @@ mod states;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::journal::{Disk, FakeDisk};
-use dunlin::state::{Command, Effects, Events, Placement, Reply, State};
+use dunlin::state::{Command, Effects, Events, Placement, Reply, State, node_key};
 use dunlin::topic::{
     CheckedRun, Consumption, Cursor, Durable, Event, Newcomers, Notice, Pattern, Position, ProducerMark,
     Publish, PublishError, RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait,
@@ -23,7 +24,7 @@ use dunlin::{
     AskError, Beginning, Config, Feed, Handed, Missing, Node, Ownership, OwnershipLimits, Peers, Taken,
     now_ns,
 };
-use dunlin_wait::{PATIENCE, until};
+use dunlin_wait::{PATIENCE, POLL, until};
 
 /// What all nodes agree on, and who is there.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ struct Hall {
     unheard: Mutex<HashSet<u64>>,
     /// Those who hear of changes later, and of which they have not heard yet.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
+    /// How often records were handed on to a node that was cut off or unheard.
+    unanswered: AtomicU64,
 }
 
 /// One node's view of the others.
@@ -124,6 +127,7 @@ impl Peers for Door {
 fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
     let Some(hall) = hall.upgrade() else { return };
     if hall.is_cut(id, to) {
+        hall.unanswered.fetch_add(1, Ordering::Relaxed);
         return run.not_taken("cut off");
     }
     let Some(topic) = hall.node(to).topic(&run.topic) else { return run.not_taken("unknown there") };
@@ -134,6 +138,7 @@ fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
         Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
         outcome if hall.is_cut(id, to) || hall.unheard.lock().unwrap().contains(&to) => {
             drop(outcome);
+            hall.unanswered.fetch_add(1, Ordering::Relaxed);
             run.lost("the answer was lost");
         }
         outcome => run.answer(outcome),
@@ -158,12 +163,12 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
     let mut frame = Vec::new();
     while feed.is_wanted() {
         reach()?;
-        let event = subscriber.next_timeout(Duration::from_millis(5)).map_err(|error| error.to_string())?;
+        let event = subscriber.next_timeout(POLL).map_err(|error| error.to_string())?;
         let Some(event) = event else { continue };
         loop {
             match feed.take(&event, &mut frame) {
                 Taken::Whole => break,
-                Taken::Later if feed.is_wanted() => thread::sleep(Duration::from_millis(1)),
+                Taken::Later if feed.is_wanted() => thread::sleep(POLL),
                 _ => return Ok(()),
             }
         }
@@ -174,10 +179,27 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
 /// So many nodes that know each other.
 struct Stage {
     hall: Arc<Hall>,
+    limits: OwnershipLimits,
 }
 
 impl Stage {
+    /// Nodes that take part until a test [ends that](Stage::end_lease), however slow the machine.
     fn of(nodes: u64) -> Stage {
+        Stage::with(
+            nodes,
+            OwnershipLimits { lease_ttl: Duration::from_secs(120), ..OwnershipLimits::default() },
+        )
+    }
+
+    /// Nodes that learn by themselves when they take part no more.
+    fn with_short_leases(nodes: u64) -> Stage {
+        Stage::with(
+            nodes,
+            OwnershipLimits { lease_ttl: Duration::from_secs(2), ..OwnershipLimits::default() },
+        )
+    }
+
+    fn with(nodes: u64, limits: OwnershipLimits) -> Stage {
         let hall = Arc::new(Hall {
             state: Mutex::default(),
             began: Instant::now(),
@@ -186,15 +208,17 @@ impl Stage {
             mute: Mutex::default(),
             unheard: Mutex::default(),
             late: Mutex::default(),
+            unanswered: AtomicU64::default(),
         });
-        let stage = Stage { hall };
+        let limits = OwnershipLimits { unread_max: Duration::from_millis(200), ..limits };
+        let stage = Stage { hall, limits };
         (1..=nodes).for_each(|id| stage.start(id));
         let ticking = Arc::downgrade(&stage.hall);
         thread::spawn(move || {
             while let Some(hall) = ticking.upgrade() {
                 hall.apply(None).unwrap();
                 drop(hall);
-                thread::sleep(Duration::from_millis(5));
+                thread::sleep(POLL);
             }
         });
         until("all nodes take part", || {
@@ -220,12 +244,7 @@ impl Stage {
 
     fn join_with(&self, id: u64, node: Node) -> Arc<Ownership> {
         let door = Door { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
-        let limits = OwnershipLimits {
-            lease_ttl: Duration::from_millis(800),
-            unread_max: Duration::from_millis(200),
-            ..OwnershipLimits::default()
-        };
-        let ownership = node.join_cluster(id, Arc::new(door), limits);
+        let ownership = node.join_cluster(id, Arc::new(door), self.limits);
         self.hall.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
         ownership
     }
@@ -267,6 +286,20 @@ impl Stage {
 
     fn cut(&self, id: u64) {
         self.hall.cut.lock().unwrap().insert(id);
+    }
+
+    /// The others hear that a node that is cut off takes part no more.
+    fn end_lease(&self, id: u64) {
+        let lease = self.hall.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
+        self.hall.apply(Some(&Command::Revoke { lease })).unwrap();
+    }
+
+    /// Waits until records were handed on so many times more, in vain.
+    fn until_unanswered(&self, times: u64) {
+        let before = self.hall.unanswered.load(Ordering::Relaxed);
+        until("records are handed on in vain", || {
+            self.hall.unanswered.load(Ordering::Relaxed) >= before + times
+        });
     }
 
     fn mend(&self, id: u64) {
@@ -336,20 +369,31 @@ fn publishing_goes_on_while_a_topic_is_moved_to_and_fro() {
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
     let node = stage.node(2);
+    let moved = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&moved);
     let publishing = thread::spawn(move || {
         let mut publisher = node.publisher("t").unwrap();
-        (0..400_u64).for_each(|n| {
-            publisher.publish(n.to_string().as_str()).unwrap();
-            thread::sleep(Duration::from_micros(500));
-        });
+        let mut count = 0_u64;
+        while !ends.load(Ordering::Relaxed) {
+            publisher.publish(count.to_string().as_str()).unwrap();
+            count += 1;
+        }
+        count
     });
+    let published = || {
+        let owner = stage.node(stage.owner("t").0);
+        owner.topic("t").unwrap().logs()[0].last().seq
+    };
     for to in [2, 3, 1, 2, 3] {
+        let before = published();
+        until("publishing goes on", || published() > before);
         stage.ownership(1).move_topic("t", to).unwrap();
         stage.until_owned_by("t", to);
     }
-    publishing.join().unwrap();
+    moved.store(true, Ordering::Relaxed);
+    let count = publishing.join().unwrap();
     let mut next = 0;
-    while next < 400 {
+    while next < count {
         let event = told(&mut reader, 1).remove(0);
         match event.parse::<u64>() {
             Ok(n) => {
@@ -372,14 +416,15 @@ fn a_topic_whose_owner_is_gone_gets_another_and_nobody_claims_to_know_what_was_l
     publish(&stage.node(2), "t", "before");
     assert_eq!(told(&mut reader, 1), ["before"]);
     stage.cut(1);
+    stage.end_lease(1);
     publish(&stage.node(2), "t", "after");
     assert_eq!(told(&mut reader, 2), ["epoch after 1 of None", "after"]);
     assert_ne!(stage.owner("t").0, 1);
 }
 
 #[test]
-fn a_deposed_owner_takes_nothing_once_its_lease_is_over_and_is_heard_again_when_it_knows() {
-    let stage = Stage::of(3);
+fn deposed_owner_takes_nothing_until_it_takes_part_again() {
+    let stage = Stage::with_short_leases(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(1).subscribe("t", &from(Start::Latest)).unwrap();
     publish(&stage.node(1), "t", "before");
@@ -409,7 +454,7 @@ fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
     }
     assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].info().oldest_seq, 1, "at the owner");
     let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
-    thread::sleep(Duration::from_millis(100));
+    assert!(reader.wait(Some(PATIENCE)).unwrap(), "it is fed before it reads");
     for n in 1..=4_000_u64 {
         assert_eq!(told(&mut reader, 1)[0].trim(), format!("{n:08}"));
     }
@@ -471,6 +516,7 @@ fn reading_alone_finds_another_owner_whatever_it_reads_from() {
     assert_eq!(told(&mut oldest, 1), ["first"]);
     drop(newest);
     stage.cut(1);
+    stage.end_lease(1);
     // Nobody publishes, and nobody else reads.
     assert_eq!(told(&mut oldest, 1), ["epoch after 1 of None"]);
     assert_ne!(stage.owner("t").0, 1);
@@ -541,14 +587,19 @@ fn who_goes_on_from_an_owners_life_before_at_a_node_that_was_away_gets_all_of_th
 }
 
 #[test]
-fn what_an_owner_may_have_taken_is_not_said_to_be_refused_however_long_it_is_not_heard() {
-    let stage = Stage::of(2);
+fn record_an_unheard_owner_may_have_is_not_refused() {
+    let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
+    let stage = Stage::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
     stage.topic_at(1, "t");
     stage.hall.unheard.lock().unwrap().insert(1);
     let node = stage.node(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
     let publishing = thread::spawn(move || node.publisher("t").unwrap().identified(mark).publish("once"));
-    thread::sleep(OwnershipLimits::default().owner_wait_max + Duration::from_millis(500));
+    // For longer than a publisher waits for an owner.
+    let until_ns = now_ns() + 2 * stage.limits.owner_wait_max.as_nanos() as u64;
+    while now_ns() < until_ns {
+        stage.until_unanswered(1);
+    }
     stage.hall.unheard.lock().unwrap().clear();
     assert_eq!(publishing.join().unwrap().unwrap().position.seq, 1);
     assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
@@ -576,22 +627,24 @@ fn what_a_durable_owner_may_have_taken_is_said_to_be_unknown_and_stands_once_whe
 }
 
 #[test]
-fn who_was_away_takes_nothing_that_waited_when_it_hears_that_it_was_the_owner_meanwhile() {
-    let stage = Stage::of(3);
+fn node_without_a_lease_takes_nothing_as_owner() {
+    let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
+    let stage = Stage::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
     stage.topic_at(1, "t");
+    stage.topic_at(2, "own");
     let (_, epoch) = stage.owner("t");
     stage.cut(2);
     let node = stage.node(2);
     let publishing = thread::spawn(move || {
         loop {
             match node.publisher("t").unwrap().publish("waits") {
-                Err(PublishError::OwnerAway(_)) => thread::sleep(Duration::from_millis(1)),
+                Err(PublishError::OwnerAway(_)) => thread::sleep(POLL),
                 outcome => return outcome,
             }
         }
     });
     // Its lease ends, and the topic goes on without it.
-    thread::sleep(Duration::from_millis(1_000));
+    until("it knows that it owns nothing", || stage.node(2).publisher("own").unwrap().publish("x").is_err());
     for to in [3, 1] {
         stage.ownership(1).move_topic("t", to).unwrap();
         until("it is moved", || !stage.node(to).topic("t").unwrap().logs()[0].is_mirror());
@@ -599,7 +652,8 @@ fn who_was_away_takes_nothing_that_waited_when_it_hears_that_it_was_the_owner_me
     let state = stage.hall.state.lock().unwrap().clone();
     let now = state.placement(b"t").unwrap();
     stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
-    thread::sleep(Duration::from_millis(200));
+    // What waited has been tried again, for the owner that this node takes itself for.
+    assert!(stage.node(2).publisher("t").unwrap().publish("tried").is_err());
     stage.mend(2);
     let position = publishing.join().unwrap().unwrap().position;
     assert_eq!(position.epoch, now.epoch);

@@ -22,7 +22,7 @@ fn who_waits_for_an_owner_is_told_when_the_topic_is_deleted() {
     stage.topic_at(1, "t");
     stage.cut(1);
     let told = outcome_of(stage.node(2), None);
-    thread::sleep(Duration::from_millis(100));
+    stage.until_unanswered(1);
     stage.node(2).delete_topic("t").unwrap();
     let outcome = told.recv_timeout(PATIENCE).expect("it is told");
     assert!(matches!(outcome, Err(PublishError::Closed)), "{outcome:?}");
@@ -58,8 +58,12 @@ fn word_of_a_deletion_never_meets_the_next_topic_of_the_name() {
         node.create_topic("t", durable, false).unwrap();
         publish(&node, "t", "anew")
     });
-    until("it is deleted", || stage.hall.state.lock().unwrap().placement(b"t").is_none());
-    thread::sleep(Duration::from_millis(300));
+    let is_deleted = || stage.hall.state.lock().unwrap().placement(b"t").is_none();
+    until("it is deleted", is_deleted);
+    // Others go on meanwhile.
+    for _ in 0..100 {
+        publish(&stage.node(1), "other", "x");
+    }
     hears(&stage, 2);
     let position = anew.join().unwrap();
     let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();

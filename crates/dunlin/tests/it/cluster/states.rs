@@ -47,10 +47,12 @@ fn who_has_a_state_goes_on_with_it_though_others_ask_for_the_topic() {
     stateful_topic_at(&stage, 1, "t");
     let mut reader = stage.node(3).subscribe("t", &following()).unwrap();
     (0..20).for_each(|key| set(&stage.node(2), "t", key, key));
-    while state(&stage, 3, "t").is_none_or(|(at, ..)| at.seq < 20) {
-        reader.next_timeout(Duration::from_millis(5)).unwrap();
-    }
+    until("its state is there", || {
+        reader.next_timeout(POLL).unwrap();
+        state(&stage, 3, "t").is_some_and(|(at, ..)| at.seq >= 20)
+    });
     stage.cut(1);
+    stage.end_lease(1);
     // This node has none of the records.
     set(&stage.node(2), "t", 99, 99);
     assert_eq!(stage.owner("t").0, 3);
@@ -59,8 +61,8 @@ fn who_has_a_state_goes_on_with_it_though_others_ask_for_the_topic() {
 }
 
 #[test]
-fn every_nodes_readers_have_the_owners_state_whatever_becomes_of_it() {
-    let stage = Stage::of(3);
+fn readers_of_all_nodes_have_the_owners_state() {
+    let stage = Stage::with_short_leases(3);
     stateful_topic_at(&stage, 1, "t");
     let mut readers: HashMap<u64, Subscriber> = HashMap::new();
     let (mut random, mut away) = (1_u64, None);

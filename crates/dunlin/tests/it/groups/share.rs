@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use dunlin::topic::{Event, Notice, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
 use dunlin::{GroupKind, JoinError, ShareMember, ShareOptions};
+use dunlin_wait::PATIENCE;
 
 use super::{keyed, number, publish, sharing, working};
 use crate::node;
@@ -32,7 +32,7 @@ fn no_record_goes_to_two_members_and_none_is_left_out() {
             let mut member = node.join_share("jobs", "g", &options).unwrap();
             let told = told.clone();
             thread::spawn(move || {
-                while let Ok(Some(event)) = member.next_timeout(Duration::from_secs(5)) {
+                while let Ok(Some(event)) = member.next_timeout(PATIENCE) {
                     match event {
                         Event::Record(record) => told.send((record.seq(), number(record.payload()))).unwrap(),
                         Event::Notice(Notice::Deleted { .. }) => break,

@@ -9,6 +9,7 @@ use dunlin::topic::{
     TopicConfig,
 };
 use dunlin::{Config, Node, ShareOptions, WorkOptions};
+use dunlin_wait::{POLL, until};
 
 use super::{SOON, await_claim, claim, number, publish, sharing, working};
 use crate::node;
@@ -50,7 +51,7 @@ fn a_publish_wakes_one_of_those_that_wait_and_each_publish_another() {
 }
 
 #[test]
-fn the_keeper_of_time_is_woken_when_something_is_over_earlier_and_sees_to_it() {
+fn deadline_that_is_earlier_wakes_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
@@ -64,8 +65,7 @@ fn the_keeper_of_time_is_woken_when_something_is_over_earlier_and_sees_to_it() {
 
     let (told, waker) = wakes();
     assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
-    thread::sleep(Duration::from_millis(25));
-    assert_eq!(node.see_to_due(&keeper), Some(first.deadline_ns));
+    until("the delay is over", || node.see_to_due(&keeper) == Some(first.deadline_ns));
     assert_eq!(told.0.load(Ordering::SeqCst), 1, "it is there again");
     assert_eq!(claim(&mut member).unwrap().attempt, 2);
 }
@@ -83,7 +83,7 @@ fn a_share_group_that_everybody_left_holds_publishers_no_longer_than_they_wait_f
     thread::spawn(move || {
         for _ in 0..30_000 {
             keeper.see_to_due(Waker::noop());
-            thread::sleep(Duration::from_millis(1));
+            thread::sleep(POLL);
         }
     });
     // Far more than the history holds: nobody refuses it.
@@ -105,14 +105,12 @@ fn a_busy_member_does_not_keep_those_that_wait_from_the_next_record() {
     let mut busy = node.join_work("jobs", "g", &working()).unwrap();
     publish(&node, "jobs", [1]);
     assert_eq!(await_claim(&mut busy).record().seq(), 1);
-    let idle = node.clone();
-    let waits = thread::spawn(move || {
-        let mut member = idle.join_work("jobs", "g", &working()).unwrap();
-        await_claim(&mut member).record().seq()
-    });
-    thread::sleep(Duration::from_millis(50));
+    let mut waits = node.join_work("jobs", "g", &working()).unwrap();
+    let (wakes, waker) = wakes();
+    assert!(waits.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     publish(&node, "jobs", [2]);
-    assert_eq!(waits.join().unwrap(), 2);
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert_eq!(claim(&mut waits).unwrap().record().seq(), 2);
 }
 
 #[test]
@@ -152,9 +150,10 @@ fn an_async_member_learns_of_a_deadline_by_the_nodes_tick() {
     let held = claim(&mut holds).unwrap();
     let (wakes, waker) = wakes();
     assert!(waits.poll_ready(&mut Context::from_waker(&waker)).is_pending());
-    thread::sleep(Duration::from_millis(20));
-    node.tick();
-    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    until("the deadline is over", || {
+        node.tick();
+        wakes.0.load(Ordering::SeqCst) == 1
+    });
     assert_eq!(claim(&mut waits).unwrap().attempt, 2);
     assert!(holds.ack(held.token).is_err());
 }
@@ -182,15 +181,18 @@ fn a_member_at_its_limit_is_given_more_when_it_settles() {
 #[test]
 fn members_that_wait_go_on_when_the_topic_is_deleted() {
     let node = node();
-    let waiting: Vec<_> = (0..5)
+    let mut waiting: Vec<_> = (0..5)
         .map(|_| {
-            let mut member = node.join_share("jobs", "g", &sharing()).unwrap();
-            thread::spawn(move || member.next_timeout(SOON.unwrap()).map(|event| event.is_some()))
+            let (mut member, (wakes, waker)) = (node.join_share("jobs", "g", &sharing()).unwrap(), wakes());
+            assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+            (member, wakes)
         })
         .collect();
-    thread::sleep(Duration::from_millis(50));
     node.stop();
-    waiting.into_iter().for_each(|member| assert_eq!(member.join().unwrap(), Ok(true)));
+    for (member, wakes) in &mut waiting {
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        assert!(member.try_next().unwrap().is_some());
+    }
 }
 
 #[test]
@@ -212,14 +214,15 @@ fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
         })
         .collect();
     let mut publisher = node.publisher("jobs").unwrap();
+    let topic = node.topic("jobs").unwrap();
     for n in 0..RECORDS {
         publisher.publish(&n.to_le_bytes()).unwrap();
-        if n % 7 == 0 {
-            thread::sleep(Duration::from_micros(200));
+        if n % 70 == 0 {
+            // All members wait again.
+            until("all is done: no wake was lost", || node.groups(&topic)[0].waiting == 0);
         }
     }
-    let topic = node.topic("jobs").unwrap();
-    dunlin_wait::until("all is done: no wake was lost", || node.groups(&topic)[0].waiting == 0);
+    until("all is done: no wake was lost", || node.groups(&topic)[0].waiting == 0);
     node.stop();
     let done: u64 = members.into_iter().map(|member| member.join().unwrap()).sum();
     assert_eq!(done, RECORDS);

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
 use dunlin::{Config, DeadLetters, JoinError, Limits, Node, StaleClaim, WorkEvent, WorkOptions};
+use dunlin_wait::until;
 
 use super::{SOON, await_claim, claim, dropping, gap_of, keyed, number, publish, working};
 use crate::{from_earliest, node};
 
 #[test]
-fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
+fn late_ack_of_a_record_that_came_again_is_refused() {
     let node = node();
     publish(&node, "jobs", [1]);
-    let options = WorkOptions { claim: Duration::from_millis(50), ..working() };
-    let mut slow = node.join_work("jobs", "g", &options).unwrap();
-    let mut quick = node.join_work("jobs", "g", &options).unwrap();
+    let mut slow =
+        node.join_work("jobs", "g", &WorkOptions { claim: Duration::from_millis(50), ..working() }).unwrap();
+    let mut quick = node.join_work("jobs", "g", &working()).unwrap();
     let late = claim(&mut slow).unwrap();
-    assert!(claim(&mut quick).is_none());
     let again = await_claim(&mut quick);
     assert_eq!((late.attempt, again.attempt), (1, 2));
     assert_eq!(late.record().position, again.record().position);
@@ -25,7 +25,7 @@ fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
     assert_eq!(slow.ack(again.token), Err(StaleClaim { token: again.token }), "it is another's");
     quick.ack(again.token).unwrap();
     assert_eq!(quick.ack(again.token), Err(StaleClaim { token: again.token }));
-    assert!(quick.claim_one(Some(Duration::from_millis(100))).unwrap().is_none());
+    assert!(claim(&mut quick).is_none() && claim(&mut slow).is_none());
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
             let (done, busy) = (Arc::clone(&done), Arc::clone(&busy));
             thread::spawn(move || {
                 let mut tries = worker;
-                while let Ok(Some(event)) = member.claim_one(Some(Duration::from_millis(300))) {
+                while let Ok(Some(event)) = member.claim_one(SOON) {
                     let WorkEvent::Claimed(claimed) = event else { continue };
                     let n = number(claimed.record().payload());
                     assert_eq!(busy.lock().unwrap().insert(n % KEYS, true), None, "the key is another's");
@@ -94,6 +94,9 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
             })
         })
         .collect();
+    let topic = node.topic("jobs").unwrap();
+    until("all is done", || node.groups(&topic)[0].waiting == 0);
+    node.stop();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     for (key, numbers) in done.lock().unwrap().iter() {
         assert_eq!(*numbers, (0..EACH).map(|n| n * KEYS + key).collect::<Vec<_>>());
@@ -265,16 +268,23 @@ fn a_deleted_topic_is_worked_off_to_its_end() {
 }
 
 #[test]
-fn groups_without_members_end_after_a_while_and_free_their_place() {
-    let limits = Limits { groups_max: 1, group_idle_max: Duration::from_millis(20), ..Default::default() };
-    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
-    let member = node.join_work("jobs", "a", &working()).unwrap();
+fn groups_without_members_end_after_a_while() {
+    let node = |group_idle_max| {
+        let limits = Limits { groups_max: 1, group_idle_max, ..Default::default() };
+        Node::start(Config { limits, ..Config::default() }).unwrap()
+    };
     let full = JoinError::Limit { limit: "groups_max", value: 1 };
-    assert_eq!(node.join_work("jobs", "b", &working()).err(), Some(full.clone()));
+    let patient = node(Duration::from_secs(3_600));
+    let member = patient.join_work("jobs", "a", &working()).unwrap();
+    assert_eq!(patient.join_work("jobs", "b", &working()).err(), Some(full.clone()));
     drop(member);
-    node.tick();
-    assert_eq!(node.join_work("jobs", "b", &working()).err(), Some(full));
-    thread::sleep(Duration::from_millis(30));
-    node.tick();
-    assert!(node.join_work("jobs", "b", &working()).is_ok());
+    patient.tick();
+    assert_eq!(patient.join_work("jobs", "b", &working()).err(), Some(full));
+
+    let brisk = node(Duration::from_millis(20));
+    drop(brisk.join_work("jobs", "a", &working()).unwrap());
+    until("its place is free", || {
+        brisk.tick();
+        brisk.join_work("jobs", "b", &working()).is_ok()
+    });
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
+use dunlin_wait::PATIENCE;
 use openraft::EntryPayload;
 
 use super::*;
@@ -11,8 +12,6 @@ use crate::limits::Limits;
 use crate::log;
 use crate::log::Level;
 use crate::vocabulary::Proposal;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn id(index: u64) -> LogId {
     LogId::new(openraft::vote::leader_id_adv::LeaderId { term: 1, node_id: 1 }, index)
