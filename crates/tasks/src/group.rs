@@ -4,7 +4,10 @@
 //! run, so nobody who is next has to be passed over, however many wait. It is given back when the task no longer runs
 //! or no longer wants to. The same goes for how often they start (`rate`): who is ready counts on a token, and takes it when it starts.
 //! Who finds no place waits with the group, by priority and age.
+//!
+//! Invariant: no place is kept by a task that nobody could run, for whom there is no worker, while one waits for it that somebody could.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdSet;
@@ -19,6 +22,23 @@ pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 /// What a group is counted as besides its value, in bytes.
 const GROUP_BYTES: u64 = 192;
 
+/// Tasks for which the same workers do: a lane, and what each needs, in thousandths of a processor and bytes of memory.
+pub(crate) type Sort = (u32, u64, u64);
+
+/// Members of a group, sort by sort, by how each ranks.
+pub(crate) type Members = OrdSet<(Sort, i64, u32)>;
+
+/// The first of each sort.
+pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (Sort, i64, u32)> {
+    let mut next = members.get_min().copied();
+    std::iter::from_fn(move || {
+        let found = next?;
+        let behind = (Bound::Excluded((found.0, i64::MAX, u32::MAX)), Bound::Unbounded);
+        next = members.range(behind).next().copied();
+        Some(found)
+    })
+}
+
 /// Those that have the same value under a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
@@ -29,13 +49,16 @@ pub(crate) struct Group {
     pub(crate) bucket: Bucket,
     /// When somebody gets a token, or nothing is left to remember.
     pub(crate) due_ms: u64,
-    /// How each ranks, and which it is.
-    pub(crate) waiting: OrdSet<(i64, u32)>,
+    /// Those that have no place.
+    pub(crate) waiting: Members,
+    /// Those that have a place and are ready: no worker has them.
+    pub(crate) ready_members: Members,
 }
 
 impl Default for Group {
     fn default() -> Group {
-        Group { places: 0, ready: 0, bucket: Bucket::default(), due_ms: NEVER_MS, waiting: OrdSet::new() }
+        let (waiting, ready_members) = (OrdSet::new(), OrdSet::new());
+        Group { places: 0, ready: 0, bucket: Bucket::default(), due_ms: NEVER_MS, waiting, ready_members }
     }
 }
 
@@ -49,6 +72,12 @@ impl Group {
     /// Whether one more may be ready.
     pub(crate) fn has_place(&self, limit: &Limited, now_ms: u64) -> bool {
         self.places < limit.running_max && self.has_token(limit, now_ms)
+    }
+
+    /// Whether one more may be ready once another that was is not any more.
+    pub(crate) fn has_place_of_another(&self, limit: &Limited, now_ms: u64) -> bool {
+        let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
+        self.places <= limit.running_max && limit.rate.is_none_or(is_covered)
     }
 
     pub(crate) fn has_token(&self, limit: &Limited, now_ms: u64) -> bool {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::effects::{Effects, Happened, Publish};
-use crate::group::{self, Group, GroupKey};
+use crate::group::{self, Group, GroupKey, Members, Sort, firsts};
 use crate::lane::Standing;
 use crate::quota::Amounts;
 use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{NEVER_MS, Stage};
 use crate::tenant::Limited;
+use crate::worker::Pool;
 
 impl State {
     /// Nothing but its time is in the way of a task that is nowhere now.
@@ -102,17 +103,22 @@ impl State {
         }
     }
 
-    /// Into its lane if each of its groups has a place for it, else to the first that has none.
+    /// Into its lane if each of its groups has a place for it, if need be that of a task that nobody could run; else to the first
+    /// that has none.
     pub(crate) fn admit(&mut self, at: u32, is_back: bool) {
         let groups = self.groups_of(at);
-        if let Some(full) = groups.iter().position(|key| !self.has_place(key)) {
-            let rank = self.tasks[at].rank(self.limits.ageing_ms);
-            let task = &mut self.tasks[at];
-            task.stage = Stage::Limited;
-            task.limited_by = groups[full].1;
-            self.group(&groups[full]).waiting.insert((rank, at));
-            self.settle_group(&groups[full]);
-            return;
+        let full = groups.iter().find(|key| !self.has_place(key) && self.gives_way(key, at).is_none());
+        if let Some(full) = full {
+            return self.wait_for_place(at, full);
+        }
+        let mut gave_way = Vec::new();
+        for key in &groups {
+            // One that gave way may have made room in several.
+            if !self.has_place(key)
+                && let Some(other) = self.gives_way(key, at)
+            {
+                gave_way.extend(self.give_way(other, key));
+            }
         }
         for key in &groups {
             self.group(key).places += 1;
@@ -120,6 +126,67 @@ impl State {
             self.settle_group(key);
         }
         self.make_ready(at, is_back);
+        gave_way.iter().for_each(|key| self.wake_group(key));
+    }
+
+    fn wait_for_place(&mut self, at: u32, key: &GroupKey) {
+        let member = self.member(at);
+        let task = &mut self.tasks[at];
+        (task.stage, task.limited_by) = (Stage::Limited, key.1);
+        self.group(key).waiting.insert(member);
+        self.settle_group(key);
+    }
+
+    /// How members of groups rank follows from the limits.
+    pub(crate) fn rank_again(&mut self) {
+        let keys: Vec<GroupKey> = self.groups.keys().cloned().collect();
+        for key in &keys {
+            let group = &self.groups[key];
+            let again =
+                |members: &Members| members.iter().map(|(.., at)| self.member(*at)).collect::<Members>();
+            let (waiting, ready_members) = (again(&group.waiting), again(&group.ready_members));
+            let group = self.group(key);
+            (group.waiting, group.ready_members) = (waiting, ready_members);
+        }
+    }
+
+    /// As what a task stands among the members of its groups.
+    pub(crate) fn member(&self, at: u32) -> (Sort, i64, u32) {
+        let task = &self.tasks[at];
+        let [_, cpu_milli, memory_bytes] = task.need();
+        ((task.lane, cpu_milli, memory_bytes), task.rank(self.limits.ageing_ms), at)
+    }
+
+    /// Whether a worker is there that could run tasks of this sort, now or when it has done others.
+    pub(crate) fn is_served(&self, (lane, cpu_milli, memory_bytes): &Sort) -> bool {
+        let lane = &self.lanes[*lane as usize];
+        let tenant = &self.tenants[lane.tenant as usize].name;
+        let mut pools =
+            self.classes[lane.class as usize].pools.iter().map(|&pool| &self.pools[pool as usize]);
+        pools.any(|pool| pool.serves.is_for(tenant) && pool.has_one_for(&[1, *cpu_milli, *memory_bytes]))
+    }
+
+    /// Of a full group, the one whose place another gets that somebody could run: nobody could run this one.
+    fn gives_way(&self, key: &GroupKey, to: u32) -> Option<u32> {
+        let group = self.groups.get(key)?;
+        if !group.has_place_of_another(self.limit_of(key), self.now_ms) || !self.is_served(&self.member(to).0)
+        {
+            return None;
+        }
+        firsts(&group.ready_members).find(|(sort, ..)| !self.is_served(sort)).map(|(.., at)| at)
+    }
+
+    /// A task that is ready waits for its place in a group instead; its other groups, in which a place is free now.
+    fn give_way(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
+        let lane = self.tasks[at].lane;
+        self.unready(at);
+        self.stand_lane(lane);
+        self.leave_tokens(at);
+        let mut groups = self.groups_of(at);
+        groups.iter().for_each(|key| self.group(key).places -= 1);
+        self.wait_for_place(at, key);
+        groups.retain(|other| other != key);
+        groups
     }
 
     pub(crate) fn group(&mut self, key: &GroupKey) -> &mut Group {
@@ -159,6 +226,10 @@ impl State {
 
     fn make_ready(&mut self, at: u32, is_back: bool) {
         self.tasks[at].stage = Stage::Ready;
+        let member = self.member(at);
+        for key in &self.groups_of(at) {
+            self.group(key).ready_members.insert(member);
+        }
         let (tenant_at, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
         let virtual_time = self.virtual_time;
         let tenant = self.tenant(tenant_at);
@@ -177,6 +248,10 @@ impl State {
     pub(crate) fn unready(&mut self, at: u32) {
         let (tenant, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
         self.unreserve(at);
+        let member = self.member(at);
+        for key in &self.groups_of(at) {
+            self.group(key).ready_members.remove(&member);
+        }
         self.tenant(tenant).ready -= 1;
         let lane = &mut self.lanes[lane_at as usize];
         lane.remove(&mut self.tasks, at);
@@ -194,10 +269,9 @@ impl State {
                 self.free_places(at);
             }
             Stage::Limited => {
-                let rank = self.tasks[at].rank(self.limits.ageing_ms);
-                let limited_by = self.tasks[at].limited_by;
+                let (member, limited_by) = (self.member(at), self.tasks[at].limited_by);
                 if let Some(key) = self.groups_of(at).into_iter().find(|key| key.1 == limited_by) {
-                    self.group(&key).waiting.remove(&(rank, at));
+                    self.group(&key).waiting.remove(&member);
                     self.settle_group(&key);
                 }
             }
@@ -218,15 +292,50 @@ impl State {
         }
     }
 
-    /// Who waits for a place in a group gets it, as far as there are any.
+    /// Who waits for a place in a group gets it, as far as there are any: first those that somebody could run.
     pub(crate) fn wake_group(&mut self, key: &GroupKey) {
-        while self.has_place(key) {
-            let next = self.groups.get(key).and_then(|group| group.waiting.get_min().copied());
-            let Some((rank, at)) = next else { break };
-            self.group(key).waiting.remove(&(rank, at));
-            self.admit(at, false);
+        while let Some((member, is_served)) = self.next_waiting(key) {
+            let has_place = self.has_place(key) || is_served && self.gives_way(key, member.2).is_some();
+            if !has_place {
+                break;
+            }
+            self.group(key).waiting.remove(&member);
+            self.admit(member.2, false);
         }
         self.settle_group(key);
+    }
+
+    /// Who is next to get a place in a group, and whether somebody could run it.
+    fn next_waiting(&self, key: &GroupKey) -> Option<((Sort, i64, u32), bool)> {
+        let all = firsts(&self.groups.get(key)?.waiting).map(|member| (member, self.is_served(&member.0)));
+        all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
+    }
+
+    /// Other tasks than before are those that somebody could run, since a worker came or went that had none like it: they get the
+    /// places. Takes as long as there are groups.
+    pub(crate) fn served_anew(&mut self) {
+        let contested = self
+            .groups
+            .iter()
+            .filter(|(_, group)| !group.waiting.is_empty() && !group.ready_members.is_empty());
+        let keys: Vec<GroupKey> = contested.map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.wake_group(key));
+    }
+
+    /// Whether each class that a pool serves has, for the same tenants, a worker that is as large as one that comes or has gone, in
+    /// this or another pool.
+    pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
+        let ours = &self.pools[pool as usize];
+        let is_as_good = |other: &Pool| {
+            let tenants = &other.serves.tenants;
+            let is_for_all = tenants.is_empty()
+                || !ours.serves.tenants.is_empty() && ours.serves.tenants.is_subset(tenants);
+            is_for_all && other.has_one_as_large(has)
+        };
+        ours.classes.iter().all(|&class| {
+            let mut pools = self.classes[class as usize].pools.iter();
+            pools.any(|&other| is_as_good(&self.pools[other as usize]))
+        })
     }
 
     /// When time changes something of a group, after anything else did; one with nothing to remember is forgotten.

@@ -203,6 +203,7 @@ impl State {
             }
             Command::Limit { limits } => {
                 self.limits = limits;
+                self.rank_again();
                 Ok(Reply::Done)
             }
         }?;

@@ -1,9 +1,8 @@
 //! Why a task does not run, in one sentence with numbers.
 
-use std::collections::BTreeMap;
-
 use crate::effects::Failure;
 use crate::error::Refusal;
+use crate::group::Sort;
 use crate::lane::Class;
 use crate::quota::Amounts;
 use crate::slab::NONE;
@@ -68,8 +67,22 @@ impl State {
         let Some(key) = groups.iter().find(|key| key.1 == task.limited_by) else { return "waiting".into() };
         let limit = self.limit_of(key);
         let group = self.groups.get(key).cloned().unwrap_or_default();
-        let rank = task.rank(self.limits.ageing_ms);
-        let ahead = group.waiting.range(..(rank, at)).count();
+        let (sort, rank, _) = self.member(at);
+        let is_served = self.is_served(&sort);
+        // Those that somebody could run come first.
+        let is_ahead = |(other, other_rank, other_at): &(Sort, i64, u32)| {
+            (!self.is_served(other), *other_rank, *other_at) < (!is_served, rank, at)
+        };
+        let ahead = group.waiting.iter().filter(|other| is_ahead(other)).count();
+        if !is_served {
+            let class = &self.classes[self.lanes[task.lane as usize].class as usize];
+            return format!(
+                "waiting: {}; until then others come first under the limit of {} {}; {ahead} ahead of it",
+                self.why_unserved(class, &self.tenants[task.tenant as usize].name, &task.need()),
+                text(&limit.key),
+                text(&key.2),
+            );
+        }
         if let Some(rate) = limit.rate.filter(|_| group.places < limit.running_max) {
             let due_ms = group.bucket.due_ms(&rate, u64::from(group.ready) + ahead as u64 + 1);
             return format!(
@@ -81,9 +94,11 @@ impl State {
                 for_people(due_ms.saturating_sub(self.now_ms)),
             );
         }
+        let ready = group.ready_members.len();
+        let and_ready = if ready > 0 { format!(", {ready} more wait for a worker") } else { String::new() };
         format!(
-            "waiting: {} of {} allowed tasks with {} {} are under way; {ahead} ahead of it",
-            group.places,
+            "waiting: {} of {} allowed tasks with {} {} are under way{and_ready}; {ahead} ahead of it",
+            group.places as usize - ready,
             limit.running_max,
             text(&limit.key),
             text(&key.2),
@@ -101,15 +116,9 @@ impl State {
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
         let pools = pools.filter(|pool| pool.serves.is_for(&tenant.name));
         let (workers, credit) = pools.fold((0, 0), |sum, pool| (sum.0 + pool.workers, sum.1 + pool.credit));
-        if workers == 0 {
-            return format!("waiting: {}; {behind}", self.why_nobody(class));
-        }
         let need = task.need();
-        if self.is_too_large(class, &tenant.name, &need) {
-            let [_, cpu, memory] = need;
-            return format!(
-                "waiting: no worker is as large as {cpu} mCPU and {memory} bytes ({workers} workers, 0 fit); {behind}"
-            );
+        if !self.is_served(&self.member(at).0) {
+            return format!("waiting: {}; {behind}", self.why_unserved(class, &tenant.name, &need));
         }
         let behind = match (ahead * 1_000_000).checked_div(pace) {
             Some(ms) if ahead > 0 => format!("{behind}; about {}", for_people(ms)),
@@ -144,6 +153,17 @@ impl State {
         )
     }
 
+    /// Why nobody that is there could run a task of a class, of a tenant, that needs so much.
+    fn why_unserved(&self, class: &Class, tenant: &[u8], need: &Amounts) -> String {
+        let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
+        let workers: u64 = pools.filter(|pool| pool.serves.is_for(tenant)).map(|pool| pool.workers).sum();
+        let [_, cpu, memory] = need;
+        match workers {
+            0 => self.why_nobody(class),
+            _ => format!("no worker is as large as {cpu} mCPU and {memory} bytes ({workers} workers, 0 fit)"),
+        }
+    }
+
     /// Why nobody that is there does tasks of a class, of a tenant.
     fn why_nobody(&self, class: &Class) -> String {
         let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
@@ -164,20 +184,6 @@ impl State {
             [one] => format!("no worker has label {} ({workers} workers, 0 fit)", labels([one].into_iter())),
             _ => format!("no worker has labels {} ({workers} workers, 0 fit)", labels(missing.into_iter())),
         }
-    }
-
-    /// Whether no worker of a class, for a tenant, has as much in all.
-    fn is_too_large(&self, class: &Class, tenant: &[u8], need: &Amounts) -> bool {
-        let is_of =
-            |pool: u32| class.pools.contains(&pool) && self.pools[pool as usize].serves.is_for(tenant);
-        let of_class =
-            |pool: u32, known: &mut BTreeMap<u32, bool>| *known.entry(pool).or_insert_with(|| is_of(pool));
-        let mut known = BTreeMap::new();
-        need[1..] != [0, 0]
-            && !self
-                .workers
-                .iter_from(0)
-                .any(|(_, worker)| of_class(worker.pool, &mut known) && worker.is_as_large(need))
     }
 
     /// How many tasks of its lane come before it, and whether that is all.

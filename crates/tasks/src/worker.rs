@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use imbl::OrdSet;
+use imbl::{OrdMap, OrdSet};
 
 use crate::lane::Class;
 use crate::layout::layout;
@@ -63,12 +63,40 @@ pub(crate) struct Pool {
     pub(crate) soon: OrdSet<(u64, u32)>,
     pub(crate) workers: u64,
     pub(crate) credit: u64,
+    /// What workers have in all, each with how many have it.
+    sizes: OrdMap<[u64; 2], u64>,
 }
 
 impl Pool {
     pub(crate) fn new(serves: Arc<Serves>) -> Pool {
         let (idle, soon) = (OrdSet::new(), OrdSet::new());
-        Pool { serves, classes: Arc::default(), idle, soon, workers: 0, credit: 0 }
+        Pool { serves, classes: Arc::default(), idle, soon, workers: 0, credit: 0, sizes: OrdMap::new() }
+    }
+
+    /// A worker comes that has so much.
+    pub(crate) fn come(&mut self, has: [u64; 2]) {
+        self.workers += 1;
+        *self.sizes.entry(has).or_default() += 1;
+    }
+
+    /// One that has so much goes.
+    pub(crate) fn go(&mut self, has: [u64; 2]) {
+        self.workers -= 1;
+        match self.sizes.get_mut(&has) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.sizes.remove(&has)),
+        }
+    }
+
+    /// Whether a worker has so much in all; one that does not say what it has, has enough.
+    pub(crate) fn has_one_for(&self, need: &Amounts) -> bool {
+        self.sizes.keys().any(|has| (0..2).all(|part| has[part] == 0 || need[part + 1] <= has[part]))
+    }
+
+    /// Whether a worker has as much in all as this one.
+    pub(crate) fn has_one_as_large(&self, other: &[u64; 2]) -> bool {
+        let is_enough = |has: u64, other: u64| has == 0 || other != 0 && other <= has;
+        self.sizes.keys().any(|has| (0..2).all(|part| is_enough(has[part], other[part])))
     }
 }
 

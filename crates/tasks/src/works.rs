@@ -46,7 +46,12 @@ impl State {
         let end_ms = worker.end_ms;
         let at = self.workers.insert(worker);
         self.timers.insert((end_ms, WORKER, at));
-        self.pools[pool as usize].workers += 1;
+        let has = self.workers[at].has;
+        let is_like_others = self.is_as_good_without(pool, &has);
+        self.pools[pool as usize].come(has);
+        if !is_like_others {
+            self.served_anew();
+        }
         self.add_credit(at, new.credit);
         let classes = self.pools[pool as usize].classes.clone();
         self.dirty.extend(classes.iter());
@@ -297,9 +302,13 @@ impl State {
             self.lose_task(task, effects);
         }
         let worker = &self.workers[at];
+        let (pool, has) = (worker.pool, worker.has);
         self.timers.remove(&(worker.end_ms, WORKER, at));
-        self.pools[worker.pool as usize].workers -= 1;
+        self.pools[pool as usize].go(has);
         self.enlisted.remove(at);
         self.workers.remove(at);
+        if !self.is_as_good_without(pool, &has) {
+            self.served_anew();
+        }
     }
 }

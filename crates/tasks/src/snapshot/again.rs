@@ -65,7 +65,7 @@ impl State {
         for (at, worker) in self.workers.iter_from(0) {
             check(worker.idle == worker.takes().then_some(worker.held.len), "workers")?;
             let pool = &mut self.pools[worker.pool as usize];
-            pool.workers += 1;
+            pool.come(worker.has);
             if let Some(idle) = worker.idle {
                 pool.idle.insert((idle, at));
             }
@@ -105,7 +105,7 @@ impl State {
         for at in all {
             let task = &self.tasks[at];
             self.bytes += task.bytes();
-            let (stage, need, rank) = (task.stage, task.need(), task.rank(self.limits.ageing_ms));
+            let (stage, need, member) = (task.stage, task.need(), self.member(at));
             let (limited_by, is_held) = (task.limited_by, stage.is_held() && task.worker != NONE);
             let of = &mut used[task.tenant as usize];
             of.1 += u64::from(stage.is_queued());
@@ -119,6 +119,7 @@ impl State {
                 for key in self.groups_of(at) {
                     self.group(&key).places += 1;
                     if stage == Stage::Ready {
+                        self.group(&key).ready_members.insert(member);
                         self.count_on_token(&key);
                     }
                 }
@@ -126,7 +127,7 @@ impl State {
             if stage == Stage::Limited {
                 let key = self.groups_of(at).into_iter().find(|key| key.1 == limited_by);
                 let key = key.ok_or(DecodeError::Inconsistent("limits"))?;
-                self.group(&key).waiting.insert((rank, at));
+                self.group(&key).waiting.insert(member);
             }
         }
         let groups: Vec<GroupKey> = self.groups.keys().cloned().collect();

@@ -9,6 +9,7 @@ mod lifecycle;
 mod limits;
 mod model;
 mod needs;
+mod places;
 mod play;
 mod policies;
 mod rates;

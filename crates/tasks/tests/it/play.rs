@@ -195,6 +195,7 @@ pub fn play(deeds: &[Deed]) {
         ledger.take(&scene);
         ledger.agrees_with(&scene.state);
         ledger.keeps_quotas(&scene);
+        gives_places_to_who_can_be_run(&scene.state);
         scene.effects.clear();
         // One goes on from a snapshot.
         let kept = blocks(&replay);
@@ -309,6 +310,21 @@ impl Ledger {
                 starts.push(now_ms);
                 limit.rate.iter().for_each(|rate| keeps_rate(starts, rate));
             }
+        }
+    }
+}
+
+/// No task that nobody could run has the place that another waits for.
+fn gives_places_to_who_can_be_run(state: &State) {
+    let (all, _) = state.list(&Filter::default(), 0, usize::MAX);
+    let why = |view: &TaskView| state.why(view.task).unwrap();
+    let is_served = |why: &str| !why.contains("no worker ") && !why.contains("are for other tenants");
+    for waiting in all.iter().filter(|view| view.stage == Stage::Limited && is_served(&why(view))) {
+        let is_member = |view: &&TaskView| {
+            view.stage == Stage::Ready && view.tenant == waiting.tenant && view.labels == waiting.labels
+        };
+        for ready in all.iter().filter(is_member) {
+            assert!(is_served(&why(ready)), "{} before {}", why(ready), why(waiting));
         }
     }
 }

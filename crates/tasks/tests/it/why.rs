@@ -28,7 +28,10 @@ fn why_says_it_in_one_sentence_with_numbers() {
     );
     let of_ann = || NewTask { labels: vec![Label { key: b"user", value: b"ann" }], ..work() };
     let ann = scene.submit_all("a", vec![of_ann(), of_ann(), of_ann()]);
-    assert_eq!(scene.why(ann[2]), "waiting: 1 of 1 allowed tasks with user ann are under way; 1 ahead of it");
+    assert_eq!(
+        scene.why(ann[2]),
+        "waiting: 0 of 1 allowed tasks with user ann are under way, 1 more wait for a worker; 1 ahead of it"
+    );
     let later = scene.submit(NewTask { not_before_ms: 62_500, ..work() });
     assert_eq!(scene.why(later), "waiting: for its time, in 60 s");
     let after = scene.submit(NewTask { after: vec![After::Task { task: later }], ..work() });

@@ -1,0 +1,145 @@
+//! Places under limits go to tasks that somebody could run.
+
+use super::*;
+
+fn of_ann(task: NewTask<'static>) -> NewTask<'static> {
+    NewTask { labels: vec![Label { key: b"user", value: b"ann" }], ..task }
+}
+
+fn needing_gpu() -> NewTask<'static> {
+    let needs = vec![Label { key: b"gpu", value: b"a100" }];
+    of_ann(NewTask { needs, ..work() })
+}
+
+fn rare() -> NewTask<'static> {
+    of_ann(NewTask { kind: b"rare", ..work() })
+}
+
+fn doing(kind: &'static [u8], credit: u32) -> NewWorker<'static> {
+    NewWorker { kinds: vec![kind], credit, ttl_ms: 600_000, ..NewWorker::default() }
+}
+
+fn one_of_ann() -> Scene {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant { limits: vec![KeyLimit::running(b"user", 1)], ..Tenant::new(b"a") });
+    scene
+}
+
+#[test]
+fn unservable_task_gives_its_place_to_one_that_can_run() {
+    let mut scene = one_of_ann();
+    scene.join_with(doing(b"work", 1));
+    let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
+    let start = scene.one_start();
+    assert_eq!(start.task, plain);
+    assert_eq!(
+        scene.why(gpu),
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); until then others come first under the limit of user ann; \
+         0 ahead of it"
+    );
+    let third = scene.submit(of_ann(work()));
+    assert_eq!(scene.why(third), "waiting: 1 of 1 allowed tasks with user ann are under way; 0 ahead of it");
+    scene.complete(&start, 1_000).unwrap();
+    let start = scene.one_start();
+    assert_eq!((start.task, scene.stage(gpu)), (third, Stage::Limited));
+    // Nobody else wants the place, so that who brings workers sees what one is needed for.
+    scene.complete(&start, 1_000).unwrap();
+    assert_eq!(scene.stage(gpu), Stage::Ready);
+    assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it");
+    let labels = vec![Label { key: b"gpu", value: b"a100" }];
+    scene.join_with(NewWorker { labels, ..doing(b"work", 1) });
+    assert_eq!(scene.one_start().task, gpu);
+}
+
+#[test]
+fn place_moves_when_the_last_worker_for_its_task_leaves() {
+    let mut scene = one_of_ann();
+    scene.join_with(doing(b"work", 1));
+    let (first, last) = (scene.join_with(doing(b"rare", 0)), scene.join_with(doing(b"rare", 0)));
+    let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
+    assert_eq!((scene.stage(held), scene.stage(waiting)), (Stage::Ready, Stage::Limited));
+    assert_eq!(
+        scene.why(waiting),
+        "waiting: 0 of 1 allowed tasks with user ann are under way, 1 more wait for a worker; 0 ahead of it"
+    );
+    scene.done(Command::Leave { worker: first });
+    assert_eq!(scene.starts(), [], "another worker could still run it");
+    scene.done(Command::Leave { worker: last });
+    assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, Stage::Limited));
+}
+
+#[test]
+fn place_moves_when_a_worker_for_who_waits_comes() {
+    let mut scene = one_of_ann();
+    let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
+    assert_eq!(scene.stage(held), Stage::Ready, "nobody could run either: first come, first served");
+    scene.join_with(doing(b"work", 1));
+    assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, Stage::Limited));
+}
+
+#[test]
+fn task_larger_than_any_worker_keeps_no_place() {
+    let mut scene = one_of_ann();
+    scene.join_with(NewWorker { memory_bytes: 100, ..doing(b"work", 1) });
+    let large = scene.submit(of_ann(NewTask { memory_bytes: 1_000, ..work() }));
+    let small = scene.submit(of_ann(NewTask { memory_bytes: 10, ..work() }));
+    assert_eq!((scene.one_start().task, scene.stage(large)), (small, Stage::Limited));
+    assert!(scene.why(large).starts_with("waiting: no worker is as large as 0 mCPU and 1000 bytes"));
+}
+
+#[test]
+fn task_of_a_tenant_without_workers_keeps_no_place() {
+    let mut scene = one_of_ann();
+    scene.join_with(doing(b"work", 1));
+    scene.join_with(NewWorker { tenants: vec![b"b"], ..doing(b"rare", 1) });
+    let (held, next) = (scene.submit(rare()), scene.submit(of_ann(work())));
+    assert_eq!((scene.one_start().task, scene.stage(held)), (next, Stage::Limited));
+}
+
+#[test]
+fn unservable_task_keeps_no_turn_under_a_rate() {
+    let mut scene = Scene::default();
+    let rate = Rate { count: 1, per_ms: 1_000, burst: 1 };
+    scene.tenant(Tenant { limits: vec![KeyLimit::starting(b"user", rate)], ..Tenant::new(b"a") });
+    scene.join_with(doing(b"work", 2));
+    let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
+    assert_eq!((scene.one_start().task, scene.stage(gpu)), (plain, Stage::Limited));
+    let next = scene.submit(of_ann(work()));
+    scene.advance(1_000);
+    assert_eq!(scene.one_start().task, next);
+}
+
+#[test]
+fn place_given_up_under_one_limit_is_free_under_the_others() {
+    let mut scene = Scene::default();
+    let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
+    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    scene.join_with(doing(b"work", 2));
+    let site = Label { key: b"site", value: b"x" };
+    let mut both = needing_gpu();
+    both.labels.push(site);
+    let held = scene.submit(both);
+    let at_site = scene.submit(NewTask { labels: vec![site], needs: needing_gpu().needs, ..work() });
+    assert_eq!((scene.stage(held), scene.stage(at_site)), (Stage::Ready, Stage::Limited));
+    let plain = scene.submit(of_ann(work()));
+    assert_eq!((scene.one_start().task, scene.stage(held)), (plain, Stage::Limited));
+    assert_eq!(scene.stage(at_site), Stage::Ready);
+}
+
+#[test]
+fn members_of_limits_keep_their_order_when_ageing_changes() {
+    let mut scene = one_of_ann();
+    let tasks: Vec<u64> =
+        (0..4_u8).map(|priority| scene.submit(of_ann(NewTask { priority, ..work() }))).collect();
+    let limits = Limits { ageing_ms: 1, ..scene.state.limits() };
+    scene.done(Command::Limit { limits });
+    scene.done(Command::Cancel { task: tasks[3] });
+    scene.join(1);
+    let mut got = Vec::new();
+    for _ in 0..3 {
+        let start = scene.one_start();
+        got.push(start.task);
+        scene.complete(&start, 1_000).unwrap();
+    }
+    assert_eq!(got, [tasks[0], tasks[2], tasks[1]]);
+}
