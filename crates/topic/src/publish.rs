@@ -305,6 +305,14 @@ fn refused_record(record: u32) -> String {
 }
 
 impl PublishError {
+    /// Whether it is about one record only: others of the same batch, by themselves, may be taken.
+    pub fn is_of_one_record(&self) -> bool {
+        matches!(
+            self,
+            PublishError::Frame(_) | PublishError::RecordTooLarge { .. } | PublishError::Fold { .. }
+        )
+    }
+
     /// Whether it may be taken a little later: there is no room now.
     pub fn may_pass(&self) -> bool {
         matches!(

@@ -1,7 +1,7 @@
 //! Door `nats`, byte by byte.
 
 use dunlin::topic::{
-    Draft, Event, Meta, Payload, Publish, Retention, Subscribe, SubscribeOptions, TopicConfig,
+    Draft, Event, FoldConfig, Meta, Payload, Publish, Retention, Subscribe, SubscribeOptions, TopicConfig,
 };
 
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -34,6 +34,57 @@ fn a_verbose_client_hears_of_every_operation() {
     peer.send(b"CONNECT {}\r\nSUB a 1\r\nPUB b 2\r\nhi\r\nPUB b 0\r\n\r\nPING\r\nUNSUB 1\r\nPING\r\n");
     let lines: Vec<String> = (0..7).map(|_| peer.line()).collect();
     assert_eq!(lines, ["+OK", "+OK", "+OK", "+OK", "PONG", "+OK", "PONG"]);
+}
+
+#[test]
+fn refused_record_takes_none_of_its_burst_along() {
+    let (node, server) = serve_nats(|_| {});
+    node.create_topic("small", TopicConfig { record_bytes_max: 1_024, ..TopicConfig::default() }, false)
+        .unwrap();
+    let mut reader = NatsPeer::open(&server);
+    reader.subscribe("small 1");
+    let mut peer = NatsPeer::open(&server);
+    let large = "x".repeat(2_000);
+    let burst: String = ["one", &large, "two", &large, "three"]
+        .iter()
+        .map(|text| format!("PUB small {}\r\n{text}\r\n", text.len()))
+        .collect();
+    peer.send(format!("{burst}PING\r\n").as_bytes());
+    for _ in 0..2 {
+        let line = peer.line();
+        assert!(line.starts_with("-ERR") && line.contains("record_bytes_max"), "{line}");
+    }
+    assert_eq!(peer.line(), "PONG");
+    let got: Vec<String> = (0..3).map(|_| reader.text().1).collect();
+    assert_eq!(got, ["one", "two", "three"]);
+}
+
+/// What a book takes in: a level's price and size. A size below zero is refused.
+fn level(price: i64, size: i64) -> Vec<u8> {
+    [&[1, 1, 0, 0, 0, 0, 0, 0][..], &price.to_le_bytes(), &size.to_le_bytes()].concat()
+}
+
+#[test]
+fn record_refused_by_a_state_takes_none_of_its_burst_along() {
+    let (node, server) = serve_nats(|_| {});
+    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    let topic = node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let mut peer = NatsPeer::open(&server);
+    let mut burst = Vec::new();
+    for nth in 1..=1_000 {
+        burst.extend_from_slice(b"PUB book 24\r\n");
+        burst.extend_from_slice(&level(nth, if nth % 100 == 0 { -1 } else { nth }));
+        burst.extend_from_slice(b"\r\n");
+    }
+    burst.extend_from_slice(b"PING\r\n");
+    peer.send(&burst);
+    for _ in 0..10 {
+        let line = peer.line();
+        assert!(line.starts_with("-ERR") && line.contains("state refuses it"), "{line}");
+    }
+    assert_eq!(peer.line(), "PONG");
+    let (last, info) = topic.logs()[0].fold_info().unwrap();
+    assert_eq!((last.seq, info.entries), (990, 990));
 }
 
 #[test]

@@ -167,6 +167,26 @@ impl Session {
         {
             return Ok(());
         }
+        self.append_admitted(run, headers)
+    }
+
+    /// One after another, so that a record that is refused takes none of the others along.
+    fn append_each(&mut self, run: &Run<'_>) -> Result<(), Full> {
+        for (nth, record) in run.iter().enumerate() {
+            let appended = self.append_admitted(&vec![*record], &[]);
+            if appended.is_err() && self.connect.verbose {
+                // The rest comes again, and those before it do not.
+                (0..nth).for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
+            }
+            appended?;
+        }
+        Ok(())
+    }
+
+    /// What its user's rate allows.
+    fn append_admitted(&mut self, run: &Run<'_>, headers: &[(&str, &[u8])]) -> Result<(), Full> {
+        let first = &run[0];
+        let subject = first.published.subject;
         let now_ns = now_ns();
         let mut appended = self.try_append(run, headers, now_ns);
         if let Err(NotAppended::Refused(PublishError::Closed)) = appended {
@@ -180,6 +200,7 @@ impl Session {
             Err(NotAppended::Refused(full)) if full.may_pass() => {
                 return self.wait_for_room(first.begins, now_ns, subject, &full);
             }
+            Err(NotAppended::OneByOne) => return self.append_each(run),
             Err(NotAppended::Refused(error)) => {
                 self.targets.forget(subject);
                 self.refuse_publish(subject, &error.to_string());
@@ -291,15 +312,22 @@ impl Session {
         let Target { topic, tail } = self.targets.find(&self.node, subject, payload.len(), targets_max)?;
         let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
-        self.pressure.note(topic.logs()[PARTITION].pressure(), run);
+        let log = &topic.logs()[PARTITION];
+        if run.len() > 1 && log.is_stateful() && log.is_mirror() {
+            // Its owner refuses all that comes in one go.
+            return Err(NotAppended::OneByOne);
+        }
+        self.pressure.note(log.pressure(), run);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
-        Ok(match topic.append_drafts(now_ns, PARTITION, evict, drafts.clone()) {
-            Err(full) if full.may_pass() => {
-                topic.await_room(PARTITION, &self.waiter);
-                topic.append_drafts(now_ns, PARTITION, evict, drafts)?
-            }
-            other => other?,
-        })
+        let mut appended = topic.append_drafts(now_ns, PARTITION, evict, drafts.clone());
+        if appended.as_ref().is_err_and(PublishError::may_pass) {
+            topic.await_room(PARTITION, &self.waiter);
+            appended = topic.append_drafts(now_ns, PARTITION, evict, drafts);
+        }
+        match appended {
+            Err(error) if run.len() > 1 && error.is_of_one_record() => Err(NotAppended::OneByOne),
+            appended => Ok(appended?),
+        }
     }
 
     /// A client that does not want its own records back is not given these.
@@ -415,6 +443,8 @@ enum Rate {
 enum NotAppended {
     NoTarget(NoTarget),
     Refused(PublishError),
+    /// One record is refused, or may be: the others are not to go with it.
+    OneByOne,
 }
 
 impl From<NoTarget> for NotAppended {
