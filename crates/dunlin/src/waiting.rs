@@ -287,6 +287,15 @@ impl Node {
         self.wait_for(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
     }
 
+    /// [`Node::existing_owner`] for code that must not wait.
+    pub fn existing_owner_async(&self, subject: Subject<'_>) -> TopicFuture<Owner> {
+        if self.finds_at_once(subject, Missing::Refuse) {
+            return TopicFuture::ready(self.existing_owner(subject));
+        }
+        let subject = subject.as_str().to_owned();
+        self.wait_for(move |node| node.existing_owner(Subject::parse(&subject)?))
+    }
+
     /// Has the topic of what is to be published found or made, for code that must not wait: as long as nobody deletes it,
     /// [`Node::owner_or_pattern`] does not wait then.
     pub fn prepare_publish(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use dunlin::now_ns;
 use dunlin::topic::{
-    Acknowledged, CheckedRun, Log, OnFull, ProducerMark, PublishError, Receipt, RunAppend, StoredState,
-    Topic, Waiter,
+    Acknowledged, CheckedRun, Log, OnFull, Position, ProducerMark, PublishError, Receipt, RunAppend,
+    StoredState, Topic, Waiter,
 };
 
 /// The token that progress of the disk notifies.
@@ -27,6 +27,25 @@ pub(crate) struct ToAppend<'a> {
     pub(crate) partition: usize,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
+    /// The publisher's last acknowledged record of the partition, where it says so: it is told if that is lost.
+    pub(crate) after: Option<Position>,
+}
+
+impl ToAppend<'_> {
+    /// A state that has lost the publisher's last record has begun with nothing, and takes no change of what was before.
+    fn check_state(&self, topic: &Topic) -> Result<(), PublishError> {
+        let has_lost =
+            |log: &Arc<Log>| log.is_stateful() && self.after.is_some_and(|last| log.has_lost(last));
+        match topic.logs().get(self.partition) {
+            Some(log) if has_lost(log) => Err(PublishError::StateLost(topic.name().to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The receipt of a record that was published after another.
+pub(crate) fn receipt_after(receipt: Receipt, after: Option<Position>) -> Receipt {
+    Receipt { new_epoch: after.is_some_and(|last| last.epoch != receipt.position.epoch), ..receipt }
 }
 
 /// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges, or its owner
@@ -36,11 +55,12 @@ pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt,
         Err(refused) if may_be_taken_later(&refused) => append_when_there_is_room(topic, what).await,
         appended => appended,
     }?;
-    stored(topic, &receipt).await
+    stored(topic, &receipt).await.map(|receipt| receipt_after(receipt, what.after))
 }
 
 /// Appends the frames now, all or none.
 pub(crate) fn try_append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+    what.check_state(topic)?;
     attempt(topic, what, false)
 }
 
@@ -50,7 +70,7 @@ pub(crate) fn may_be_taken_later(refused: &PublishError) -> bool {
 }
 
 fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, PublishError> {
-    let ToAppend { frames, count, partition, mark, expect_last } = what;
+    let ToAppend { frames, count, partition, mark, expect_last, .. } = what;
     let run = CheckedRun::check(frames, count, topic.config().record_bytes_max as usize)?;
     topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, evict, relayed: false })
 }

@@ -38,6 +38,12 @@ impl Node {
         }
     }
 
+    /// The topic that owns the subject; none is made where there is none.
+    pub fn existing_owner(&self, subject: Subject<'_>) -> Result<Owner, TopicError> {
+        self.may_publish(subject)?;
+        self.agreed_owner(subject).map(Owner::of)
+    }
+
     /// The topic that owns the subject of a record with so large a payload. Where the node creates topics and this one would
     /// be made for the record, it is not if the record would be refused, and does not stay if it is.
     pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {

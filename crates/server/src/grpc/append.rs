@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use dunlin::topic::frame::Meta;
-use dunlin::topic::{ProducerMark, Receipt, Subject, Topic};
+use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Owner, Refused};
 
@@ -28,12 +28,21 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The topic that owns the subject; made where the node does that for a record with such a payload.
-    pub(super) async fn find(node: &Node, subject: &str, payload: &[u8]) -> Result<Target, Refused> {
+    /// The topic that owns the subject; made where the node does that for a record with such a payload, unless the publisher goes
+    /// on after another record.
+    pub(super) async fn find(
+        node: &Node,
+        subject: &str,
+        payload: &[u8],
+        after: Option<Position>,
+    ) -> Result<Target, Refused> {
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
-        let topic =
-            node.owner_for_async(parsed, payload.len()).await.map_err(|error| Refused::from(&error))?;
+        let found = match after {
+            Some(_) => node.existing_owner_async(parsed).await,
+            None => node.owner_for_async(parsed, payload.len()).await,
+        };
+        let topic = found.map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
         Ok(Target { topic: Arc::new(topic), tail })
@@ -46,6 +55,8 @@ pub(super) struct Incoming<'a> {
     pub(super) record: &'a v1::Draft,
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
+    /// The publisher's last acknowledged record of the partition.
+    pub(super) after: Option<Position>,
 }
 
 pub(super) fn mark(producer: v1::Producer) -> ProducerMark {
@@ -75,7 +86,8 @@ pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, 
 impl Incoming<'_> {
     fn with<'f>(&self, topic: &Topic, frame: &'f [u8]) -> ToAppend<'f> {
         let partition = topic.partition_of(self.record.key.as_deref());
-        ToAppend { frames: frame, count: 1, partition, mark: self.mark, expect_last: self.expect_last }
+        let Incoming { mark, expect_last, after, .. } = *self;
+        ToAppend { frames: frame, count: 1, partition, mark, expect_last, after }
     }
 }
 

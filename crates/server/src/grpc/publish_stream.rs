@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::Refused;
-use dunlin::topic::{Acknowledged, ProducerMark, Receipt, Topic, Waiter};
+use dunlin::topic::{Acknowledged, Position, ProducerMark, Receipt, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -19,6 +19,7 @@ use super::status::{refusal, status};
 use super::translate;
 use super::unfold::unfold;
 use crate::access::pause;
+use crate::append::receipt_after;
 use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
 
@@ -37,6 +38,8 @@ struct Publishing {
     generation: u64,
     /// Of the next record.
     mark: Option<ProducerMark>,
+    /// The publisher's last record: what it said, then what it was told last, of this stream's subject and partition.
+    after: Option<Position>,
     /// Records so far.
     count: u64,
     is_over: bool,
@@ -70,6 +73,7 @@ pub(super) fn answers(
         subject: String::new(),
         generation: connection.login.as_ref().map_or(0, |login| login.access().generation()),
         mark: None,
+        after: None,
         count: 0,
         is_over: false,
         failed: None,
@@ -119,7 +123,11 @@ impl Publishing {
                 *last = receipt;
             }
         }
-        let last = came.last.map(|(topic, receipt)| translate::receipt(&topic, &receipt));
+        let last = came.last.map(|(topic, receipt)| {
+            let receipt = receipt_after(receipt, self.after);
+            self.after = self.after.map(|_| receipt.position);
+            translate::receipt(&topic, &receipt)
+        });
         Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
     }
 
@@ -143,9 +151,12 @@ impl Publishing {
             self.failed = Some(status(&refused));
             return;
         }
+        if let Some(last) = message.last_position {
+            self.after = Some(translate::last_position(last));
+        }
         if !message.subject.is_empty() || has_changed && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
-            match Target::find(&self.connection.node, &self.subject, first).await {
+            match Target::find(&self.connection.node, &self.subject, first, self.after).await {
                 Ok(target) => self.target = Some(target),
                 Err(refused) => (self.target, no_topic) = (None, Some(refused)),
             }
@@ -156,7 +167,10 @@ impl Publishing {
         for record in &message.records {
             let appended = match (&self.target, &no_topic) {
                 (Some(target), _) => match self.connection.admit_publish(record.payload.len()) {
-                    Ok(()) => append(target, Incoming { record, mark: self.mark, expect_last: None }).await,
+                    Ok(()) => {
+                        let (mark, after) = (self.mark, self.after);
+                        append(target, Incoming { record, mark, expect_last: None, after }).await
+                    }
                     Err(refused) => Err(refused),
                 },
                 (None, Some(refused)) => Err(refused.clone()),

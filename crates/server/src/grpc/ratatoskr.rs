@@ -43,12 +43,13 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, String> {
         check_name(topic)?;
-        let target =
-            Target::find(&self.0.node, topic, &message.payload).await.map_err(|refused| atom(&refused))?;
+        let target = Target::find(&self.0.node, topic, &message.payload, None)
+            .await
+            .map_err(|refused| atom(&refused))?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
-        let incoming = Incoming { record: &record, mark: None, expect_last: None };
+        let incoming = Incoming { record: &record, mark: None, expect_last: None, after: None };
         self.0.admit_publish(record.payload.len()).map_err(|refused| atom(&refused))?;
         let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
         let receipt = stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;

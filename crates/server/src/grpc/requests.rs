@@ -61,11 +61,11 @@ pub(super) async fn request(
     if !node.is_heard(parsed) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
-    let target = Target::find(node, &subject, &record.payload).await?;
+    let target = Target::find(node, &subject, &record.payload, None).await?;
     connection.admit_publish(record.payload.len())?;
     let mut expected = connection.expect()?;
     let record = v1::Draft { reply: expected.reply_to.clone(), ..record };
-    append(&target, Incoming { record: &record, mark: None, expect_last: None }).await?;
+    append(&target, Incoming { record: &record, mark: None, expect_last: None, after: None }).await?;
     let patience = match timeout_ms {
         0 => PATIENCE,
         ms => Duration::from_millis(ms.into()),

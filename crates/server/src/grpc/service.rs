@@ -18,6 +18,7 @@ use super::publish_stream;
 use super::status::{refusal, status};
 use super::{requests, topics, translate};
 use crate::access::{pause, slow_down};
+use crate::append::receipt_after;
 
 /// What streams both ways answer with.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -82,11 +83,12 @@ impl Dunlin for Topics {
         let request = request.into_inner();
         let published = async {
             let incoming = incoming(&request)?;
-            let target = Target::find(&self.0.node, &request.subject, &incoming.record.payload).await?;
+            let payload = &incoming.record.payload;
+            let target = Target::find(&self.0.node, &request.subject, payload, incoming.after).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
             let receipt = stored(&target.topic, &receipt).await?;
-            Ok(translate::receipt(&target.topic, &receipt))
+            Ok(translate::receipt(&target.topic, &receipt_after(receipt, incoming.after)))
         };
         let published = slow_down(published.await).await;
         answer(published.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
@@ -104,12 +106,15 @@ impl Dunlin for Topics {
                 let incoming = incoming(request)?;
                 let target = match &last {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
-                    _ => Target::find(&self.0.node, &request.subject, &incoming.record.payload).await?,
+                    _ => {
+                        let payload = &incoming.record.payload;
+                        Target::find(&self.0.node, &request.subject, payload, incoming.after).await?
+                    }
                 };
                 last = Some((&request.subject, target.clone()));
                 self.0.admit_publish(incoming.record.payload.len())?;
                 let receipt = append(&target, incoming).await?;
-                Ok((target.topic, receipt))
+                Ok((target.topic, receipt, incoming.after))
             };
             appended.push(outcome.await);
         }
@@ -119,9 +124,9 @@ impl Dunlin for Topics {
         }
         for outcome in appended {
             let outcome = match outcome {
-                Ok((topic, receipt)) => {
-                    stored(&topic, &receipt).await.map(|receipt| translate::receipt(&topic, &receipt))
-                }
+                Ok((topic, receipt, after)) => stored(&topic, &receipt)
+                    .await
+                    .map(|receipt| translate::receipt(&topic, &receipt_after(receipt, after))),
                 Err(refused) => Err(refused),
             };
             let outcome = match outcome {
@@ -174,7 +179,8 @@ impl Dunlin for Topics {
 fn incoming(request: &v1::PublishRequest) -> Result<Incoming<'_>, Refused> {
     let record = request.record.as_ref();
     let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "there is no record to publish"))?;
-    Ok(Incoming { record, mark: request.producer.map(mark), expect_last: request.expect_last_seq })
+    let (mark, expect_last) = (request.producer.map(mark), request.expect_last_seq);
+    Ok(Incoming { record, mark, expect_last, after: request.last_position.map(translate::last_position) })
 }
 
 fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {

@@ -39,7 +39,12 @@ pub(super) fn receipt(topic: &Topic, receipt: &Receipt) -> v1::Receipt {
         seq: receipt.position.seq,
         level: level(receipt.acknowledged).into(),
         duplicate: receipt.duplicate,
+        new_epoch: receipt.new_epoch,
     }
+}
+
+pub(super) fn last_position(last: v1::LastPosition) -> Position {
+    Position { epoch: last.epoch, seq: last.seq }
 }
 
 fn level(acknowledged: Acknowledged) -> v1::Level {

@@ -20,7 +20,7 @@ use super::body::{self, media_type};
 use super::context::Context;
 use super::problem::Problem;
 use super::publish::{Target, Terms, encode, receipt_json};
-use super::query::time_ns;
+use super::query::{time_ns, whole_number};
 use super::routes::Name;
 use crate::append::{ToAppend, append};
 
@@ -34,8 +34,10 @@ struct Line<'a> {
     payload_base64: Option<String>,
     key: Option<String>,
     key_base64: Option<String>,
+    #[serde(default, deserialize_with = "whole_number")]
     event_time_ns: Option<u64>,
     event_time: Option<String>,
+    #[serde(default, deserialize_with = "whole_number")]
     expires_ns: Option<u64>,
     #[serde(default)]
     headers: Vec<Header>,
@@ -61,9 +63,9 @@ pub(super) async fn publish(
     Name(subject): Name,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let target = Target::find(&context, &subject, 0).await?;
     let (parts, body) = request.into_parts();
     let terms = Terms::read(&parts.headers)?;
+    let target = Target::find(&context, &subject, 0, terms.after).await?;
     let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
     let parts = match media_type(&parts.headers) {
         "application/x-ndjson" | "application/jsonl" | "application/json" => {
@@ -79,9 +81,9 @@ pub(super) async fn publish(
             return Err(Problem::of(status, dunlin::wire::ErrorCode::Protocol, text));
         }
     };
-    if parts.len() > 1 && (terms.mark.is_some() || terms.expect_last.is_some()) {
-        let text =
-            "a producer's number and an expected sequence are of one partition, and the keys lie in several";
+    if parts.len() > 1 && (terms.mark.is_some() || terms.expect_last.is_some() || terms.after.is_some()) {
+        let text = "a producer's number, an expected sequence and a last position are of one partition, and the keys lie \
+                    in several";
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
     let count = parts.values().map(|part| part.count).sum();
@@ -96,8 +98,8 @@ async fn append_all(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (mut published, mut outcomes, mut first_refusal) = (0, Vec::new(), None);
     for (partition, Part { frames, count }) in parts {
-        let Terms { mark, expect_last } = *terms;
-        match append(topic, ToAppend { frames: &frames, count, partition, mark, expect_last }).await {
+        let Terms { mark, expect_last, after } = *terms;
+        match append(topic, ToAppend { frames: &frames, count, partition, mark, expect_last, after }).await {
             Ok(receipt) => {
                 published += u64::from(count);
                 let mut outcome = receipt_json(topic, &receipt);

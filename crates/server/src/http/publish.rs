@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Request, header};
 use axum::{Extension, Json};
 use dunlin::Owner;
 use dunlin::topic::frame::Meta;
-use dunlin::topic::{ProducerMark, Receipt, Subject, Topic};
+use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use serde_json::{Value, json};
 
 use super::body;
@@ -25,6 +25,8 @@ const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
 pub(super) struct Terms {
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
+    /// The publisher's last acknowledged record of the partition.
+    pub(super) after: Option<Position>,
 }
 
 /// Where records go, and what they are called there. A topic that was made for them stays if they are taken.
@@ -39,9 +41,9 @@ pub(super) async fn publish(
     Name(subject): Name,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let target = Target::find(&context, &subject, content_length(request.headers())).await?;
     let (parts, body) = request.into_parts();
     let terms = Terms::read(&parts.headers)?;
+    let target = Target::find(&context, &subject, content_length(&parts.headers), terms.after).await?;
     let record_bytes_max = target.topic.config().record_bytes_max as usize;
     let content = body::read(&context, body, record_bytes_max).await?;
     let headers = record_headers(&parts.headers);
@@ -68,21 +70,27 @@ pub(super) async fn publish_record(
     let mut frame = Vec::new();
     encode(meta, payload, &mut frame)?;
     let partition = target.topic.partition_of(meta.key);
-    let Terms { mark, expect_last } = terms;
-    let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last };
+    let Terms { mark, expect_last, after } = terms;
+    let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last, after };
     context.admit_publish(1, frame.len()).await?;
     let receipt = append(&target.topic, what).await?;
     Ok(receipt_json(&target.topic, &receipt))
 }
 
 impl Target {
-    /// The topic that owns the subject; made where the node does that for a record with so large a payload.
+    /// The topic that owns the subject; made where the node does that for a record with so large a payload, unless the publisher
+    /// goes on after another record: a topic made now would not be the one it published to.
     pub(super) async fn find(
         context: &Context,
         subject: &str,
         payload_bytes: usize,
+        after: Option<Position>,
     ) -> Result<Target, Problem> {
-        let topic = context.node().owner_for_async(Subject::parse(subject)?, payload_bytes).await?;
+        let (node, parsed) = (context.node(), Subject::parse(subject)?);
+        let topic = match after {
+            Some(_) => node.existing_owner_async(parsed).await?,
+            None => node.owner_for_async(parsed, payload_bytes).await?,
+        };
         let prefix = topic.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or("").to_owned();
         Ok(Target { topic, tail })
@@ -107,8 +115,15 @@ impl Terms {
                 return Err(Problem::bad_request(text));
             }
         };
-        Ok(Terms { mark, expect_last: number(headers, "dunlin-expect-seq")? })
+        let after = headers.get("dunlin-last-position");
+        let after = after.map(|value| position(value.to_str().unwrap_or_default())).transpose()?;
+        Ok(Terms { mark, expect_last: number(headers, "dunlin-expect-seq")?, after })
     }
+}
+
+/// The position of a publisher's last record, as its receipt has it.
+pub(super) fn position(text: &str) -> Result<Position, Problem> {
+    text.parse().map_err(|error| Problem::bad_request(format!("last position {text:?}: {error}")))
 }
 
 /// Appends the record's frame to `frames`.
@@ -123,7 +138,7 @@ pub(super) fn encode(meta: &Meta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> R
 
 /// What a publisher is answered.
 pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
-    let Receipt { partition, position, duplicate, acknowledged, .. } = receipt;
+    let Receipt { partition, position, duplicate, acknowledged, new_epoch } = receipt;
     json!({
         "topic": topic.name(),
         "partition": partition,
@@ -132,6 +147,7 @@ pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
         "seq": position.seq,
         "acknowledged": acknowledged.to_string(),
         "duplicate": duplicate,
+        "new_epoch": new_epoch,
     })
 }
 

@@ -3,6 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::wire::http::query_pairs;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
 
@@ -68,6 +70,24 @@ pub(super) fn unix_ns(time: SystemTime) -> Option<u64> {
 pub(super) fn shown_time(ns: u64) -> String {
     let time = UNIX_EPOCH + std::time::Duration::from_nanos(ns);
     humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// Reads a number of 64 bits from JSON: from text, which every program writes exactly, or from a number.
+pub(super) fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a whole number, or its digits as text")]
+    enum Whole {
+        Number(u64),
+        Digits(String),
+    }
+    match Option::<Whole>::deserialize(from)? {
+        None => Ok(None),
+        Some(Whole::Number(number)) => Ok(Some(number)),
+        Some(Whole::Digits(digits)) => {
+            let wrong = |_| D::Error::custom(format!("{digits:?} is no whole number of 64 bits"));
+            digits.parse().map(Some).map_err(wrong)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -38,9 +38,10 @@ pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> 
     put("position", record.position.to_string().into());
     put("epoch", record.position.epoch.into());
     put("seq", record.seq().into());
-    put("append_time_ns", frame.append_time_ns().into());
-    frame.event_time_ns().map(|ns| put("event_time_ns", ns.into()));
-    frame.expires_ns().map(|ns| put("expires_ns", ns.into()));
+    // Text: most readers of JSON hold no number above 2^53 exactly.
+    put("append_time_ns", frame.append_time_ns().to_string().into());
+    frame.event_time_ns().map(|ns| put("event_time_ns", ns.to_string().into()));
+    frame.expires_ns().map(|ns| put("expires_ns", ns.to_string().into()));
     frame.reply().map(|reply| put("reply", reply.into()));
     if let Some(key) = frame.key() {
         put_bytes(&mut object, "key", key);

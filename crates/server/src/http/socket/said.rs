@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::http::problem::Problem;
+use crate::http::query::whole_number;
 
 /// Something a client said.
 #[derive(Debug)]
@@ -83,9 +84,13 @@ pub(super) struct Publish<'a> {
     #[serde(default)]
     pub(super) headers: Vec<Header>,
     pub(super) reply: Option<String>,
+    #[serde(default, deserialize_with = "whole_number")]
     pub(super) event_time_ns: Option<u64>,
+    #[serde(default, deserialize_with = "whole_number")]
     pub(super) expires_ns: Option<u64>,
+    #[serde(default, deserialize_with = "whole_number")]
     pub(super) expect_seq: Option<u64>,
+    pub(super) last_position: Option<String>,
 }
 
 /// A header of a record.

@@ -31,7 +31,7 @@ use crate::departures::{Departure, Fate, in_words};
 use crate::door::Door;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
-use crate::http::publish::{Target, Terms, publish_record};
+use crate::http::publish::{Target, Terms, position, publish_record};
 use crate::stream::Framed;
 
 /// Bytes read at once.
@@ -454,7 +454,8 @@ async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Probl
 
 async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Problem> {
     let payload = asked.payload()?;
-    let target = Target::find(context, &asked.subject, payload.len()).await?;
+    let after = asked.last_position.as_deref().map(position).transpose()?;
+    let target = Target::find(context, &asked.subject, payload.len(), after).await?;
     let headers: Vec<_> =
         asked.headers.iter().map(|header| (header.name.as_str(), header.value.as_bytes())).collect();
     let meta = Meta {
@@ -465,7 +466,7 @@ async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Proble
         reply: asked.reply.as_deref(),
         headers: &headers,
     };
-    let terms = Terms { mark: None, expect_last: asked.expect_seq };
+    let terms = Terms { mark: None, expect_last: asked.expect_seq, after };
     publish_record(context, &target, &meta, &payload, terms).await
 }
 

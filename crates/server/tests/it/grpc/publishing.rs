@@ -105,7 +105,7 @@ fn a_stream_is_acknowledged_cumulatively_and_says_what_was_refused() {
             records: [10, if number == 3 { 500 } else { 10 }]
                 .map(|bytes| v1::Draft { payload: vec![number as u8; bytes].into(), ..Default::default() })
                 .to_vec(),
-            producer: None,
+            ..v1::PublishStreamRequest::default()
         };
         let messages = tokio_stream::iter((0..100).map(message));
         let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
@@ -163,5 +163,34 @@ fn publishing_waits_for_the_readers_of_a_reliable_topic_and_nobody_else_waits() 
             assert_eq!(payload, number.to_le_bytes());
         }
         (&mut publishing).await.unwrap();
+    });
+}
+
+#[test]
+fn publisher_that_goes_on_is_told_that_its_topic_began_anew() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let after = |receipt: &v1::Receipt| Some(v1::LastPosition { epoch: receipt.epoch, seq: receipt.seq });
+        let going_on = |last_position| v1::PublishRequest { last_position, ..publish("t", "next") };
+        let first = client.publish(publish("t", "first")).await.unwrap().into_inner().receipt.unwrap();
+        node.delete_topic("t").unwrap();
+        assert_eq!(client.publish(going_on(after(&first))).await.unwrap_err().code(), Code::NotFound);
+        node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();
+        let anew = client.publish(going_on(after(&first))).await.unwrap().into_inner().receipt.unwrap();
+        assert_eq!((first.new_epoch, anew.new_epoch, anew.seq), (false, true, 1));
+        let records = vec![v1::Draft::default()];
+        let message = |last: &v1::Receipt| v1::PublishStreamRequest {
+            subject: "t".to_owned(),
+            records: records.clone(),
+            last_position: after(last),
+            ..v1::PublishStreamRequest::default()
+        };
+        for (last, is_new) in [(&first, true), (&anew, false)] {
+            let messages = tokio_stream::iter([message(last)]);
+            let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
+            let told = answers.message().await.unwrap().unwrap().last.unwrap();
+            assert_eq!(told.new_epoch, is_new, "{told:?}");
+        }
     });
 }

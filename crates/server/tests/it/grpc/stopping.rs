@@ -16,7 +16,7 @@ fn a_node_that_stops_says_so_to_every_stream() {
             .send(v1::PublishStreamRequest {
                 subject: "t".to_owned(),
                 records: vec![v1::Draft::default()],
-                producer: None,
+                ..v1::PublishStreamRequest::default()
             })
             .await
             .unwrap();

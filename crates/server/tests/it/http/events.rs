@@ -47,9 +47,10 @@ fn as_json_shows_all_of_a_record() {
     let wanted = json!({
         "topic": "t.x", "partition": 0, "subject": "t.x", "epoch": seen["epoch"], "seq": 1,
         "position": format!("{}-1", seen["epoch"]), "append_time_ns": seen["append_time_ns"],
-        "event_time_ns": 7, "key": "k", "headers": [{"name": "a", "value": "b"}], "payload_base64": "/w==",
+        "event_time_ns": "7", "key": "k", "headers": [{"name": "a", "value": "b"}], "payload_base64": "/w==",
     });
     assert_eq!(seen, wanted);
+    assert!(seen["append_time_ns"].as_str().is_some_and(|ns| ns.parse::<u64>().is_ok()), "{seen}");
 }
 
 #[test]

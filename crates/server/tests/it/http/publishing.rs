@@ -3,7 +3,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::journal::RealDisk;
-use dunlin::topic::{Event, Record, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::topic::{Event, FoldConfig, Record, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_wait::PATIENCE;
 use serde_json::json;
@@ -124,19 +124,22 @@ fn a_batch_of_objects_is_appended_whole_and_in_order() {
         "{\"payload\": {\"price\": 1.10}}\n",
         "\n",
         "{\"payload_base64\": \"AP8=\", \"event_time\": \"1970-01-01T00:00:01Z\"}\n",
+        "{\"payload\": \"\", \"event_time_ns\": \"9007199254740993\"}\n",
+        "{\"payload\": \"\", \"event_time_ns\": 9007199254740993}\n",
     );
     let answer =
         stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
     let body = answer.json();
-    assert_eq!((answer.status, &body["published"]), (200, &json!(3)), "{body}");
+    assert_eq!((answer.status, &body["published"]), (200, &json!(5)), "{body}");
     let outcome = &body["outcomes"][0];
     assert_eq!(
         (&outcome["first_seq"], &outcome["seq"], &outcome["records"]),
-        (&json!(1), &json!(3), &json!(3))
+        (&json!(1), &json!(5), &json!(5))
     );
     let payloads = all(&stage.node, "t", |record| record.payload().to_vec());
-    assert_eq!(payloads, [b"text".to_vec(), b"{\"price\": 1.10}".to_vec(), vec![0, 255]]);
-    assert_eq!(all(&stage.node, "t", |r| r.frame.event_time_ns())[2], Some(1_000_000_000));
+    assert_eq!(payloads[..3], [b"text".to_vec(), b"{\"price\": 1.10}".to_vec(), vec![0, 255]]);
+    let times = all(&stage.node, "t", |r| r.frame.event_time_ns());
+    assert_eq!(times[2..], [1_000_000_000, 9_007_199_254_740_993, 9_007_199_254_740_993].map(Some));
     assert_eq!(all(&stage.node, "t", |r| r.frame.key().map(<[u8]>::to_vec))[0], Some(b"k".to_vec()));
 }
 
@@ -252,4 +255,42 @@ fn a_publish_that_finds_no_room_in_time_is_refused() {
     assert_eq!((refused.status, refused.code().as_str()), (503, "FULL"));
     assert_eq!(refused.json()["detail"], "laggard");
     assert_eq!(refused.header("retry-after"), Some("1"));
+}
+
+/// What a book takes in: a level's price and size.
+fn level(price: i64) -> Vec<u8> {
+    [&[1, 1, 0, 0, 0, 0, 0, 0][..], &price.to_le_bytes(), &5_i64.to_le_bytes()].concat()
+}
+
+#[test]
+fn publisher_that_goes_on_is_told_that_its_topic_began_anew() {
+    let stage = Stage::new();
+    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    for config in [TopicConfig::default(), TopicConfig { fold, ..TopicConfig::default() }] {
+        let keeps_state = config.fold.is_some();
+        stage.node.create_topic("t", config.clone(), false).unwrap();
+        let post = |price, after: Option<&str>| {
+            let headers: Vec<_> = after.map(|last| ("dunlin-last-position", last)).into_iter().collect();
+            stage.post("/v1/topics/t", &headers, &level(price))
+        };
+        let first = post(1, None).json();
+        assert_eq!(first["new_epoch"], json!(false));
+        let last = first["position"].as_str().unwrap().to_owned();
+        let second = post(2, Some(&last)).json();
+        assert_eq!((&second["seq"], &second["new_epoch"]), (&json!(2), &json!(false)));
+        stage.node.delete_topic("t").unwrap();
+        let refused = post(3, Some(&last));
+        assert_eq!((refused.status, stage.node.topic("t").is_none()), (404, true), "none is made for it");
+        stage.node.create_topic("t", config, false).unwrap();
+        let told = post(3, Some(&last));
+        if keeps_state {
+            assert!(told.status >= 400 && told.json().to_string().contains("STATE_LOST"), "{}", told.json());
+            assert_eq!(post(3, None).json()["seq"], json!(1), "nothing was appended");
+        } else {
+            assert_eq!((&told.json()["seq"], &told.json()["new_epoch"]), (&json!(1), &json!(true)));
+        }
+        stage.node.delete_topic("t").unwrap();
+    }
+    let wrong = stage.post("/v1/topics/t", &[("dunlin-last-position", "yesterday")], b"");
+    assert_eq!(wrong.status, 400);
 }
