@@ -125,6 +125,8 @@ pub const FEED: &[Layout] = &[
         columns: &[
             ("Clients", Param("clients")),
             ("Throughput (inc/s)", Metric("deliveries_per_s")),
+            ("Delivered", Metric("deliveries")),
+            ("Within", Metric("read_ns")),
             ("Merged", Metric("merged")),
             ("Staleness p50", Metric("stale_p50_ns")),
             ("Staleness p99", Metric("stale_p99_ns")),
@@ -236,9 +238,9 @@ fn scenario(layout: &Layout, row: &Row) -> String {
 fn text_of(cell: Cell, row: &Row, rows: &RowSet) -> String {
     let of = |wanted: &str| rows.iter().find(|other| same_point(other, row) && other.metric == wanted);
     match cell {
-        Param(name) => row.params.get(name).map(ToString::to_string).unwrap_or_default(),
-        Metric(wanted) => of(wanted).map(|row| metric::human(wanted, row.median)).unwrap_or_default(),
-        Range(wanted) => of(wanted).map(range).unwrap_or_default(),
+        Param(name) => or_absent(row.params.get(name).map(ToString::to_string)),
+        Metric(wanted) => or_absent(of(wanted).map(|row| metric::human(wanted, row.median))),
+        Range(wanted) => or_absent(of(wanted).map(range)),
         Share(wanted, target, transport) => {
             let params = row.params.clone().with("transport", transport);
             let whole = rows.iter().find(|other| {
@@ -248,9 +250,13 @@ fn text_of(cell: Cell, row: &Row, rows: &RowSet) -> String {
                     && other.metric == wanted
             });
             let share = of(wanted).zip(whole).map(|(part, whole)| part.median * 100.0 / whole.median);
-            share.map(|share| format!("{} %", metric::number(share))).unwrap_or_default()
+            or_absent(share.map(|share| format!("{} %", metric::number(share))))
         }
     }
+}
+
+fn or_absent(text: Option<String>) -> String {
+    text.unwrap_or_else(|| metric::ABSENT.to_owned())
 }
 
 fn range(row: &Row) -> String {
@@ -284,6 +290,14 @@ mod tests {
             text.contains("dunlin tcp batch=8") && text.contains("2.00 M/s") && text.contains("128 MB/s"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_dash() {
+        let tables = tables(SPOT, &rows("latency"));
+        let text = tables[0].text(false);
+        let line = text.lines().last().unwrap();
+        assert_eq!(line.matches(metric::ABSENT).count(), 5, "{text}");
     }
 
     #[test]

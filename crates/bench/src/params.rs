@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The parameter names of the design, in the order they are printed.
-pub const KNOWN: [&str; 21] = [
+pub const KNOWN: [&str; 22] = [
     "use",
     "transport",
     "topology",
@@ -30,6 +30,7 @@ pub const KNOWN: [&str; 21] = [
     "nodes",
     "workers",
     "entities",
+    "standbys",
     "rtt_ms",
     "pin",
     "length",

@@ -79,6 +79,19 @@ impl Sample {
         self
     }
 
+    /// This sample and one more figure, where it was measured.
+    pub fn with_known(self, metric: &'static str, value: Option<f64>) -> Self {
+        match value {
+            Some(value) => self.with(metric, value),
+            None => self,
+        }
+    }
+
+    /// This sample and one more time in ns, where it was measured.
+    pub fn with_time(self, metric: &'static str, ns: Option<u64>) -> Self {
+        self.with_known(metric, ns.map(|ns| ns as f64))
+    }
+
     /// This sample and all of another.
     pub fn and(mut self, other: Self) -> Self {
         self.figures.extend(other.figures);

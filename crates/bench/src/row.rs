@@ -143,6 +143,12 @@ impl RowSet {
         self.seen = self.rows.iter().map(Row::identity).collect();
     }
 
+    /// Takes rows out.
+    pub fn discard(&mut self, is_out: impl Fn(&Row) -> bool) {
+        self.rows.retain(|row| !is_out(row));
+        self.seen = self.rows.iter().map(Row::identity).collect();
+    }
+
     /// The first row a pattern fits.
     pub fn find(&self, pattern: &RowPattern) -> Option<&Row> {
         self.rows.iter().find(|row| pattern.fits(row))

@@ -102,8 +102,14 @@ fn run_round(
 
 fn add_rows(suite: &str, running: &Running, rows: &mut RowSet) -> Result<()> {
     let Point { case, target, params, .. } = &running.point;
-    let Some(first) = running.samples.first() else { return Ok(()) };
-    for (metric, _) in &first.figures {
+    // A run that measured nothing of one kind, such as a latency, does not hide what the others measured.
+    let mut metrics: Vec<&'static str> = Vec::new();
+    for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
+        if !metrics.contains(metric) {
+            metrics.push(metric);
+        }
+    }
+    for metric in metrics {
         let values: Vec<f64> = running.samples.iter().filter_map(|sample| sample.get(metric)).collect();
         let Some(summary) = Summary::of(&values) else { continue };
         rows.push(Row::new(suite, case, target, params, metric, summary, true))?;

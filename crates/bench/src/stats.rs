@@ -80,20 +80,25 @@ impl Latencies {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// The latency below which this share (0 to 1) of all lie.
-    pub fn quantile_ns(&self, share: f64) -> u64 {
-        self.0.value_at_quantile(share)
+    /// The latency below which this share (0 to 1) of all lie; `None` where nothing was recorded.
+    pub fn quantile_ns(&self, share: f64) -> Option<u64> {
+        (!self.is_empty()).then(|| self.0.value_at_quantile(share))
     }
 
-    /// The document's columns (average, p50, p95, p99), and how long the tail is.
+    /// The mean; `None` where nothing was recorded.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.0.mean())
+    }
+
+    /// Average, p50, p95, p99, p99.9 and p99.99; no figure where nothing was recorded.
     pub fn sample(&self) -> Sample {
         Sample::new()
-            .with("avg_ns", self.0.mean())
-            .with("p50_ns", self.quantile_ns(0.50) as f64)
-            .with("p95_ns", self.quantile_ns(0.95) as f64)
-            .with("p99_ns", self.quantile_ns(0.99) as f64)
-            .with("p999_ns", self.quantile_ns(0.999) as f64)
-            .with("p9999_ns", self.quantile_ns(0.9999) as f64)
+            .with_known("avg_ns", self.mean_ns())
+            .with_time("p50_ns", self.quantile_ns(0.50))
+            .with_time("p95_ns", self.quantile_ns(0.95))
+            .with_time("p99_ns", self.quantile_ns(0.99))
+            .with_time("p999_ns", self.quantile_ns(0.999))
+            .with_time("p9999_ns", self.quantile_ns(0.9999))
     }
 }
 
@@ -118,14 +123,21 @@ mod tests {
     fn percentiles_come_from_what_was_recorded() {
         let mut latencies = Latencies::default();
         (1..=1000).for_each(|ns| latencies.record(ns));
-        assert_eq!(latencies.quantile_ns(0.5), 500);
-        assert_eq!(latencies.quantile_ns(0.99), 990);
+        assert_eq!(latencies.quantile_ns(0.5), Some(500));
+        assert_eq!(latencies.quantile_ns(0.99), Some(990));
+    }
+
+    #[test]
+    fn nothing_recorded_has_no_quantile_and_no_figure() {
+        let latencies = Latencies::default();
+        assert_eq!((latencies.quantile_ns(0.5), latencies.mean_ns()), (None, None));
+        assert_eq!(latencies.sample(), Sample::new());
     }
 
     #[test]
     fn a_latency_beyond_the_scale_is_kept_at_its_end() {
         let mut latencies = Latencies::default();
         latencies.record(u64::MAX);
-        assert!(latencies.quantile_ns(1.0) >= LONGEST_NS);
+        assert!(latencies.quantile_ns(1.0) >= Some(LONGEST_NS));
     }
 }

@@ -4,7 +4,7 @@
 //! The one that floods is a user who may publish 10,000 records a second and sends all it can. A second row shows the same flood
 //! of a user without a limit: then nobody has said that it may not have what the processors can do, and it has.
 //!
-//! What is told is the median of five pairs, each of a run alone and a run beside: a neighbour's noise that lasts longer than a
+//! What is told is the median of five pairs (`--quick`: of one), each of a run alone and a run beside: a neighbour's noise that lasts longer than a
 //! pair falls on both. The offender is a process of its own on the same cores, and what the kernel takes for it is
 //! part of what the others see.
 
@@ -81,21 +81,21 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
         drop(offender);
         sampled.push((alone, beside));
     }
-    let median = |of: &dyn Fn(&(Sample, Sample)) -> f64| {
-        let values: Vec<f64> = sampled.iter().map(of).collect();
-        Summary::of(&values).map_or(0.0, |summary| summary.median)
+    let median = |of: &dyn Fn(&(Sample, Sample)) -> Option<f64>| {
+        let values: Vec<f64> = sampled.iter().filter_map(of).collect();
+        Summary::of(&values).map(|summary| summary.median)
     };
-    let figure = |sample: &Sample, metric| sample.get(metric).unwrap_or_default();
     let times = |metric: &'static str| {
-        move |(alone, beside): &(Sample, Sample)| figure(beside, metric) / figure(alone, metric).max(1.0)
+        move |(alone, beside): &(Sample, Sample)| Some(beside.get(metric)? / alone.get(metric)?.max(1.0))
     };
     Ok(Sample::new()
-        .with("alone_p50_ns", median(&|(alone, _)| figure(alone, "p50_ns")))
-        .with("p50_ns", median(&|(_, beside)| figure(beside, "p50_ns")))
-        .with("p50_times_alone", median(&times("p50_ns")))
-        .with("alone_p99_ns", median(&|(alone, _)| figure(alone, "p99_ns")))
-        .with("p99_ns", median(&|(_, beside)| figure(beside, "p99_ns")))
-        .with("p99_times_alone", median(&times("p99_ns"))))
+        .with("pairs", sampled.len() as f64)
+        .with_known("alone_p50_ns", median(&|(alone, _)| alone.get("p50_ns")))
+        .with_known("p50_ns", median(&|(_, beside)| beside.get("p50_ns")))
+        .with_known("p50_times_alone", median(&times("p50_ns")))
+        .with_known("alone_p99_ns", median(&|(alone, _)| alone.get("p99_ns")))
+        .with_known("p99_ns", median(&|(_, beside)| beside.get("p99_ns")))
+        .with_known("p99_times_alone", median(&times("p99_ns"))))
 }
 
 /// What the others see now; their connections are new each time.

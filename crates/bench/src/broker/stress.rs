@@ -89,9 +89,9 @@ struct Done {
     expected: u64,
     setup_ns: u64,
     elapsed_ns: u64,
-    avg_ns: f64,
-    p50_ns: f64,
-    p99_ns: f64,
+    avg_ns: Option<f64>,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
 }
 
 impl Done {
@@ -105,9 +105,9 @@ impl Done {
             .with("rss_bytes", grown_bytes as f64)
             .with("subscriber_bytes", grown_bytes as f64 / subscribers as f64)
             .with("msgs_per_s_and_mb", per_s(messages) * 1e6 / grown_bytes.max(1) as f64)
-            .with("avg_ns", self.avg_ns)
-            .with("p50_ns", self.p50_ns)
-            .with("p99_ns", self.p99_ns)
+            .with_known("avg_ns", self.avg_ns)
+            .with_time("p50_ns", self.p50_ns)
+            .with_time("p99_ns", self.p99_ns)
             .with("setup_ns", self.setup_ns as f64)
     }
 }
@@ -176,9 +176,9 @@ fn run(shape: Shape) -> Result<Done> {
         expected: shape.subscribers * shape.records,
         setup_ns,
         elapsed_ns,
-        avg_ns: latencies.sample().get("avg_ns").unwrap_or_default(),
-        p50_ns: latencies.quantile_ns(0.5) as f64,
-        p99_ns: latencies.quantile_ns(0.99) as f64,
+        avg_ns: latencies.mean_ns(),
+        p50_ns: latencies.quantile_ns(0.5),
+        p99_ns: latencies.quantile_ns(0.99),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::cluster::{self, Cluster};
 use super::work::{Report, Work};
@@ -38,7 +38,7 @@ fn resident(cluster: &dyn Cluster) -> Result<f64> {
     let path = format!("/proc/{}/status", cluster.processes()[0]);
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    let kib: f64 = line.unwrap_or("0").parse()?;
+    let kib: f64 = line.context("the kernel does not say what memory the process takes")?.parse()?;
     Ok(kib * 1024.0)
 }
 

@@ -23,8 +23,8 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) ->
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
-    let share = per_s / floor.get("bytes_per_s").unwrap_or(f64::NAN);
-    Ok(sample.with("disk_bytes_per_s", per_s).with("disk_share", share))
+    let share = floor.get("bytes_per_s").map(|floor| per_s / floor);
+    Ok(sample.with("disk_bytes_per_s", per_s).with_known("disk_share", share))
 }
 
 /// Full load for a long time: how many elections there were that nobody's death brought about.

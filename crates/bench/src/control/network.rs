@@ -30,8 +30,8 @@ pub fn grpc(options: &Options) -> Point {
         .with("in_flight", IN_FLIGHT);
     Point::new("network", target::DUNLIN, params, move |bench| {
         let sample = unary::measure(bench, Callee::Node, load)?;
-        let per_s = sample.get("msgs_per_s").unwrap_or(0.0);
-        Ok(sample.with("ops_per_s", per_s))
+        let per_s = sample.get("msgs_per_s");
+        Ok(sample.with_known("ops_per_s", per_s))
     })
 }
 

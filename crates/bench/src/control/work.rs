@@ -59,13 +59,13 @@ pub struct Report {
     /// The time.
     pub elapsed_ns: u64,
     /// Latencies: in an open loop from when a request was due, in a closed one from when it was sent.
-    pub avg_ns: f64,
+    pub avg_ns: Option<f64>,
     /// See above.
-    pub p50_ns: u64,
+    pub p50_ns: Option<u64>,
     /// See above.
-    pub p95_ns: u64,
+    pub p95_ns: Option<u64>,
     /// See above.
-    pub p99_ns: u64,
+    pub p99_ns: Option<u64>,
     /// Of a half: the peak, requests a second.
     #[serde(default)]
     pub peak_per_s: f64,
@@ -115,13 +115,11 @@ impl Report {
 
     /// The same with these latencies.
     pub fn with(self, latencies: &Latencies) -> Self {
-        let sample = latencies.sample();
-        let figure = |name| sample.get(name).unwrap_or(0.0);
         Self {
-            avg_ns: figure("avg_ns"),
-            p50_ns: figure("p50_ns") as u64,
-            p95_ns: figure("p95_ns") as u64,
-            p99_ns: figure("p99_ns") as u64,
+            avg_ns: latencies.mean_ns(),
+            p50_ns: latencies.quantile_ns(0.50),
+            p95_ns: latencies.quantile_ns(0.95),
+            p99_ns: latencies.quantile_ns(0.99),
             ..self
         }
     }
@@ -130,10 +128,10 @@ impl Report {
     pub fn sample(&self) -> Sample {
         let sample = Sample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)
-            .with("avg_ns", self.avg_ns)
-            .with("p50_ns", self.p50_ns as f64)
-            .with("p95_ns", self.p95_ns as f64)
-            .with("p99_ns", self.p99_ns as f64)
+            .with_known("avg_ns", self.avg_ns)
+            .with_time("p50_ns", self.p50_ns)
+            .with_time("p95_ns", self.p95_ns)
+            .with_time("p99_ns", self.p99_ns)
             .with("errors", self.errors as f64);
         let more = [
             ("peak_per_s", self.peak_per_s),

@@ -15,7 +15,8 @@ fn block(row: &Row, rows: &RowSet) -> String {
     let same =
         |other: &&Row| other.case == row.case && other.target == row.target && other.params == row.params;
     let of = |metric: &str| rows.iter().filter(same).find(|row| row.metric == metric).map(|row| row.median);
-    let whole = |metric: &str| of(metric).map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let whole = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.0}"));
+    let exact = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.2}"));
     let param = |name: &str| row.params.get(name).map_or_else(String::new, ToString::to_string);
     let host = if param("transport") == "tcp" { "127.0.0.1" } else { "inprocess" };
     let seconds = row.median / 1e9;
@@ -30,17 +31,24 @@ fn block(row: &Row, rows: &RowSet) -> String {
         whole("depth"),
         metric::number(seconds)
     );
-    let _ =
-        writeln!(text, "throughput_incrementals_per_sec={:.2}", of("deliveries_per_s").unwrap_or_default());
+    let _ = writeln!(text, "throughput_incrementals_per_sec={}", exact("deliveries_per_s"));
     let (p50, p99, p999) = (whole("sent_p50_ns"), whole("sent_p99_ns"), whole("sent_p999_ns"));
     let _ = writeln!(text, "latency_ns_p50={p50} latency_ns_p99={p99} latency_ns_p999={p999}");
     let (resyncs, errors, drops) = (whole("resyncs"), whole("errors"), whole("drops"));
     let _ = writeln!(text, "total_resyncs={resyncs} total_errors={errors} total_drops={drops}");
-    let _ = writeln!(text, "server_incremental_rate_per_sec={:.2}", of("source_per_s").unwrap_or_default());
-    text + &ours(&whole, &of) + "\n"
+    let _ = writeln!(text, "server_incremental_rate_per_sec={}", exact("source_per_s"));
+    text + &ours(&whole, &exact, &of) + "\n"
 }
 
-fn ours(whole: &dyn Fn(&str) -> String, of: &dyn Fn(&str) -> Option<f64>) -> String {
+fn absent() -> String {
+    metric::ABSENT.to_owned()
+}
+
+fn ours(
+    whole: &dyn Fn(&str) -> String,
+    exact: &dyn Fn(&str) -> String,
+    of: &dyn Fn(&str) -> Option<f64>,
+) -> String {
     let mut text = format!(
         "intended_latency_ns_p50={} intended_latency_ns_p99={} intended_latency_ns_p999={} source_slip_ns_max={}\n",
         whole("intended_p50_ns"),
@@ -51,10 +59,10 @@ fn ours(whole: &dyn Fn(&str) -> String, of: &dyn Fn(&str) -> Option<f64>) -> Str
     if of("stale_p50_ns").is_some() {
         let _ = writeln!(
             text,
-            "staleness_ns_p50={} staleness_ns_p99={} staleness_p99_by_processing={:.2} merged={}",
+            "staleness_ns_p50={} staleness_ns_p99={} staleness_p99_by_processing={} merged={}",
             whole("stale_p50_ns"),
             whole("stale_p99_ns"),
-            of("stale_p99_by_processing").unwrap_or_default(),
+            exact("stale_p99_by_processing"),
             whole("merged")
         );
     }
@@ -65,15 +73,16 @@ fn ours(whole: &dyn Fn(&str) -> String, of: &dyn Fn(&str) -> Option<f64>) -> Str
             "direct_latency_ns_p50={p50} direct_latency_ns_p99={p99} direct_latency_ns_p999={p999}"
         );
     }
-    let seconds = |metric: &str| of(metric).map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     let _ = writeln!(
         text,
-        "holes={} healed={} divergent={} node_cpu_sec={} client_cpu_sec={}",
+        "deliveries={} delivered_within_sec={} holes={} healed={} divergent={} node_cpu_sec={} client_cpu_sec={}",
+        whole("deliveries"),
+        of("read_ns").map_or_else(absent, |ns| format!("{:.2}", ns / 1e9)),
         whole("holes"),
         whole("healed"),
         whole("divergent"),
-        seconds("node_cpu_s"),
-        seconds("client_cpu_s")
+        exact("node_cpu_s"),
+        exact("client_cpu_s")
     );
     text
 }

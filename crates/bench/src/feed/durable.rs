@@ -99,10 +99,10 @@ fn check(node: &Node, records: u64) -> Result<()> {
 fn sample(records: u64, took_ns: u64, commits_ns: &mut [u64]) -> Sample {
     commits_ns.sort_unstable();
     let at = |share: f64| commits_ns.get(((commits_ns.len() as f64 - 1.0) * share) as usize);
-    let quantile = |share| at(share).map_or(0.0, |ns| *ns as f64);
+    let quantile = |share| at(share).copied();
     Sample::new()
         .with("msgs_per_s", records as f64 * 1e9 / took_ns.max(1) as f64)
-        .with("p50_ns", quantile(0.5))
-        .with("p99_ns", quantile(0.99))
+        .with_time("p50_ns", quantile(0.5))
+        .with_time("p99_ns", quantile(0.99))
         .with("records", records as f64)
 }

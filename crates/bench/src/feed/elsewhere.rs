@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, Options as ClientOptions};
-use dunlin_feed::{Book, Replica, Report, Scale};
+use dunlin_feed::{Book, By, Replica, Report, Scale};
 use tokio::task::LocalSet;
 
 use crate::options::Options;
@@ -51,24 +51,24 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
     let notes = Rc::new(RefCell::new(Notes::default()));
     let from_ns = now_ns() + feed.warmup.as_nanos() as u64;
     let replicas = read(replicas, from_ns, feed.warmup + feed.time, &notes)?;
+    let seconds = now_ns().saturating_sub(from_ns) as f64 / 1e9;
     let sum = |of: fn(dunlin_feed::Counts) -> u64| {
         replicas.iter().map(|replica| of(replica.borrow().counts())).sum::<u64>() as f64
     };
     let notes = notes.borrow();
     ensure!(notes.delivered > 0, "nothing was published to {pattern}");
-    let seconds = feed.time.as_secs_f64();
     let books = replicas.first().map_or(0, |replica| replica.borrow().states().count());
     Ok(Sample::new()
         .with("instruments", books as f64)
         .with("depth", feed.depth as f64)
         .with("duration_ns", seconds * 1e9)
         .with("deliveries_per_s", notes.delivered as f64 / seconds)
-        .with("sent_p50_ns", notes.sent.quantile_ns(0.50) as f64)
-        .with("sent_p99_ns", notes.sent.quantile_ns(0.99) as f64)
-        .with("sent_p999_ns", notes.sent.quantile_ns(0.999) as f64)
-        .with("intended_p50_ns", notes.intended.quantile_ns(0.50) as f64)
-        .with("intended_p99_ns", notes.intended.quantile_ns(0.99) as f64)
-        .with("intended_p999_ns", notes.intended.quantile_ns(0.999) as f64)
+        .with_time("sent_p50_ns", notes.sent.quantile_ns(0.50))
+        .with_time("sent_p99_ns", notes.sent.quantile_ns(0.99))
+        .with_time("sent_p999_ns", notes.sent.quantile_ns(0.999))
+        .with_time("intended_p50_ns", notes.intended.quantile_ns(0.50))
+        .with_time("intended_p99_ns", notes.intended.quantile_ns(0.99))
+        .with_time("intended_p999_ns", notes.intended.quantile_ns(0.999))
         .with("resyncs", sum(|counts| counts.resyncs))
         .with("errors", sum(|counts| counts.refused))
         .with("holes", sum(|counts| counts.holes))
@@ -102,13 +102,17 @@ async fn read_on<S: Subscribe>(replica: Shared<S>, from_ns: u64, notes: Rc<RefCe
     loop {
         let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
             let Report::Changed(change) = report else { return };
-            let Some(frame) = change.by.frame().filter(|frame| frame.append_time_ns() >= from_ns) else {
+            // As in the scenarios, a merged record is no delivery.
+            let By::Record(frame) = change.by else { return };
+            if frame.append_time_ns() < from_ns {
                 return;
-            };
+            }
             let (now, mut notes) = (now_ns(), notes.borrow_mut());
             notes.delivered += 1;
             notes.sent.record(now.saturating_sub(frame.append_time_ns()));
-            notes.intended.record(now.saturating_sub(frame.event_time_ns().unwrap_or(now)));
+            if let Some(due_ns) = frame.event_time_ns() {
+                notes.intended.record(now.saturating_sub(due_ns));
+            }
         })?;
         if read > 0 {
             tokio::task::yield_now().await;

@@ -32,7 +32,8 @@ const MIB: f64 = 1_048_576.0;
 /// Against what the slow client really takes: to sleep for 5 ms takes longer.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
-/// The table.
+/// The table. All that is published is to be delivered at the rate at which it is published; the last may come some ms later than the
+/// first did.
 pub const GOALS: &[Goal] = &[
     goal("baseline over TCP, default waiting, p50 from sending", BASELINE, TCP, "sent_p50_ns", AtMost(41e3)),
     goal("the same, p99", BASELINE, TCP, "sent_p99_ns", AtMost(83e3)),
@@ -43,7 +44,7 @@ pub const GOALS: &[Goal] = &[
     goal("the same, p99", FANOUT, INPROC, "sent_p99_ns", AtMost(2.5e6)),
     goal("loss in process, what came by itself, p50", LOSS, INPROC, "direct_p50_ns", AtMost(67e3)),
     goal("the same, p99", LOSS, INPROC, "direct_p99_ns", AtMost(234e3)),
-    goal("fan-out to 100 clients over TCP, delivered", FANOUT, TCP, "deliveries_per_s", AtLeast(99_999.0)),
+    goal("fan-out to 100 clients over TCP, delivered", FANOUT, TCP, "deliveries_per_s", AtLeast(99_900.0)),
     goal("the same, p50", FANOUT, TCP, "sent_p50_ns", AtMost(0.5e6)),
     goal("the same, p99", FANOUT, TCP, "sent_p99_ns", AtMost(2.5e6)),
     goal(
@@ -51,7 +52,7 @@ pub const GOALS: &[Goal] = &[
         MULTI,
         TCP_500,
         "deliveries_per_s",
-        AtLeast(499_999.0),
+        AtLeast(499_500.0),
     ),
     goal("the same, drops", MULTI, TCP_500, "drops", AtMost(0.0)),
     goal("the same, p99 from the time it was due", MULTI, TCP_500, "intended_p99_ns", AtMost(10e6)),

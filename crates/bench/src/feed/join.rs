@@ -47,7 +47,7 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
     let published = node.published(PATIENCE)?;
     standing.end()?;
     drop(joined);
-    let sample = Sample::new().with("p99_ns", published.publish_ns_p99 as f64);
+    let sample = Sample::new().with_time("p99_ns", published.publish_ns_p99);
     if readers == 0 {
         return Ok(sample);
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;
 
-use crate::feed::scenario::{Scenario, Window};
+use crate::feed::scenario::Scenario;
 use crate::feed::source::Published;
 use crate::feed::tally::Tally;
 use crate::point::Sample;
@@ -17,7 +17,6 @@ pub struct Outcome {
     pub due: u64,
     /// Records that were withheld from all of them, and had to be noticed and repaired.
     withheld: u64,
-    from_ns: u64,
     sample: Sample,
 }
 
@@ -26,7 +25,6 @@ impl Outcome {
     pub fn new(
         scenario: &Scenario,
         instruments: &Instruments,
-        window: &Window,
         published: &Published,
         tallies: &[Tally],
         client_ns: Option<u64>,
@@ -43,7 +41,9 @@ impl Outcome {
             .with("instruments", read as f64)
             .with("depth", scenario.depth as f64)
             .with("duration_ns", seconds * 1e9)
-            .with("deliveries_per_s", tally.delivered as f64 / seconds);
+            .with("deliveries", tally.delivered as f64)
+            .with("read_ns", tally.read_ns() as f64)
+            .with("deliveries_per_s", tally.per_s(scenario.time));
         let sample = with_latencies(sample, &tally);
         let sample = sample
             .with("resyncs", tally.resyncs as f64)
@@ -62,7 +62,7 @@ impl Outcome {
             None => sample,
         };
         let withheld = withheld(published, scenario);
-        Self { tally, due, withheld, from_ns: window.from_ns, sample }
+        Self { tally, due, withheld, sample }
     }
 
     /// Fails where something was not as it must be at any speed.
@@ -87,12 +87,6 @@ impl Outcome {
             tally.healed
         );
         Ok(())
-    }
-
-    /// Deliveries by the time the last one was made.
-    pub fn deliveries_per_s(&self) -> f64 {
-        let elapsed_ns = self.tally.last_ns.saturating_sub(self.from_ns).max(1);
-        self.tally.delivered as f64 * 1e9 / elapsed_ns as f64
     }
 
     /// The figures.
@@ -127,25 +121,23 @@ fn withheld(published: &Published, scenario: &Scenario) -> u64 {
 
 fn with_latencies(sample: Sample, tally: &Tally) -> Sample {
     let sample = sample
-        .with("sent_p50_ns", tally.sent.quantile_ns(0.50) as f64)
-        .with("sent_p99_ns", tally.sent.quantile_ns(0.99) as f64)
-        .with("sent_p999_ns", tally.sent.quantile_ns(0.999) as f64)
-        .with("intended_p50_ns", tally.intended.quantile_ns(0.50) as f64)
-        .with("intended_p99_ns", tally.intended.quantile_ns(0.99) as f64)
-        .with("intended_p999_ns", tally.intended.quantile_ns(0.999) as f64);
+        .with_time("sent_p50_ns", tally.sent.quantile_ns(0.50))
+        .with_time("sent_p99_ns", tally.sent.quantile_ns(0.99))
+        .with_time("sent_p999_ns", tally.sent.quantile_ns(0.999))
+        .with_time("intended_p50_ns", tally.intended.quantile_ns(0.50))
+        .with_time("intended_p99_ns", tally.intended.quantile_ns(0.99))
+        .with_time("intended_p999_ns", tally.intended.quantile_ns(0.999));
     let sample = if tally.holes == 0 {
         sample
     } else {
         sample
-            .with("direct_p50_ns", tally.direct.quantile_ns(0.50) as f64)
-            .with("direct_p99_ns", tally.direct.quantile_ns(0.99) as f64)
-            .with("direct_p999_ns", tally.direct.quantile_ns(0.999) as f64)
+            .with_time("direct_p50_ns", tally.direct.quantile_ns(0.50))
+            .with_time("direct_p99_ns", tally.direct.quantile_ns(0.99))
+            .with_time("direct_p999_ns", tally.direct.quantile_ns(0.999))
     };
-    if tally.stale.is_empty() {
-        return sample;
-    }
+    let by_processing = tally.stale_by_processing.quantile_ns(0.99);
     sample
-        .with("stale_p50_ns", tally.stale.quantile_ns(0.50) as f64)
-        .with("stale_p99_ns", tally.stale.quantile_ns(0.99) as f64)
-        .with("stale_p99_by_processing", tally.stale_by_processing.quantile_ns(0.99) as f64 / 1e3)
+        .with_time("stale_p50_ns", tally.stale.quantile_ns(0.50))
+        .with_time("stale_p99_ns", tally.stale.quantile_ns(0.99))
+        .with_known("stale_p99_by_processing", by_processing.map(|thousandths| thousandths as f64 / 1e3))
 }

@@ -162,8 +162,7 @@ impl Notes {
         match change.by {
             By::Record(frame) => {
                 let now = now_ns();
-                self.tally.delivered += 1;
-                self.tally.last_ns = now;
+                self.tally.deliver(now);
                 let sent_ns = now.saturating_sub(frame.append_time_ns());
                 self.tally.sent.record(sent_ns);
                 if !repairs {

@@ -59,7 +59,7 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
     let _pinned = pin.side(0)?;
     let tallies = read(readers, window, scenario, &ends)?;
     let published = join(publishing)?;
-    Ok(Outcome::new(scenario, &instruments, &window, &published, &tallies, None))
+    Ok(Outcome::new(scenario, &instruments, &published, &tallies, None))
 }
 
 fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<Outcome> {
@@ -78,7 +78,7 @@ fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<
     let tallies = read(readers(subscribers, scenario, instruments), window, scenario, &ends)?;
     let client_ns = processor_ns() - before_ns;
     let (_node, published) = join(publishing)?;
-    Ok(Outcome::new(scenario, instruments, &window, &published, &tallies, Some(client_ns)))
+    Ok(Outcome::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
 /// What a thread says of what it published.

@@ -40,7 +40,7 @@ pub struct Published {
     /// Processor time of the whole process over that.
     pub processor_ns: u64,
     /// How long a publish took, at most, 99 times of 100.
-    pub publish_ns_p99: u64,
+    pub publish_ns_p99: Option<u64>,
 }
 
 impl Published {

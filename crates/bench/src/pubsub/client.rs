@@ -8,7 +8,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::dialect::{Dialect, Said};
+use super::dialect::{Dialect, PONG, Said};
 use super::served::Served;
 use crate::child::PATIENCE;
 
@@ -69,13 +69,12 @@ impl RawClient {
         self.stream.write_all(bytes).context("writing to the broker")
     }
 
-    /// The next message: its reply subject and payload. Answers pings on the way.
+    /// The next message: its reply subject and payload.
     pub fn message(&mut self) -> Result<(&[u8], &[u8])> {
         // The borrow of what was said cannot be returned from inside the loop, so only its place is.
         let (reply, payload) = loop {
             match self.next()? {
                 Some(Said::Message { reply, payload }) => break (reply, payload),
-                Some(Said::Ping) => self.send(b"PONG\r\n")?,
                 Some(_) => {}
                 None => self.fill()?,
             }
@@ -88,7 +87,6 @@ impl RawClient {
         let (reply, payload) = loop {
             match self.next()? {
                 Some(Said::Message { reply, payload }) => break (reply, payload),
-                Some(Said::Ping) => self.send(b"PONG\r\n")?,
                 Some(_) => {}
                 None => return Ok(None),
             }
@@ -115,11 +113,15 @@ impl RawClient {
     }
 
     /// The bare connection, once nothing that came over it is left to be looked at.
-    pub fn into_stream(self) -> Result<TcpStream> {
+    pub fn into_stream(mut self) -> Result<TcpStream> {
+        while let Some(said) = self.next()? {
+            ensure!(!matches!(said, Said::Message { .. }), "a message came that nobody has looked at");
+        }
         ensure!(self.parsed == self.filled, "something came that was not looked at");
         Ok(self.stream)
     }
 
+    /// What the broker says next of what was read already. A ping is answered, whatever is waited for.
     #[inline]
     fn next(&mut self) -> Result<Option<Said>> {
         let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?
@@ -127,6 +129,9 @@ impl RawClient {
             return Ok(None);
         };
         self.parsed += used;
+        if let Said::Ping = said {
+            self.send(PONG)?;
+        }
         Ok(Some(said))
     }
 

@@ -26,6 +26,9 @@ pub enum Said {
     Other,
 }
 
+/// The answer to [`Said::Ping`]; without it a broker takes a connection for dead after a while.
+pub const PONG: &[u8] = b"PONG\r\n";
+
 const CONNECT: &str =
     "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"";
 const CONNECT_VERBOSE: &str =

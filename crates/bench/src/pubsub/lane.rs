@@ -1,13 +1,13 @@
 //! One of many connections that a thread reads in turn through a buffer that they share.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::RawClient;
-use super::dialect::{Dialect, Said};
+use super::dialect::{Dialect, PONG, Said};
 use super::served::Served;
 use crate::child::PATIENCE;
 use crate::payload::Touch;
@@ -65,7 +65,8 @@ impl Lane {
                     );
                     self.seen += 1;
                 }
-                Said::Ping => bail!("the broker asks whether we are there"),
+                // The brokers' names for it differ, but only NATS asks.
+                Said::Ping => self.stream.write_all(PONG).context("answering a broker's ping")?,
                 Said::Done | Said::Other => {}
             }
             parsed += used;
@@ -82,4 +83,55 @@ pub fn wait(lanes: &[Lane]) -> Result<()> {
     let ready = poll(&mut waiting, Some(&patience)).context("waiting for the broker")?;
     ensure!(ready > 0, "nothing came within {PATIENCE:?}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::payload::Payload;
+
+    /// Reads lines up to this one.
+    fn until(lines: &mut impl BufRead, wanted: &str) {
+        let mut line = String::new();
+        while line.trim_end() != wanted {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "the client left before {wanted}");
+        }
+    }
+
+    #[test]
+    fn pings_are_answered_while_others_connect_and_while_reading() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let served = Served::nats(listener.local_addr().unwrap());
+        let broker = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
+            // Its own ping has to be answered before this one is.
+            until(&mut lines, "PING");
+            stream.write_all(b"PONG\r\n").unwrap();
+            until(&mut lines, "PONG");
+            until(&mut lines, "PING");
+            // The subscription is known, and another ping comes with that.
+            stream.write_all(b"PONG\r\nPING\r\n").unwrap();
+            until(&mut lines, "PONG");
+            // As nats-server does when a connection is two seconds old.
+            stream.write_all(b"PING\r\n").unwrap();
+            until(&mut lines, "PONG");
+            stream.write_all(b"MSG b 1 64\r\n").unwrap();
+            stream.write_all(Payload::new(64).of(0)).unwrap();
+            stream.write_all(b"\r\n").unwrap();
+        });
+        let mut lanes = [Lane::subscribe(served, "b").unwrap()];
+        let mut shared = vec![0; SHARED_BYTES];
+        while lanes[0].seen() == 0 {
+            wait(&lanes).unwrap();
+            lanes[0].read(&mut shared).unwrap();
+        }
+        broker.join().unwrap();
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::handover::ended;
+use super::handover::{ended, longest};
 use super::node::Seen;
 use super::setting::Setting;
 use super::workers::Workers;
@@ -17,8 +17,7 @@ use crate::row::RowSet;
 /// Ticks at their own pace.
 pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sample> {
     let empty = Setting { entities: 0, ..setting };
-    let empty_bytes =
-        Workers::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?[0].resident_bytes;
+    let without = Workers::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
     let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
     let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
@@ -28,21 +27,29 @@ pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sa
     let most = |of: fn(&Seen) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
     let elapsed_ns = seen[0].end_ns.saturating_sub(seen[0].start_ns).max(1) as f64;
-    let grown = most(|seen| seen.resident_bytes) - empty_bytes as f64;
-    let per_region = setting.entities as f64 / f64::from(setting.processes);
+    let grown = grown_bytes(&seen, &without);
+    let each = |bytes: f64| bytes / setting.entities.max(1) as f64;
     Ok(Sample::new()
-        .with("p50_ns", most(|seen| seen.tick_ns[0]))
-        .with("p95_ns", most(|seen| seen.tick_ns[1]))
-        .with("p99_ns", most(|seen| seen.tick_ns[2]))
-        .with("max_ns", most(|seen| seen.tick_ns[3]))
+        .with_time("p50_ns", longest(&seen, |seen| seen.tick_ns[0]))
+        .with_time("p95_ns", longest(&seen, |seen| seen.tick_ns[1]))
+        .with_time("p99_ns", longest(&seen, |seen| seen.tick_ns[2]))
+        .with_time("max_ns", longest(&seen, |seen| seen.tick_ns[3]))
         .with("stall_ns", most(|seen| seen.late_ns))
         .with("ticks_per_s", most(|seen| seen.ticks) * 1e9 / elapsed_ns)
         .with("left_out", sum(|seen| seen.left_out))
+        .with("behind", sum(|seen| seen.behind))
         .with("cpu_share", most(|seen| seen.cpu_ns) / elapsed_ns)
         .with("rss_bytes", most(|seen| seen.resident_bytes))
-        .with("grown_bytes", grown.max(0.0))
-        .with("entity_bytes", sum(|seen| seen.store_bytes) / setting.entities.max(1) as f64)
-        .with("process_entity_bytes", grown.max(0.0) / per_region.max(1.0)))
+        .with_known("grown_bytes", grown)
+        .with("entity_bytes", each(sum(|seen| seen.store_bytes)))
+        .with_known("process_entity_bytes", grown.map(each)))
+}
+
+/// By how much all processes together are larger than the same processes without entities; `None` where they are not, since
+/// what they have of the system anyway varies more than so few entities take.
+fn grown_bytes(with: &[Seen], without: &[Seen]) -> Option<f64> {
+    let resident = |seen: &[Seen]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
+    resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
 /// Memory against entities, as a line: the document expects a linear growth.
@@ -51,6 +58,8 @@ pub fn fit(rows: &RowSet) -> String {
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
+        // Of one kind only: published, and nobody stands by.
+        .filter(|row| row.params.get("publish").is_none() && row.params.contain(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();
     if points.len() < 3 {
@@ -60,7 +69,7 @@ pub fn fit(rows: &RowSet) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "\nMemory of a process = {} + {:.1} B × entities of its region (R² {fit:.4}, {} points)",
+        "\nResident memory of a process without standbys, changes published = {} + {:.1} B × entities of its region (R² {fit:.4}, {} points)",
         metric::human("rss_bytes", base),
         slope,
         points.len()
@@ -82,6 +91,13 @@ fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_is_that_of_all_processes_or_unknown() {
+        let of = |bytes: [u64; 2]| bytes.map(|resident_bytes| Seen { resident_bytes, ..Seen::default() });
+        assert_eq!(grown_bytes(&of([30, 50]), &of([10, 20])), Some(50.0));
+        assert_eq!(grown_bytes(&of([9, 21]), &of([10, 20])), None);
+    }
 
     #[test]
     fn a_line_is_found_again() {

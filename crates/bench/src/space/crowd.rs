@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use dunlin::space::{Load, Partition, RegionId};
 
-use super::handover::ended;
+use super::handover::{ended, longest};
 use super::node::{Order, Weight};
 use super::setting::Setting;
 use super::workers::Workers;
@@ -23,17 +23,17 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
     let ticks = bench.options.count(240, 40);
-    let (mut since_uneven, mut longest, mut cuts, mut worst_ns, mut handed) = (0, 0, 0, 0_u64, 0);
+    let (mut since_uneven, mut most_uneven, mut cuts, mut worst_ns, mut handed) = (0, 0, 0, None, 0);
     let mut last = 1.0;
     for _ in 0..ticks / LOOK_TICKS {
         let seen = workers.run(setting.tick_ns, LOOK_TICKS)?;
-        worst_ns = worst_ns.max(seen.iter().map(|seen| seen.tick_ns[3]).max().unwrap_or(0));
+        worst_ns = worst_ns.max(longest(&seen, |seen| seen.tick_ns[3]));
         handed += seen.iter().map(|seen| seen.departed).sum::<u64>();
         let weights: Vec<Weight> = workers.all(&Order::Load)?;
         let loads: Vec<Load> = weights.into_iter().map(Load::from).collect();
         last = unevenness(&loads);
         since_uneven = if last > EVEN { since_uneven + LOOK_TICKS } else { 0 };
-        longest = longest.max(since_uneven);
+        most_uneven = most_uneven.max(since_uneven);
         if let Some(next) = partition.rebalance(&loads, TOLERANCE) {
             cut(&mut workers, &next)?;
             partition = next;
@@ -43,11 +43,11 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     ensure!(cuts > 0, "the curve was never cut anew");
     ended(&mut workers)?;
     Ok(Sample::new()
-        .with("uneven_ticks", longest as f64)
+        .with("uneven_ticks", most_uneven as f64)
         .with("unevenness", last)
         .with("cuts", f64::from(cuts))
         .with("handovers", handed as f64)
-        .with("max_ns", worst_ns as f64)
+        .with_time("max_ns", worst_ns)
         .with("lost", 0.0))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::handover::{elapsed_ns, ended, nothing_dropped};
+use super::handover::{elapsed_ns, ended, longest, nothing_dropped};
 use super::node::Seen;
 use super::setting::Setting;
 use super::workers::Workers;
@@ -26,11 +26,10 @@ pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample>
         let told = setting.entities * (rounds + 1);
         ensure!(ghosts == told, "{ghosts} ghosts were told, not {told}");
     }
-    let late = seen.iter().map(|seen| seen.ghosts_late_ns).max().unwrap_or(0);
     Ok(Sample::new()
         .with("ghosts_per_s", ghosts as f64 * 1e9 / elapsed_ns)
         .with("bytes_per_s", sum(|seen| seen.sent_bytes) as f64 * 1e9 / elapsed_ns)
-        .with("late_p99_ns", late as f64)
+        .with_time("late_p99_ns", longest(&seen, |seen| seen.ghosts_late_ns))
         .with("ticks_per_s", seen[0].ticks as f64 * 1e9 / elapsed_ns)
-        .with("tick_p99_ns", seen.iter().map(|seen| seen.tick_ns[2]).max().unwrap_or(0) as f64))
+        .with_time("tick_p99_ns", longest(&seen, |seen| seen.tick_ns[2])))
 }

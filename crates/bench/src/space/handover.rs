@@ -23,9 +23,9 @@ pub fn paced(bench: &Bench, setting: Setting, rtt: Duration, at_least: Duration)
     ended(&mut workers)?;
     let offered = setting.offered_per_s();
     let sample = sample(&seen);
-    let rate = sample.get("handovers_per_s").unwrap_or(0.0);
+    let share = sample.get("handovers_per_s").map(|rate| rate / offered);
     let sample = if offered > 0.0 {
-        sample.with("offered_per_s", offered).with("offered_share", rate / offered)
+        sample.with("offered_per_s", offered).with_known("offered_share", share)
     } else {
         sample
     };
@@ -67,18 +67,21 @@ pub fn sample(seen: &[Seen]) -> Sample {
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
     let most = |of: fn(&Seen) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
     let rate = sum(|seen| seen.departed) * 1e9 / elapsed_ns;
-    let mut sample = Sample::new()
+    Sample::new()
         .with("handovers_per_s", rate)
         .with("node_handovers_per_s", rate / seen.len().max(1) as f64)
         .with("bytes_per_s", sum(|seen| seen.sent_bytes) * 1e9 / elapsed_ns)
-        .with("tick_p99_ns", most(|seen| seen.tick_ns[2]))
+        .with_time("tick_p99_ns", longest(seen, |seen| seen.tick_ns[2]))
         .with("ticks_per_s", most(|seen| seen.ticks) * 1e9 / elapsed_ns)
-        .with("rss_bytes", most(|seen| seen.resident_bytes));
-    if sum(|seen| seen.handovers) > 0.0 {
-        let handed = |which: usize| seen.iter().map(|seen| seen.handover_ns[which]).max().unwrap_or(0) as f64;
-        sample = sample.with("p50_ns", handed(0)).with("p99_ns", handed(1)).with("max_ns", handed(2));
-    }
-    sample
+        .with("rss_bytes", most(|seen| seen.resident_bytes))
+        .with_time("p50_ns", longest(seen, |seen| seen.handover_ns[0]))
+        .with_time("p99_ns", longest(seen, |seen| seen.handover_ns[1]))
+        .with_time("max_ns", longest(seen, |seen| seen.handover_ns[2]))
+}
+
+/// The longest that any worker saw; `None` where none saw one.
+pub fn longest(seen: &[Seen], of: impl Fn(&Seen) -> Option<u64>) -> Option<u64> {
+    seen.iter().filter_map(of).max()
 }
 
 /// The share of the offered load that makes a row of the document count as reached: what is under way at both ends of a window

@@ -6,6 +6,7 @@ use Cell::{Metric, Param, Range};
 
 const HANDOVERS: &[(&str, Cell)] = &[
     ("Entities", Param("entities")),
+    ("Standbys", Param("standbys")),
     ("Offered", Metric("offered_per_s")),
     ("Hand-overs", Metric("handovers_per_s")),
     ("Per node", Metric("node_handovers_per_s")),
@@ -17,19 +18,27 @@ const HANDOVERS: &[(&str, Cell)] = &[
     ("Least … most", Range("handovers_per_s")),
 ];
 
-const TICKS: &[(&str, Cell)] = &[
-    ("Entities a region", Param("entities")),
-    ("Ticks", Metric("ticks_per_s")),
-    ("Tick, p50", Metric("p50_ns")),
-    ("p95", Metric("p95_ns")),
-    ("p99", Metric("p99_ns")),
-    ("Longest", Metric("max_ns")),
-    ("Latest", Metric("stall_ns")),
-    ("Processor", Metric("cpu_share")),
-    ("Memory", Metric("rss_bytes")),
-    ("An entity", Metric("entity_bytes")),
-    ("An entity, of the process", Metric("process_entity_bytes")),
-];
+/// Columns of cases that make ticks; what is of one process is of the one that has most.
+const fn ticks(entities: &'static str) -> [(&'static str, Cell); 13] {
+    [
+        (entities, Param("entities")),
+        ("Standbys", Param("standbys")),
+        ("Ticks", Metric("ticks_per_s")),
+        ("Tick, p50", Metric("p50_ns")),
+        ("p95", Metric("p95_ns")),
+        ("p99", Metric("p99_ns")),
+        ("Longest", Metric("max_ns")),
+        ("Latest", Metric("stall_ns")),
+        ("Ticks that waited for a standby", Metric("behind")),
+        ("Processor", Metric("cpu_share")),
+        ("Resident memory of a process", Metric("rss_bytes")),
+        ("Growth of the processes, an entity", Metric("process_entity_bytes")),
+        ("Columns alone, an entity", Metric("entity_bytes")),
+    ]
+}
+
+const TICKS: &[(&str, Cell)] = &ticks("Entities a region");
+const BUCKET: &[(&str, Cell)] = &ticks("Entities of both regions");
 
 const fn of(case: &'static str, title: &'static str, columns: &'static [(&'static str, Cell)]) -> Layout {
     Layout { case, title, columns }
@@ -66,7 +75,7 @@ pub const LAYOUTS: &[Layout] = &[
     ),
     of("capacity", "Entity capacity", TICKS),
     of("cpu", "Processor time", TICKS),
-    of("bucket", "Bucket processing", TICKS),
+    of("bucket", "Bucket processing", BUCKET),
     of(
         "ghosts",
         "Ghost synchronisation",

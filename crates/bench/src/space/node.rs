@@ -38,6 +38,8 @@ pub struct Listening {
 pub enum Order {
     /// Take in those entities that belong here; says how many.
     Spawn,
+    /// Stand by for the next process' region, and wait until another stands by for the one here.
+    StandBy,
     /// Make so many ticks, each so many ns (0: one after another), and say what was seen.
     Run {
         /// Between two ticks.
@@ -66,10 +68,12 @@ pub struct Seen {
     pub departed: u64,
     /// See [`Seen::departed`].
     pub admitted: u64,
-    /// Ticks: how many, median, 95th and 99th percentile, longest.
+    /// Ticks in which the region moved: how many, median, 95th and 99th percentile, longest.
     pub ticks: u64,
+    /// Ticks that were due and in which it waited for its standby instead.
+    pub behind: u64,
     /// See [`Seen::ticks`].
-    pub tick_ns: [u64; 4],
+    pub tick_ns: [Option<u64>; 4],
     /// How late the latest tick began.
     pub late_ns: u64,
     /// Ticks that were left out.
@@ -77,11 +81,11 @@ pub struct Seen {
     /// Prepare sent until Taken heard: how many, median, 99th percentile, longest.
     pub handovers: u64,
     /// See [`Seen::handovers`].
-    pub handover_ns: [u64; 3],
+    pub handover_ns: [Option<u64>; 3],
     /// Ghosts taken in, and 99th percentile of how late after the tick.
     pub ghosts: u64,
     /// See [`Seen::ghosts`].
-    pub ghosts_late_ns: u64,
+    pub ghosts_late_ns: Option<u64>,
     /// To other workers.
     pub sent_bytes: u64,
     /// Messages that found no room.
@@ -116,10 +120,20 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     loop {
         match hear()? {
             Order::Spawn => say(&spawn(&space, setting, region)?)?,
+            Order::StandBy => {
+                let next = RegionId(number % setting.processes + 1);
+                space.ask(move |runner| runner.follow(next))?;
+                let begins = move |runner: &mut Runner<3, Conduct>| {
+                    runner.copy_of(next).is_none() || runner.follower_of(region).is_none()
+                };
+                wait(&space, begins, "a standby did not begin")?;
+                say(&true)?;
+            }
             Order::Run { every_ns, ticks } => {
                 let seen = run(&space, every_ns, ticks, &mut before)?;
                 marker(format_args!("MIGRATION_COUNT: {}", seen.departed + seen.admitted))?;
-                marker(format_args!("P99_LATENCY_MS: {:.3}", seen.tick_ns[2] as f64 / 1e6))?;
+                let p99_ns = seen.tick_ns[2].context("no tick was made")?;
+                marker(format_args!("P99_LATENCY_MS: {:.3}", p99_ns as f64 / 1e6))?;
                 marker(format_args!("HEAP_MB: {}", seen.resident_bytes / 1_000_000))?;
                 say(&seen)?;
             }
@@ -203,6 +217,7 @@ fn counts(runner: &Runner<3, Conduct>) -> (u64, u64) {
 
 fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Result<Seen> {
     let (sender, done) = channel();
+    let counts_before = space.ask(|runner| runner.host().counts())?;
     let cpu_ns = processor_ns();
     let start_ns = monotonic_ns();
     let admitted_before = before.1;
@@ -241,7 +256,8 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
         end_ns,
         departed: now.0 - before.0,
         admitted: now.1 - before.1,
-        ticks: stats.ticks.count(),
+        ticks: host_counts.ticks - counts_before.ticks,
+        behind: host_counts.behind - counts_before.behind,
         tick_ns: [0.5, 0.95, 0.99, 1.0].map(|share| stats.ticks.quantile_ns(share)),
         late_ns: stats.late.max_ns(),
         left_out: stats.left_out,

@@ -16,6 +16,10 @@ pub const PROGRAM: &str = "program";
 /// Walls close to the border: more than four crossings a second.
 pub const CLOSE: &str = "close";
 
+/// How many processes stand by for each region: 1 is what worlds of users have by default. Cases that do not name it have none, since
+/// they compare with one region's ticks (lock-step) or with others who have no such thing.
+pub const STANDBYS: &str = "standbys";
+
 /// The document's counts, and one more than it asks for.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
 /// Its capacities, and up to a million.
@@ -37,7 +41,7 @@ fn walls(geometry: &str) -> (f32, f32) {
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups =
         vec![document(options), scaling(options), saturating(options), at_once(options), latency(options)];
-    groups.extend([capacities(options), cpu(options), vec![bucket(options)], ghost_points(options)]);
+    groups.extend([capacities(options), cpu(options), buckets(options), ghost_points(options)]);
     groups.push(flocks(options, with_peers));
     groups.push(vec![crowd_point(options)]);
     groups.push(indexes(options, with_peers));
@@ -100,14 +104,18 @@ fn at_once(options: &Options) -> Group {
 /// One hand-over among so many entities; free ticks, as users run them.
 fn latency(options: &Options) -> Group {
     let entities = options.count(20_000, 200);
-    let of = |rtt_ms: u64| {
-        let setting = Setting { lockstep: false, ..Setting::between(0.0, 100.0, entities) };
-        let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
+    let of = |rtt_ms: u64, standby: bool| {
+        let setting = Setting { lockstep: false, standby, ..Setting::between(0.0, 100.0, entities) };
+        let params = Params::new()
+            .with("entities", entities)
+            .with("nodes", 2_usize)
+            .with("rtt_ms", rtt_ms)
+            .with(STANDBYS, setting.standbys());
         let rtt = Duration::from_millis(rtt_ms);
         point("latency", params, move |bench| handover::paced(bench, setting, rtt, SHORT))
     };
     let rtts: &[u64] = if options.quick { &[0, 50] } else { &[0, 1, 50] };
-    rtts.iter().map(|rtt_ms| of(*rtt_ms)).collect()
+    rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
 /// Both processes have so many each, in their own halves; all changes are published.
@@ -118,17 +126,19 @@ fn halves(per_region: u64, tick_ns: u64) -> Setting {
 
 fn capacities(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
-    let of = |entities: u64| {
+    let of = |entities: u64, standby: bool| {
         let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
         // Its halves are drawn by chance: about so many in each.
-        let setting = halves(entities, tick_ns);
+        let setting = Setting { standby, ..halves(entities, tick_ns) };
         let params = Params::new()
             .with("entities", entities)
             .with("nodes", 2_usize)
-            .with("rate", 1_000_000_000 / tick_ns);
+            .with("rate", 1_000_000_000 / tick_ns)
+            .with(STANDBYS, setting.standbys());
         point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
     };
-    let mut points: Group = counts.iter().map(|entities| of(*entities)).collect();
+    let mut points: Group =
+        counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect();
     if !options.quick {
         points.push(million());
     }
@@ -142,32 +152,46 @@ fn million() -> Point {
         .with("entities", 500_000_u64)
         .with("nodes", 2_usize)
         .with("rate", 20_u64)
-        .with("publish", "no");
+        .with("publish", "no")
+        .with(STANDBYS, setting.standbys());
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
 /// Of one process: the other has as much to do.
 fn cpu(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
-    let of = |entities: u64| {
-        let setting = halves(entities, 20_000_000);
-        let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rate", 50_u64);
+    let of = |entities: u64, standby: bool| {
+        let setting = Setting { standby, ..halves(entities, 20_000_000) };
+        let params = Params::new()
+            .with("entities", entities)
+            .with("nodes", 2_usize)
+            .with("rate", 50_u64)
+            .with(STANDBYS, setting.standbys());
         point("cpu", params, move |bench| capacity::measure(bench, setting, SHORT))
     };
-    counts.iter().map(|entities| of(*entities)).collect()
+    counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
 /// A bucket of the document is 100 ms: a tick that moves, hands over, publishes and tells ghosts.
-fn bucket(options: &Options) -> Point {
+fn buckets(options: &Options) -> Group {
+    [false, true].map(|standby| bucket(options, standby)).into()
+}
+
+fn bucket(options: &Options, standby: bool) -> Point {
     let entities = options.count(20_000, 200);
     let setting = Setting {
         tick_ns: 100_000_000,
         publish: true,
         lockstep: false,
         strip: 5.0,
+        standby,
         ..Setting::between(0.0, 100.0, entities)
     };
-    let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rate", 10_u64);
+    let params = Params::new()
+        .with("entities", entities)
+        .with("nodes", 2_usize)
+        .with("rate", 10_u64)
+        .with(STANDBYS, setting.standbys());
     point("bucket", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 

@@ -1,6 +1,8 @@
 //! What a measurement consists of: the world, who is in it, how it is cut, when it ticks.
 
-use dunlin::space::{Entity, EntityId, HandoverLimits, Limits, Moment, Partition, RegionId, Setup, World};
+use dunlin::space::{
+    Entity, EntityId, HandoverLimits, Limits, Moment, Partition, RegionId, Setup, Standby, World,
+};
 use serde::{Deserialize, Serialize};
 
 use super::conduct::{ACROSS, Conduct};
@@ -43,6 +45,9 @@ pub struct Setting {
     pub lockstep: bool,
     /// What changes is published as a stateful topic of a node in the worker.
     pub publish: bool,
+    /// Each region has another process that stands by for it, as worlds of users have by default; a tick waits until it knows
+    /// the one before.
+    pub standby: bool,
 }
 
 /// What chance follows from.
@@ -63,6 +68,7 @@ impl Setting {
             ghosts_every: 1,
             lockstep: true,
             publish: false,
+            standby: false,
         }
     }
 
@@ -81,11 +87,17 @@ impl Setting {
         let mut setup = Setup::new(region, self.world(), self.strip);
         (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
+        setup.standby = if self.standby { Standby::Required } else { Standby::None };
         setup.limits = Limits { handover, ..Limits::default() };
         // A machine that is busy with something else is not to undo what is measured.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
         setup
+    }
+
+    /// Processes that stand by for each region.
+    pub fn standbys(&self) -> u64 {
+        self.standby.into()
     }
 
     /// The regions, 1 and up, and their stretches: halves where there are two.

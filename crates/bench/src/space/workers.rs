@@ -48,6 +48,9 @@ impl Workers {
         let spawned: Vec<u64> = workers.all(&Order::Spawn)?;
         let all: u64 = spawned.iter().sum();
         ensure!(all == setting.entities, "{all} of {} entities were taken in", setting.entities);
+        if setting.standby {
+            drop(workers.all::<bool>(&Order::StandBy)?);
+        }
         Ok(workers)
     }
 

@@ -50,7 +50,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
     let (tasks, begun_again) = stage.end()?;
     Ok(latencies
         .sample()
-        .with("max_ns", latencies.quantile_ns(1.0) as f64)
+        .with_time("max_ns", latencies.quantile_ns(1.0))
         .with("kills", kills as f64)
         .with("tasks", tasks as f64)
         .with("begun_again", begun_again as f64))

@@ -77,13 +77,17 @@ pub struct Report {
     /// The time.
     pub elapsed_ns: u64,
     /// From when a task was due to be submitted until it began.
-    pub start_p50_ns: u64,
+    #[serde(default)]
+    pub start_p50_ns: Option<u64>,
     /// See above.
-    pub start_p99_ns: u64,
+    #[serde(default)]
+    pub start_p99_ns: Option<u64>,
     /// From then until it was over.
-    pub end_p50_ns: u64,
+    #[serde(default)]
+    pub end_p50_ns: Option<u64>,
     /// See above.
-    pub end_p99_ns: u64,
+    #[serde(default)]
+    pub end_p99_ns: Option<u64>,
     /// Workers of one process.
     pub workers_in_a_process: u64,
     /// Of each tenant: tasks that ended within the time.
@@ -122,18 +126,18 @@ impl Report {
 
     /// As figures; latencies where they were measured.
     pub fn sample(&self) -> Sample {
-        let sample = Sample::new()
+        Sample::new()
             .with("ops_per_s", self.per_s())
-            .with("workers_in_a_process", self.workers_in_a_process as f64);
-        if self.end_p50_ns == 0 { sample } else { sample.and(self.latencies()) }
+            .with("workers_in_a_process", self.workers_in_a_process as f64)
+            .and(self.latencies())
     }
 
-    /// The latencies alone.
+    /// The latencies alone, where they were measured.
     pub fn latencies(&self) -> Sample {
         Sample::new()
-            .with("p50_ns", self.start_p50_ns as f64)
-            .with("p99_ns", self.start_p99_ns as f64)
-            .with("end_p50_ns", self.end_p50_ns as f64)
-            .with("end_p99_ns", self.end_p99_ns as f64)
+            .with_time("p50_ns", self.start_p50_ns)
+            .with_time("p99_ns", self.start_p99_ns)
+            .with_time("end_p50_ns", self.end_p50_ns)
+            .with_time("end_p99_ns", self.end_p99_ns)
     }
 }

@@ -35,14 +35,21 @@ fn hand_overs_between_processes_leave_everybody_there_once_and_unchanged() {
 fn ticks_ghosts_flocks_crowds_and_indexes_are_measured_and_checked() {
     let rows = rows(&["capacity", "cpu", "bucket", "ghosts", "flock", "crowd", "index"]);
     for (case, metric, count) in [
-        ("capacity", "p99_ns", 1),
-        ("cpu", "cpu_share", 1),
-        ("bucket", "p99_ns", 1),
+        ("capacity", "p99_ns", 2),
+        ("cpu", "cpu_share", 2),
+        ("bucket", "p99_ns", 2),
         ("ghosts", "ghosts_per_s", 2),
         ("flock", "ticks_per_s", 3),
         ("crowd", "cuts", 1),
         ("index", "recall", 3),
     ] {
         assert_eq!(some(&rows, case, metric), count, "{case} {metric}: {rows:?}");
+    }
+    for case in ["capacity", "cpu", "bucket"] {
+        // What users have by default, and what is compared with others.
+        for standbys in ["0", "1"] {
+            let is_of = |row: &&Row| row.case == case && row.params.contain(&[("standbys", standbys)]);
+            assert!(rows.iter().any(|row| is_of(&row) && row.metric == "ticks_per_s"), "{case} {standbys}");
+        }
     }
 }

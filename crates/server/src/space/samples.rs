@@ -47,17 +47,20 @@ impl Samples {
         (self.sum_ns / u128::from(self.total.max(1))) as u64
     }
 
-    /// So long or less this share (0 to 1) of all took; 0 where there are none.
-    pub fn quantile_ns(&self, share: f64) -> u64 {
-        let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
+    /// So long or less this share (0 to 1) of all took; `None` where there are none.
+    pub fn quantile_ns(&self, share: f64) -> Option<u64> {
+        if self.total == 0 {
+            return None;
+        }
+        let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total);
         let mut sum = 0;
         for (at, count) in self.counts.iter().enumerate() {
             sum += count;
             if sum >= wanted {
-                return upper(at).min(self.max_ns);
+                return Some(upper(at).min(self.max_ns));
             }
         }
-        self.max_ns
+        Some(self.max_ns)
     }
 }
 
@@ -86,14 +89,14 @@ mod tests {
     #[test]
     fn quantiles_are_told_to_within_a_thirtysecond() {
         let mut samples = Samples::default();
-        assert_eq!(samples.quantile_ns(0.99), 0);
+        assert_eq!(samples.quantile_ns(0.99), None);
         (1..=100_000).for_each(|ns| samples.record(ns * 17));
         for share in [0.01, 0.5, 0.95, 0.99] {
-            let (told, exact) = (samples.quantile_ns(share) as f64, share * 1_700_000.0);
+            let (told, exact) = (samples.quantile_ns(share).unwrap() as f64, share * 1_700_000.0);
             assert!(told >= exact && told <= exact * 33.5 / 32.0, "{share}: {told}, {exact}");
         }
-        assert_eq!((samples.max_ns(), samples.quantile_ns(1.0)), (1_700_000, 1_700_000));
+        assert_eq!((samples.max_ns(), samples.quantile_ns(1.0)), (1_700_000, Some(1_700_000)));
         samples.record(u64::MAX);
-        assert_eq!(samples.quantile_ns(1.0), u64::MAX);
+        assert_eq!(samples.quantile_ns(1.0), Some(u64::MAX));
     }
 }
