@@ -30,7 +30,7 @@ enum Verb {
 Examples:
   dunlin log dump ticks
   dunlin log dump orders --from 10m --count 100
-  dunlin log dump ticks --json | jq .append_time_ns
+  dunlin log dump ticks --json | jq -r .append_time_ns
   dunlin log dump /var/lib/dunlin             the files of durable topics; no node is asked
 
 One line for each record: partition/position, append time, subject, then event=, expires=, reply=,

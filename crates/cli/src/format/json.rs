@@ -17,15 +17,16 @@ pub fn record(
     object.insert("subject".into(), record.subject().into());
     object.insert("epoch".into(), record.position.epoch.into());
     object.insert("seq".into(), record.seq().into());
-    object.insert("append_time_ns".into(), frame.append_time_ns().into());
+    // Times are text: most readers of JSON hold no number above 2^53 exactly.
+    object.insert("append_time_ns".into(), frame.append_time_ns().to_string().into());
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
     // It may be one record that stands for all since.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
-    optional("event_time_ns", frame.event_time_ns().map(Value::from));
-    optional("expires_ns", frame.expires_ns().map(Value::from));
+    optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));
+    optional("expires_ns", frame.expires_ns().map(|ns| ns.to_string().into()));
     optional("reply", frame.reply().map(Value::from));
     if let Some(key) = frame.key() {
         put_bytes(&mut object, "key", key);
@@ -175,7 +176,7 @@ mod tests {
         let object: Value = serde_json::from_slice(&text).unwrap();
         let expected = json!({
             "event": "record", "topic": "orders", "partition": 2, "subject": "orders.eu", "epoch": 1, "seq": 42,
-            "append_time_ns": 9, "event_time_ns": 5, "key": "k", "payload": "hi",
+            "append_time_ns": "9", "event_time_ns": "5", "key": "k", "payload": "hi",
             "headers": [{"name": "trace", "value": "7f"}, {"name": "raw", "value_base64": "/w=="}],
         });
         assert_eq!(object, expected);

@@ -101,11 +101,11 @@ fn who_is_near_is_told_and_an_entity_does_as_it_is_commanded() {
         out.lines().map(line).collect::<Vec<_>>()
     };
     let all = near(&[]);
-    assert_eq!((all.len(), &all[0]["id"]), (300, &1_000_000.into()), "itself is nearest");
+    assert_eq!((all.len(), &all[0]["id"]), (300, &"1000000".into()), "itself is nearest");
     let done = ask(&["command", "1000000", "one", "--kind", "9", "--velocity", "0,0,-1"]).done();
     assert!(done.contains("region 1 of process"), "{done}");
     let of_kind = near(&["--kind", "9"]);
-    assert_eq!((of_kind.len(), &of_kind[0]["id"]), (1, &1_000_000.into()));
+    assert_eq!((of_kind.len(), &of_kind[0]["id"]), (1, &"1000000".into()));
     assert_eq!(near(&["--not-kind", "9"]).len(), 299);
 
     let refused = |words: &[&str], why: &str| {

@@ -57,7 +57,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let Commanded { process, region, tick } = done;
     let mut out = console.out();
     if console.json {
-        let line = json!({"entity": entity, "process": process, "region": region.0, "after_tick": tick});
+        let line =
+            json!({"entity": entity.to_string(), "process": process, "region": region.0, "after_tick": tick});
         writeln!(out, "{line}")?;
     } else {
         writeln!(

@@ -124,7 +124,7 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: Change, json: bool) -> Opt
     if json {
         let mut line = one.map_or_else(|| json!({}), |one| object(viewer, center, one));
         line["event"] = event.into();
-        line["id"] = id.0.into();
+        line["id"] = id.0.to_string().into();
         return Some(line.to_string());
     }
     let at = one.map(|one| place(&one.position)).unwrap_or_default();
@@ -145,7 +145,7 @@ fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<(
     if console.json {
         for (id, one) in all {
             let mut line = object(viewer, center, one);
-            line["id"] = id.0.into();
+            line["id"] = id.0.to_string().into();
             writeln!(out, "{line}")?;
         }
         return Ok(out.flush()?);

@@ -203,7 +203,7 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
 fn log_object(log: &LogDescription) -> serde_json::Value {
     json!({
         "partition": log.partition, "epoch": log.first.epoch, "first_seq": log.first.seq, "last_seq": log.last_seq,
-        "records": held(log), "bytes": log.bytes, "last_append_time_ns": log.last_append_ns,
+        "records": held(log), "bytes": log.bytes, "last_append_time_ns": log.last_append_ns.to_string(),
     })
 }
 

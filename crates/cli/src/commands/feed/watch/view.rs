@@ -197,7 +197,8 @@ fn object(change: &Change<'_, State>, depth: usize) -> Value {
     let mut object = json!({
         "topic": change.log.topic, "position": change.to.to_string(), "by": by,
         "checksum": format!("{:016x}", change.state.checksum()),
-        "event_time_ns": change.event_time_ns(), "append_time_ns": change.append_time_ns(),
+        "event_time_ns": change.event_time_ns().map(|ns| ns.to_string()),
+        "append_time_ns": change.append_time_ns().map(|ns| ns.to_string()),
     });
     if let Some(book) = change.state.levels() {
         for (name, side) in [("bids", Side::Bid), ("asks", Side::Ask)] {
