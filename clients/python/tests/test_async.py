@@ -104,7 +104,7 @@ def test_closing_ends_the_loop_that_waits(url: str, topic: str) -> None:
                 return [event async for event in events]
 
             reading = asyncio.ensure_future(read())
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             events.close()
             assert await reading == []
 
@@ -205,9 +205,12 @@ def test_waits_of_one_client_leave_room_for_answers(url: str, topic: str) -> Non
 
 def test_cancelled_calls_give_their_threads_back(url: str, topic: str) -> None:
     async def cancelled() -> None:
-        async with dunlin.aio.connect(url) as client, client.subscribe(topic):
+        async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
             asking = [asyncio.ensure_future(client.request(topic, b"?", timeout=1000)) for _ in range(1200)]
-            await asyncio.sleep(0.3)
+            # As many as may wait at once.
+            arriving = aiter(requests)
+            for _ in range(dunlin.aio._REQUESTS_MAX):
+                await anext(arriving)
             for one in asking:
                 one.cancel()
             await asyncio.gather(*asking, return_exceptions=True)

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import dunlin
 import pytest
-from conftest import PATIENCE, Node, next_record
+from conftest import PATIENCE, Node, next_record, until
 from dunlin import errors
 
 T = TypeVar("T")
@@ -58,18 +59,22 @@ def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) ->
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
-        # Long enough for it to wait, as a rule; what is asserted holds in any case.
-        time.sleep(0.3)
+        # It sleeps when it waits; what is asserted holds in any case.
+        until(lambda: Path(f"/proc/{waiting.pid}/stat").read_text().rpartition(") ")[2].startswith("S"))
         waiting.send_signal(signal.SIGINT)
         said, _ = waiting.communicate(timeout=PATIENCE)
         assert (said, waiting.returncode) == ("interrupted b'still there'\n", 0)
 
 
 ENDING = """
-import sys, threading, time, dunlin
+import sys, threading, dunlin
 events = dunlin.connect(sys.argv[1]).subscribe(sys.argv[2])
-threading.Thread(target=events.next, daemon=True).start()
-time.sleep(0.2)
+begun = threading.Event()
+def wait() -> None:
+    begun.set()
+    events.next()
+threading.Thread(target=wait, daemon=True).start()
+begun.wait()
 """
 
 
@@ -158,7 +163,7 @@ def test_tasks_are_told_that_the_node_is_away(brittle_node: Node) -> None:
         async with dunlin.aio.connect(brittle_node.url) as client:
             events = aiter(await client.subscribe("t"))
             waiting = asyncio.ensure_future(anext(events))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             brittle_node.kill()
             with pytest.raises(dunlin.DisconnectedError):
                 await waiting
@@ -181,18 +186,22 @@ def test_durable_topics_need_a_data_directory(client: dunlin.Client, topic: str)
 
 
 AT_THE_END = """
-import sys, threading, time, dunlin
+import sys, threading, dunlin
 waiting = dunlin.connect(sys.argv[1]).subscribe("nobody.publishes")
 asking = dunlin.connect(sys.argv[1])
+begun = threading.Semaphore(0)
 def wait() -> None:
     while True:
         waiting.next(0.01)
+        begun.release()
 def ask() -> None:
     while True:
         asking.kv.get("end")
+        begun.release()
 for target in (wait, ask, ask):
     threading.Thread(target=target, daemon=True).start()
-time.sleep(0.3)
+for _ in range(100):
+    begun.acquire()
 print("done", flush=True)
 """
 
