@@ -10,6 +10,7 @@
 
 mod config;
 mod connection;
+mod description;
 mod door;
 mod error;
 mod frame;
@@ -20,6 +21,7 @@ mod lockstep;
 mod owners;
 mod pace;
 mod poll;
+mod process;
 mod runner;
 mod samples;
 mod secret;
@@ -27,12 +29,14 @@ mod standing;
 mod stats;
 
 pub use config::{Peer, SpaceConfig, SpaceLimits};
+pub use description::{Description, DescriptionError};
 pub use door::{SpaceDoor, command_subject, watch_subject};
 pub use error::{Refused, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
-pub use owners::{Owners, OwnersConfig, Populate, Told};
+pub use owners::{Owners, OwnersConfig, Populate, Told, process_number};
 pub use pace::{Pace, monotonic_ns};
+pub use process::{WorldConfig, WorldProcess};
 pub use runner::Runner;
 pub use samples::Samples;
 pub use secret::Secret;

@@ -18,7 +18,7 @@ use std::ops::Deref;
 use hashbrown::HashTable;
 
 use crate::entity::EntityId;
-use crate::handover::{Holdings, Parcel, Refusal};
+use crate::handover::{Holdings, Parcel, Refusal, RegionId};
 use crate::index::Columns;
 use crate::limits::Limits;
 use crate::world::Point;
@@ -89,6 +89,27 @@ pub enum StoreError {
     /// It is not in the world.
     #[error("entity {0} is outside of the world")]
     Outside(EntityId),
+    /// Its place is in a region that is not run here.
+    #[error("entity {id}: its place is in region {}, which is not run here: spawn it in the process that owns that region", .region.0)]
+    Elsewhere {
+        /// Which entity.
+        id: EntityId,
+        /// The region whose place it is.
+        region: RegionId,
+    },
+    /// Its velocity is too low for its place.
+    #[error(
+        "entity {id} would stand still: at its place two coordinates are {apart} apart, and in a tick it flies less; \
+         give it {slowest} a second or more, or a place nearer to 0"
+    )]
+    StandsStill {
+        /// Which entity.
+        id: EntityId,
+        /// The distance between two coordinates there.
+        apart: f32,
+        /// So much a second moves it surely.
+        slowest: f32,
+    },
     /// It is being handed over: its new owner takes commands before long.
     #[error("entity {0} is being handed over")]
     Leaving(EntityId),

@@ -1,6 +1,7 @@
 //! Every example runs, and says what its first lines promise.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 fn output_of(program: &str) -> String {
     let output = Command::new(program).output().expect("the example starts");
@@ -56,4 +57,42 @@ fn work_queue_leaves_no_job_undone() {
         "dead: no such job",
     ];
     assert_eq!(lines, expected);
+}
+
+/// An example that goes on until it is ended, and its lines.
+struct Running(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
+
+impl Running {
+    fn start(arguments: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_world"));
+        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Running(child, lines)
+    }
+
+    fn line(&mut self) -> String {
+        self.1.next().expect("it goes on").expect("examples print text")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn world_shows_walkers_and_gives_a_second_process_a_region() {
+    let mut first = Running::start(&[]);
+    let line = first.line();
+    let url = line.strip_prefix("dunlin space watch walkers --url ").expect("where it is");
+    assert!(first.line().contains("Owns { region: RegionId("));
+    let sight = first.line();
+    assert!(sight.starts_with("Entered(") && sight.ends_with(" in sight"), "{sight}");
+    let mut second = Running::start(&[url]);
+    second.line();
+    let owns = second.line();
+    assert!(owns.contains("Owns { region: RegionId(") && owns.contains("from_tick: Some("), "{owns}");
 }

@@ -174,7 +174,7 @@ impl World<'_> {
         let kv = client.kv();
         let spec = Spec::read(&kv, WORLD)?;
         let made = spec.make()?;
-        let watcher = Watcher::new(kv.clone(), spec, made.setup.clone());
+        let watcher = Watcher::of(kv.clone(), WORLD)?;
         let answered = Instant::now();
         let mut show = Show { world: self, stop, say, members, kv, made, watcher, answered, said, looks: 0 };
         let all = show.made.entities();

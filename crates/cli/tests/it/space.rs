@@ -5,6 +5,13 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use dunlin::space::behaviour::Walk;
+use dunlin::space::{Entity, Host, RegionId, Setup, World};
+use dunlin::{Config, Node};
+use dunlin_client::{Client, Options};
+use dunlin_server::space::{Told, WorldConfig, WorldProcess};
+use dunlin_server::{Server, ServerConfig};
+
 use crate::dunlin::{Program, dunlin, run};
 
 /// Longer than anything here takes, on a busy machine.
@@ -52,6 +59,72 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     let outcome = run(&["space", "run", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--url"), "{outcome:?}");
+}
+
+/// A world that a program of its own runs is found as any other.
+#[test]
+fn world_of_another_program_is_watched_and_its_owners_are_listed() {
+    let node = Node::start(Config::default()).unwrap();
+    let tcp = vec!["127.0.0.1:0".parse().unwrap()];
+    let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();
+    let url = format!("dunlin://{}", server.tcp_addresses()[0]);
+    let client = Client::connect(&url, Options::default()).unwrap();
+    let world = World::new([-5.0, 0.0, 0.0], [5.0, 100.0, 2.0]).unwrap();
+    let config = WorldConfig::new("own", &url, Setup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
+    let populate = |host: &mut Host<3, Walk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
+    let walk = Walk { speed_max: 1.0, turn: 1.0 };
+    let (tell, told) = channel();
+    let tell = move |what| drop(tell.send(what));
+    let process = WorldProcess::start(&node, client.kv(), config, walk, populate, tell).unwrap();
+    assert!(matches!(told.recv_timeout(PATIENCE), Ok(Told::Owns { region: RegionId(3), .. })));
+    let line = |words: &[&str]| {
+        let out = run(&[&["space"], words, &["own", "--json", "--url", &url]].concat()).done();
+        serde_json::from_str::<serde_json::Value>(out.trim()).expect("one object")
+    };
+    let owner = line(&["owner"]);
+    assert_eq!((&owner["region"], &owner["process"]), (&3.into(), &process.number().into()));
+    assert_eq!(line(&["watch", "--once"])["entities"], 1);
+    let refused = run(&["space", "join", "own", "--url", &url]);
+    assert!(refused.code == Some(1) && refused.err.contains("a program of its own"), "{refused:?}");
+    process.stop().unwrap();
+}
+
+/// What is printed once is no older than what was printed before it was asked for.
+#[test]
+fn picture_printed_once_is_no_older_than_when_it_was_asked_for() {
+    let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&run_one);
+    let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
+    world.hears("owns");
+    let watch = Process::start(&["watch", "two", "--every", "20ms", "--url", &url]);
+    for _ in 0..5 {
+        let known = watch.says("a tick", |said| said["tick"].is_u64())["tick"].as_u64();
+        let newest = watch.said.try_iter().filter_map(|said| said["tick"].as_u64()).max().max(known);
+        let out = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
+        let once: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
+        assert!(once["tick"].as_u64() >= newest, "{once} after {newest:?}");
+    }
+}
+
+/// The first process of a world, whose node holds what they agree on, is killed, and the same command is given again.
+#[test]
+fn world_goes_on_when_its_first_process_is_started_again() {
+    let ttl = ["--ttl", "1s"];
+    let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
+    let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
+    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let second = Process::start(&[&["join", "two", "--url", &url][..], &ttl].concat());
+    let (here, there) = (first.hears("owns")["region"].clone(), second.hears("owns")["region"].clone());
+    moves(&url, &here);
+    moves(&url, &there);
+    drop(first);
+    let again = Process::start(&[&words(url.strip_prefix("dunlin://").expect("a host"))[..], &ttl].concat());
+    again.hears("started");
+    second.says("it goes on with its own", |said| said["reclaimed"] == true && said["region"] == there);
+    let from_a_copy = |said: &serde_json::Value| said["event"] == "owns" && said["from_tick"].is_u64();
+    again.says("it is given a region", from_a_copy);
+    moves(&url, &here);
+    moves(&url, &there);
 }
 
 /// Two processes, as the README has it: one is killed, and the other goes on with everybody until another joins.

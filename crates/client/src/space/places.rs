@@ -54,8 +54,9 @@ impl World {
                     places.processes.extend(url.map(|url| (number, url)));
                 }
                 "region" => {
-                    let process = value().and_then(|value| value["process"].as_u64());
-                    owners.extend(process.map(|process| (number, (process, entry.created))));
+                    let owner = value()
+                        .and_then(|value| Some((value["process"].as_u64()?, value["epoch"].as_u64()?)));
+                    owners.extend(owner.map(|owner| (number, owner)));
                 }
                 "began" => began.push(number),
                 _ => {}

@@ -8,14 +8,15 @@
 //!
 //! Limits: those of `space::Limits`; reports beyond `reports_max` are counted.
 
+mod entities;
 mod viewing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use dunlin_space::{
-    Authority, Behaviour, Entity, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
-    StepError, StoreError, Succession, ViewerId, Watch, curve::Curve, curve::Morton, fold_config, topic_of,
+    Authority, Behaviour, Outputs, Partition, Region, RegionId, RegionState, Report, Setup, StepError,
+    Succession, ViewerId, Watch, fold_config, topic_of,
 };
 use dunlin_topic::{Publish, PublishError, Publisher, Retention, TopicConfig};
 
@@ -214,25 +215,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.remove(&region).map(|running| running.region)
     }
 
-    /// Takes in an entity that is new in the world. One whose place is not here is refused.
-    pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
-        let owner = self.owner_of(&entity.position);
-        match self.regions.get_mut(&owner) {
-            Some(running) => running.region.spawn(entity, &mut running.out),
-            None => Err(StoreError::Outside(entity.id)),
-        }
-    }
-
-    /// Takes an entity out of the world.
-    pub fn despawn(&mut self, id: EntityId) -> Result<(), StoreError> {
-        let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
-        let running = here.ok_or(StoreError::Unknown(id))?;
-        running.region.despawn(id, &mut running.out)
-    }
-
-    /// The region whose place a point is.
-    pub fn owner_of(&self, at: &[f32; D]) -> RegionId {
-        self.partition.owner(Morton::key(self.setup.world.place(at)))
+    /// Ends a region that may not act any more, and gives its state as a standby that knows everything would have it:
+    /// [`Host::take_over`] goes on from it, in a later epoch.
+    pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
+        self.regions.remove(&region).map(|mut running| running.region.standby_starts().0)
     }
 
     /// Makes a tick in every region, and hears what they say to each other; ghosts are sent apart.
@@ -402,24 +388,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub fn under_way(&self) -> (usize, usize) {
         let each = self.regions.values().map(|running| running.region.handover().under_way());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
-    }
-
-    /// The set of all entities here: id, generation, hash of the state; by id.
-    pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
-        let mut all: Vec<_> =
-            self.regions.values().flat_map(|running| running.region.store().ledger()).collect();
-        all.sort_unstable();
-        all
-    }
-
-    /// How many entities are here.
-    pub fn len(&self) -> usize {
-        self.regions.values().map(|running| running.region.store().len()).sum()
-    }
-
-    /// Whether nobody is here.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Carries messages until nobody here has anything to say to anybody here.

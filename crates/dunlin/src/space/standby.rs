@@ -44,6 +44,11 @@ impl<const D: usize> Standbys<D> {
         Ok(known)
     }
 
+    /// Keeps a state of this process's own, which nobody follows.
+    pub fn keep(&mut self, region: RegionId, state: RegionState<D>) {
+        self.states.insert(region, state);
+    }
+
     /// Takes in a record; what is known then.
     pub fn follow(&mut self, region: RegionId, record: &[u8]) -> Result<(u64, u64), StandbyError> {
         let state = self.states.get_mut(&region).ok_or(StandbyError::Unknown(region))?;

@@ -1,7 +1,10 @@
 //! Regions of space, and the topics that tell of them.
 
 use dunlin::space::behaviour::Walk;
-use dunlin::space::{Authority, Entity, Host, HostError, Partition, RegionId, Setup, Stage, World, topic_of};
+use dunlin::space::{
+    Authority, Curve, Entity, EntityId, Host, HostError, Morton, Partition, RegionId, Setup, Stage,
+    StoreError, World, topic_of,
+};
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
 
@@ -59,4 +62,34 @@ fn a_topic_in_which_something_is_does_not_make_way_for_a_region_s() {
     let exists = |why: &TopicError| matches!(why, TopicError::Exists(_));
     assert!(matches!(&refused, HostError::Topic { why, .. } if exists(why)), "{refused}");
     assert_eq!(node.topics(None, "", 10).topics.len(), 1);
+}
+
+#[test]
+fn spawn_says_what_is_wrong_with_a_place_or_an_id() {
+    let node = node();
+    let setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 1.0);
+    let walk = Walk { speed_max: 1.0, turn: 1.0 };
+    let regions = [RegionId(1), RegionId(2), RegionId(3)];
+    let stage = Stage { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
+    let mut host = Host::new(setup, walk, Partition::even(3, &regions), Some(stage));
+    let (low, high) = ([1.0; 3], [99.0; 3]);
+    let (here, elsewhere) = (host.owner_of(&low), host.owner_of(&high));
+    let middle = regions.into_iter().find(|region| ![here, elsewhere].contains(region)).unwrap();
+    for region in [here, middle] {
+        host.begin(region, Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
+    }
+    host.spawn(&Entity::at(7, low)).unwrap();
+    let mut refused = |id, at| host.spawn(&Entity::at(id, at)).unwrap_err();
+    assert_eq!(refused(8, high), StoreError::Elsewhere { id: EntityId(8), region: elsewhere });
+    assert_eq!(refused(8, [101.0; 3]), StoreError::Outside(EntityId(8)));
+    let of_the_other = (0..1_000).map(|nth| [10.0, 0.1 * nth as f32, 0.1 * (nth % 7) as f32]);
+    let mut of_the_other = of_the_other.chain((0..1_000).map(|nth| [50.0 + 0.01 * nth as f32, 40.0, 40.0]));
+    let at = of_the_other.find(|at| {
+        Partition::even(3, &regions).owner(Morton::key(World::cube(100.0).unwrap().place(at))) == middle
+    });
+    assert_eq!(
+        refused(7, at.unwrap()),
+        StoreError::Duplicate(EntityId(7)),
+        "another region of this host has it"
+    );
 }

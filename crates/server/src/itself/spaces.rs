@@ -52,7 +52,7 @@ fn take(pair: &Pair, worlds: &mut BTreeMap<String, World>) -> Option<()> {
         "hold" => world.held = true,
         "region" => {
             of_region("process", value["process"].clone());
-            of_region("epoch", pair.item.created.into());
+            of_region("epoch", value["epoch"].clone());
         }
         "standby" => of_region("standby", value["process"].clone()),
         "began" => of_region("began", true.into()),
@@ -63,7 +63,7 @@ fn take(pair: &Pair, worlds: &mut BTreeMap<String, World>) -> Option<()> {
 
 impl World {
     fn say(self, name: &str) -> Value {
-        let edge = self.spec.as_ref().and_then(|spec| spec["edge"].as_f64());
+        let of_spec = |what: &str| self.spec.as_ref().map(|spec| spec[what].clone());
         let processes: Vec<Value> = self
             .processes
             .into_iter()
@@ -78,10 +78,9 @@ impl World {
             })
             .collect();
         json!({
-            "world": name, "dimensions": 3,
-            "low": edge.map(|_| [0.0; 3]), "high": edge.map(|edge| [edge; 3]),
-            "tick_us": self.spec.as_ref().map(|spec| spec["tick_us"].clone()),
-            "held": self.held, "processes": processes, "regions": regions,
+            "world": name, "dimensions": of_spec("dimensions"), "low": of_spec("low"), "high": of_spec("high"),
+            "kinds": of_spec("recipe").map(|recipe| recipe["kinds"].clone()),
+            "tick_us": of_spec("tick_us"), "held": self.held, "processes": processes, "regions": regions,
         })
     }
 }

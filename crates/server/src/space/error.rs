@@ -29,6 +29,9 @@ pub enum SpaceError {
     /// Two processes have one number.
     #[error("process {0} is both this one and another")]
     Number(u64),
+    /// Process 0 is nobody.
+    #[error("a process's number is above 0")]
+    NumberZero,
     /// More processes than there may be.
     #[error("{count} other processes are more than {max}")]
     Peers {

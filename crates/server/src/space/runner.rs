@@ -269,6 +269,23 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
+    /// This process may not act for a region of its own any more: what the region holds is kept as a copy ([`Runner::copy_of`]), from which
+    /// [`Runner::take_over`] goes on, here and in a later epoch, if nobody else has begun one.
+    pub fn retire_region(&mut self, region: RegionId) {
+        if let Some(state) = self.host.retire(region) {
+            self.standing.keep(region, state);
+            self.regions_changed();
+        }
+    }
+
+    /// The highest epoch of a region that was ever heard of here; 0 where none was.
+    pub fn epoch_known(&self, region: RegionId) -> u64 {
+        let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
+        let copy = self.standing.copy(region).map(|copy| copy.handover().epoch());
+        let route = self.links.whereabouts(region).map(|(_, epoch)| epoch);
+        by_message.chain(copy).chain(route).max().unwrap_or(0)
+    }
+
     /// Only who is named may stand by for regions of ours.
     pub fn name_standbys(&mut self) {
         self.standing.strict = true;

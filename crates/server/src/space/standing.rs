@@ -161,6 +161,12 @@ impl<const D: usize> Standing<D> {
         self.copies.take(region)
     }
 
+    /// This process owned the region and may not act for it any more: what it has is a copy to go on from.
+    pub(super) fn keep(&mut self, region: RegionId, state: RegionState<D>) {
+        self.end(region);
+        self.copies.keep(region, state);
+    }
+
     /// What is known of an older owner's region, of which another goes on or has begun, is of no use.
     pub(super) fn forget_older(&mut self, region: RegionId, epoch: u64) {
         if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {

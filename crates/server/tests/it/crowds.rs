@@ -52,7 +52,15 @@ fn scene() -> Scene<Gather> {
     let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (20_000_000, Standby::Required);
     let balance = Some(Balance { spare: 20.0, ..Balance::default() });
-    Scene { name: "crowded", setup, behaviour: Gather, regions: &REGIONS, balance, populate }
+    Scene {
+        name: "crowded",
+        setup,
+        behaviour: Gather,
+        regions: &REGIONS,
+        expected: REGIONS.len(),
+        balance,
+        populate,
+    }
 }
 
 fn version(member: &Member<Gather>) -> u64 {

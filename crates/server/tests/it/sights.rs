@@ -99,7 +99,11 @@ impl Stage {
         for (number, process) in (1..).zip(&stage.processes) {
             let place = json!({"address": process.space.address(), "url": process.url()});
             kv.put(format!("space/{NAME}/process/{number}"), place.to_string()).unwrap();
-            kv.put(format!("space/{NAME}/region/{number}"), json!({"process": number}).to_string()).unwrap();
+            kv.put(
+                format!("space/{NAME}/region/{number}"),
+                json!({"process": number, "epoch": 1}).to_string(),
+            )
+            .unwrap();
             kv.put(format!("space/{NAME}/began/{number}"), "1").unwrap();
         }
         stage

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
-    Balance, Behaviour, Entity, Host, Partition, RegionId, Setup, Stage, Standby, World, topic_of,
+    Balance, Behaviour, Entity, EntityId, Host, Partition, RegionId, Setup, Stage, Standby, World, topic_of,
 };
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::Kv;
-use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits};
+use dunlin_server::space::{
+    Description, Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits, monotonic_ns,
+};
 use dunlin_wait::{Deadline, PATIENCE, POLL};
 
 use crate::clients::connect;
@@ -33,6 +35,8 @@ pub struct Scene<B> {
     pub setup: Setup<3>,
     pub behaviour: B,
     pub regions: &'static [RegionId],
+    /// Processes that are waited for.
+    pub expected: usize,
     pub balance: Option<Balance>,
     pub populate: fn(&mut Host<3, B>, RegionId),
 }
@@ -76,12 +80,13 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             address: space.address(),
             url: String::new(),
             regions: regions.to_vec(),
-            expected: regions.len(),
-            standby: true,
+            expected: scene.expected,
+            standby: scene.setup.standby == Standby::Required,
             ttl: PATIENCE,
             look: LOOK,
             patience: PATIENCE,
             pace,
+            recipe: serde_json::Value::Null,
         };
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = {
@@ -182,7 +187,8 @@ fn a_world_outlives_one_after_another_of_its_processes_with_everybody() {
     let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, Standby::Required);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
-    let scene = Scene { name: WORLD, setup, behaviour, regions: &REGIONS, balance: None, populate };
+    let scene =
+        Scene { name: WORLD, setup, behaviour, regions: &REGIONS, expected: 3, balance: None, populate };
     let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene, kv(), number)).collect();
     until_all_go_on("all regions begin", &client.kv(), &members);
     for killed in 0..KILLED {
@@ -197,4 +203,146 @@ fn a_world_outlives_one_after_another_of_its_processes_with_everybody() {
         ids.sort_unstable();
         ids.iter().copied().eq(0..ENTITIES)
     });
+}
+
+/// A world of this many regions and processes.
+fn scene(name: &'static str, count: usize, standby: Standby) -> Scene<Walk> {
+    let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    (setup.tick_ns, setup.standby) = (5_000_000, standby);
+    let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
+    let regions = &REGIONS[..count];
+    Scene { name, setup, behaviour, regions, expected: count, balance: None, populate }
+}
+
+/// Ends the lease of each process, as if it had been stopped for longer than that.
+fn end_leases(kv: &Kv, world: &str) {
+    for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
+        kv.revoke(entry.lease).unwrap();
+    }
+}
+
+/// Has the node forget the world, as one that is started again without a disk does.
+fn lose_keys(kv: &Kv, world: &str) {
+    end_leases(kv, world);
+    for entry in kv.prefix(format!("space/{world}/")).unwrap() {
+        kv.delete(entry.key).unwrap();
+    }
+}
+
+/// Gives one entity a kind that nobody is populated with; the ticks of all regions then.
+fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
+    for member in members {
+        let mark = dunlin::space::Command::<3> { kind: Some(7), ..dunlin::space::Command::of(EntityId(5)) };
+        // One of the processes has it.
+        let _ = member.space.ask(move |runner| runner.host_mut().obey(&mark, monotonic_ns()).is_ok());
+    }
+    members.iter().flat_map(Member::ticks).collect()
+}
+
+fn marked(members: &[Member<Walk>]) -> usize {
+    let of_kind = |host: &Host<3, Walk>| {
+        let kinds = host.regions().flat_map(|(_, region)| region.store().kinds().to_vec());
+        kinds.filter(|kind| *kind == 7).count()
+    };
+    members.iter().map(|member| member.space.ask(move |runner| of_kind(runner.host())).unwrap()).sum()
+}
+
+/// All regions tick on from where they were, with everybody as they were.
+fn assert_went_on(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
+    until(&format!("all regions go on {what}"), kv, members, || {
+        let now: BTreeMap<u32, u64> = members.iter().flat_map(Member::ticks).collect();
+        before.iter().all(|(region, tick)| now.get(region).is_some_and(|now| *now >= tick + GOES_ON))
+    });
+    let mut ids = Vec::new();
+    until("everybody is there, once", kv, members, || {
+        ids = members.iter().flat_map(Member::ids).collect();
+        ids.sort_unstable();
+        ids.iter().copied().eq(0..ENTITIES)
+    });
+    assert_eq!(marked(members), 1, "{what}: entities are as they were, and not as they were populated");
+}
+
+fn says(member: &Member<Walk>, what: &str) -> bool {
+    member.told.lock().unwrap().iter().any(|told| told.starts_with(what))
+}
+
+#[test]
+fn owner_whose_lease_ran_out_goes_on_with_its_regions() {
+    for standby in [Standby::None, Standby::Required] {
+        let keys = serve();
+        let kv = connect(&keys.1).kv();
+        let scene = scene("paused", 2, standby);
+        let scene = Scene { expected: 1, ..scene };
+        let members = [Member::start(&scene, connect(&keys.1).kv(), 1)];
+        until("both regions tick", &kv, &members, || {
+            let ticks = members[0].ticks();
+            ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
+        });
+        let before = mark_one(&members);
+        end_leases(&kv, "paused");
+        until("it reclaims them", &kv, &members, || says(&members[0], "Reclaimed"));
+        assert_went_on(&kv, &members, &before, "after the lease ended");
+        assert!(!says(&members[0], "Lost"), "{:?}", members[0].told);
+    }
+}
+
+#[test]
+fn world_goes_on_when_the_cluster_has_lost_its_keys() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = scene("forgotten", 2, Standby::Required);
+    let members: Vec<_> =
+        (1..=2).map(|number| Member::start(&scene, connect(&keys.1).kv(), number)).collect();
+    until_all_go_on("all regions begin", &kv, &members);
+    let before = mark_one(&members);
+    lose_keys(&kv, "forgotten");
+    until("both know it", &kv, &members, || members.iter().all(|member| says(member, "Reclaimed")));
+    assert_went_on(&kv, &members, &before, "after the keys were lost");
+    until("the world can be found", &kv, &members, || Description::read(&kv, "forgotten").is_ok());
+}
+
+/// One of two is killed with the node's keys, and another comes in its place.
+#[test]
+fn newcomer_does_not_populate_what_a_survivor_remembers() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = scene("survived", 2, Standby::Required);
+    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let mut members = vec![member(1), member(2)];
+    until_all_go_on("all regions begin", &kv, &members);
+    let before = mark_one(&members);
+    members.remove(0).kill();
+    lose_keys(&kv, "survived");
+    members.push(member(3));
+    assert_went_on(&kv, &members, &before, "after one was killed with the keys");
+    until_all_go_on("each has one", &kv, &members);
+}
+
+#[test]
+fn process_whose_number_is_anothers_is_kept_out() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = Scene { expected: 1, ..scene("numbered", 1, Standby::None) };
+    let first = Member::start(&scene, connect(&keys.1).kv(), 4);
+    until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
+    let members = [first, Member::start(&scene, connect(&keys.1).kv(), 4)];
+    let refused = "Away(\"process 4 of this world is already another";
+    until("the second is refused", &kv, &members, || says(&members[1], refused));
+    assert_eq!((members[0].ticks().len(), members[1].ticks().len()), (1, 0));
+}
+
+#[test]
+fn joiner_of_a_world_without_standbys_is_given_a_region() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = Scene { expected: 1, ..scene("shared", 2, Standby::None) };
+    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let mut members = vec![member(1)];
+    until("it has both", &kv, &members, || members[0].ticks().len() == 2);
+    let before = mark_one(&members);
+    members.push(member(2));
+    until("each has one", &kv, &members, || members.iter().all(|member| member.ticks().len() == 1));
+    assert_went_on(&kv, &members, &before, "after one was given away");
+    members.push(member(3));
+    until("the third is told that it is idle", &kv, &members, || says(&members[2], "Idle"));
 }

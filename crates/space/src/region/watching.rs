@@ -108,7 +108,21 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             frozen: store.is_frozen(row),
             components: command.components.unwrap_or(&own),
         };
+        if command.position.is_some() || command.velocity.is_some() {
+            self.check_moves(&entity)?;
+        }
         self.command(&entity, out)?;
         Ok(self.state.tick())
+    }
+
+    /// Refuses a velocity that an `f32` cannot add to the position in one tick: the entity would stand still for ever.
+    fn check_moves(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
+        let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());
+        let moves = |axis: usize| at[axis] + velocity[axis] * seconds != at[axis];
+        if velocity.iter().all(|along| *along == 0.0) || (0..D).any(moves) {
+            return Ok(());
+        }
+        let apart = at.iter().map(|along| along.abs().next_up() - along.abs()).fold(0.0, f32::max);
+        Err(StoreError::StandsStill { id: entity.id, apart, slowest: apart / seconds })
     }
 }

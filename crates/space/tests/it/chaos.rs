@@ -33,6 +33,7 @@ fn with_standbys_nothing_is_lost_doubled_or_owned_by_two_whatever_fails() {
     // What is not tried is not kept.
     if stages.len() >= 30 {
         assert!(sum(|stage| stage.told.kills) > 30 && sum(|stage| stage.told.taken_over) > 15);
+        assert!(sum(|stage| stage.told.reclaimed) > 10);
         assert!(sum(|stage| stage.told.moved_over) > 300 && sum(|stage| stage.told.refused) > 0);
         assert!(sum(|stage| stage.told.lost_messages) > 300 && sum(|stage| stage.told.late_messages) > 30);
     }
@@ -43,6 +44,8 @@ fn with_standbys_nothing_is_lost_doubled_or_owned_by_two_whatever_fails() {
 fn without_standbys_only_what_a_killed_process_held_is_lost_and_it_is_counted() {
     let stages = seeds("without standbys", |seed| Stage::new(seed, Standby::None, Faults::all()).run());
     let lost: usize = stages.iter().map(|stage| stage.ledger.lost.len()).sum();
+    let reclaimed: u64 = stages.iter().map(|stage| stage.told.reclaimed).sum();
+    assert!(stages.len() < 30 || reclaimed > 10, "an owner that comes back loses nothing");
     assert!(stages.len() < 30 || lost > 0, "kills without a standby lose what was held");
 }
 

@@ -149,6 +149,27 @@ fn entities_that_cannot_be_are_refused_by_what_is_wrong_and_leave_no_trace() {
 }
 
 #[test]
+fn velocity_that_a_coordinate_cannot_hold_is_refused() {
+    let world = World::cube(4.0e7).unwrap();
+    let (mut region, mut out) = lone(Fails, |setup| setup.world = world);
+    region.spawn(&flying(1), &mut out).unwrap();
+    let far = [3.9e7; 3];
+    let mut put = |position, velocity: Option<[f32; 3]>| {
+        let command = Command { position, velocity, ..Command::of(EntityId(1)) };
+        region.obey(&command, 0, &mut out)
+    };
+    let refused = put(Some(far), Some([10.0, 0.0, 0.0])).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "entity 1 would stand still: at its place two coordinates are 4 apart, and in a tick it flies less; \
+         give it 200 a second or more, or a place nearer to 0"
+    );
+    put(Some(far), Some([0.0, 200.0, 0.0])).unwrap();
+    put(Some(far), Some([0.0; 3])).unwrap();
+    put(Some([5.0; 3]), Some([10.0, 0.0, 0.0])).unwrap();
+}
+
+#[test]
 fn without_a_lease_nothing_moves_and_nothing_is_said() {
     let (mut region, mut out) = lone(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();

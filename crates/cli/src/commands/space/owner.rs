@@ -7,7 +7,7 @@ use anyhow::Result;
 use dunlin_client::{Entry, Kv};
 use serde_json::{Value, json};
 
-use super::spec::Spec;
+use super::spec::describe;
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
@@ -34,37 +34,38 @@ pub struct Owned {
 }
 
 /// All regions of a world, as they are now.
-pub fn regions(kv: &Kv, spec: &Spec) -> Result<Vec<Owned>> {
-    let entries = kv.prefix(format!("space/{}/", spec.name))?;
-    let of = |what: &str| -> BTreeMap<u64, (&Entry, Value)> {
-        let prefix = format!("space/{}/{what}/", spec.name);
+pub fn regions(kv: &Kv, name: &str, regions: &[u32]) -> Result<Vec<Owned>> {
+    let entries = kv.prefix(format!("space/{name}/"))?;
+    let of = |what: &str| -> BTreeMap<u64, Value> {
+        let prefix = format!("space/{name}/{what}/");
         let number = |entry: &Entry| str::from_utf8(&entry.key).ok()?.strip_prefix(&prefix)?.parse().ok();
         let value = |entry: &Entry| serde_json::from_slice(&entry.value).ok();
-        entries.iter().filter_map(|entry| Some((number(entry)?, (entry, value(entry)?)))).collect()
+        entries.iter().filter_map(|entry| Some((number(entry)?, value(entry)?))).collect()
     };
     let (processes, owners, standbys) = (of("process"), of("region"), of("standby"));
-    let region = |region: u32| {
-        let region = u64::from(region);
-        let owner =
-            owners.get(&region).and_then(|(entry, value)| Some((value["process"].as_u64()?, entry.created)));
+    let region = |region: &u32| {
+        let region = u64::from(*region);
+        let owner = owners
+            .get(&region)
+            .and_then(|value| Some((value["process"].as_u64()?, value["epoch"].as_u64()?)));
         let place = owner.and_then(|(process, _)| processes.get(&process));
-        let standby = standbys.get(&region).map(|(_, value)| value);
+        let standby = standbys.get(&region);
         Owned {
             region,
             owner,
-            url: place.and_then(|(_, value)| Some(value["url"].as_str()?.to_owned())),
+            url: place.and_then(|value| Some(value["url"].as_str()?.to_owned())),
             // Process 0 is nobody.
             standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
             begins: standby.is_some_and(|value| value["before"].is_u64()),
         }
     };
-    Ok((1..=spec.regions).map(region).collect())
+    Ok(regions.iter().map(region).collect())
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin space owner")?.kv();
-    let spec = Spec::read(&kv, &arguments.name)?;
-    let regions = regions(&kv, &spec)?;
+    let description = describe(&kv, &arguments.name)?;
+    let regions = regions(&kv, &arguments.name, &description.regions)?;
     let mut out = console.out();
     if console.json {
         for Owned { region, owner, url, standby, begins } in regions {

@@ -4,8 +4,9 @@
 //! ```text
 //!  subject space.WORLD.map.REGION, little-endian, filled up to a multiple of 8
 //!   0  version u32 = 1 | region u32 | tick u64 | Unix ms f64 | count u32 | ghosts u32, all ones where nobody says
-//!  32  handed over since the region began here u32 | flags u32: 1 = has z
+//!  32  handed over since the region began here u32 | flags u32: 1 = has z, 2 = has kinds
 //!  40  ids u32 × count | x u16 × count | y u16 × count | z u16 × count        0 … 65535 over the world's box
+//!      kinds u8 × count, where not all are 0; 255 for all above
 //! ```
 //!
 //! A region of more than [`ENTITIES_MAX`] gives none: its owner has better things to do. Neither has a cluster that does not
@@ -37,6 +38,7 @@ const HISTORY_BYTES: u64 = 16 << 20;
 const DRAIN_MAX: usize = 4_096;
 const VERSION: u32 = 1;
 const HAS_Z: u32 = 1;
+const HAS_KINDS: u32 = 2;
 const NOT_SAID: u32 = u32::MAX;
 const HEAD_BYTES: usize = 40;
 
@@ -51,6 +53,7 @@ struct Maker {
     node: Node,
     client: Client,
     spec: Spec,
+    regions: Vec<u32>,
     setup: Setup<3>,
     url: String,
     /// The regions that are this process's, followed in it.
@@ -64,7 +67,8 @@ impl Pictures {
     pub fn start(node: Node, client: Client, spec: Spec, setup: Setup<3>, url: String) -> Result<Pictures> {
         let stop = Arc::new(AtomicBool::new(false));
         let (followed, began, buffer) = (BTreeMap::new(), Instant::now(), Vec::new());
-        let maker = Maker { node, client, spec, setup, url, followed, began, buffer };
+        let regions = spec.region_ids().iter().map(|region| region.0).collect();
+        let maker = Maker { node, client, spec, regions, setup, url, followed, began, buffer };
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
             let stop = Arc::clone(&stop);
@@ -101,7 +105,7 @@ impl Maker {
 
     /// Who is to be followed by now. Where it cannot be asked, those that were.
     fn look(&mut self) {
-        let Ok(owned) = regions(&self.client.kv(), &self.spec) else { return };
+        let Ok(owned) = regions(&self.client.kv(), &self.spec.name, &self.regions) else { return };
         let own = |region: u64| {
             owned.iter().any(|owned| owned.region == region && owned.url.as_deref() == Some(&self.url))
         };
@@ -166,14 +170,15 @@ fn encode(region: u32, world: &World<3>, state: &RegionState<3>, out: &mut Vec<u
     let unix_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let unix_ms = unix_ms.map_or(0.0, |since| since.as_secs_f64() * 1e3);
     out.clear();
-    out.reserve(HEAD_BYTES + store.len() * 10 + 8);
+    out.reserve(HEAD_BYTES + store.len() * 11 + 8);
     for number in [VERSION, region] {
         out.extend(number.to_le_bytes());
     }
     out.extend(state.tick().to_le_bytes());
     out.extend(unix_ms.to_le_bytes());
     let handed_over = u32::try_from(counts.departed).unwrap_or(u32::MAX);
-    for number in [store.len() as u32, NOT_SAID, handed_over, HAS_Z] {
+    let kinds = if store.kinds().iter().any(|kind| *kind != 0) { HAS_KINDS } else { 0 };
+    for number in [store.len() as u32, NOT_SAID, handed_over, HAS_Z | kinds] {
         out.extend(number.to_le_bytes());
     }
     store.ids().iter().for_each(|id| out.extend((id.0 as u32).to_le_bytes()));
@@ -184,6 +189,9 @@ fn encode(region: u32, world: &World<3>, state: &RegionState<3>, out: &mut Vec<u
             let place = ((at - low) / length * 65_535.0) as u16;
             out.extend(place.to_le_bytes());
         });
+    }
+    if kinds != 0 {
+        out.extend(store.kinds().iter().map(|kind| u8::try_from(*kind).unwrap_or(u8::MAX)));
     }
     out.resize(out.len().next_multiple_of(8), 0);
 }

@@ -2,17 +2,14 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin::space::{Balance, Host, Rule, Stage};
+use dunlin::space::Host;
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
-use dunlin_server::space::{
-    Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceDoor, SpaceLimits, Told,
-};
+use dunlin_server::space::{Told, WorldConfig, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 use serde_json::json;
 
@@ -25,13 +22,9 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::signals::Stop;
 
-/// History of a region's topic, bytes.
-const HISTORY_BYTES: u64 = 64 << 20;
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
 /// What a viewer has not read yet, bytes: all who are in sight at first are told at once.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
-/// How often the cluster is looked at.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What every process can be told.
 #[derive(Debug, Clone, clap::Args)]
@@ -114,32 +107,24 @@ impl Process {
         if self.options.end_with_stdin {
             stop.when_stdin_ends();
         }
-        let number = self.number(&made.spec.name)?;
-        let space = Arc::new(self.space(&made, number)?);
-        let door = SpaceDoor::open(&self.node, &space, (&made.spec.name, number), Rule::All)?;
         let (sender, told) = channel();
-        let config = OwnersConfig {
-            world: made.spec.name.clone(),
-            process: number,
-            address: space.address(),
-            url: self.url.clone(),
-            regions: made.spec.region_ids(),
-            expected: made.spec.processes as usize,
-            standby: made.spec.standby,
+        let (spec, setup, entities) = (made.spec.clone(), made.setup.clone(), made.entities());
+        let config = WorldConfig {
+            processes: spec.processes as usize,
             ttl: self.options.ttl,
-            look: LOOK,
             patience: self.options.patience,
-            pace: Pace::Every(made.setup.tick_ns),
+            between: self.options.between,
+            recipe: made.description().recipe,
+            ..WorldConfig::new(&spec.name, &self.url, setup.clone(), &spec.region_ids())
         };
-        let entities = made.entities();
-        self.greet(&config, entities, console)?;
-        let (spec, setup) = (made.spec.clone(), made.setup.clone());
-        let populate: Populate<3, Life> = Arc::new(move |host, region| made.populate(host, region));
+        let life = made.life.clone();
+        let populate = move |host: &mut Host<3, Life>, region| made.populate(host, region);
         let tell = move |what| {
             // Nobody listens any more when it ends.
             let _ = sender.send(what);
         };
-        let owners = Owners::start(self.kv(), config, Arc::clone(&space), populate, tell)?;
+        let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, tell)?;
+        self.greet(process.number(), &spec, entities, console)?;
         let pictures =
             Pictures::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;
         while !stop.is_set() {
@@ -148,43 +133,15 @@ impl Process {
             }
         }
         drop(pictures);
-        drop(owners);
-        drop(door);
-        space.stop()?;
+        process.stop()?;
         self.server.stop();
         self.node.stop();
         Ok(())
     }
 
-    fn space(&self, made: &Made, number: u64) -> Result<Space<3, Life>> {
-        let world = made.spec.name.clone();
-        let stage = Stage { node: self.node.clone(), world: world.clone(), history_bytes: HISTORY_BYTES };
-        let (setup, life) = (made.setup.clone(), made.life.clone());
-        let host = Host::new(setup, life, made.partition.clone(), Some(stage));
-        let config = SpaceConfig {
-            world,
-            process: number,
-            listen: self.options.between,
-            peers: Vec::new(),
-            pace: Pace::Every(made.setup.tick_ns),
-            lockstep: false,
-            balance: Some(Balance::default()),
-            insecure: false,
-            // Until the world's own is read from its key.
-            secret: Secret::random()?,
-            limits: SpaceLimits::default(),
-        };
-        Ok(Space::start(config, host)?)
-    }
-
-    /// A number that no process of this world ever had: it stands under no lease.
-    fn number(&self, world: &str) -> Result<u64> {
-        Ok(self.kv().put(format!("space/{world}/newest"), std::process::id().to_string())?)
-    }
-
-    fn greet(&self, config: &OwnersConfig, entities: u64, console: &Console) -> Result<()> {
+    fn greet(&self, process: u64, spec: &Spec, entities: u64, console: &Console) -> Result<()> {
         let mut out = std::io::stdout();
-        let OwnersConfig { world, process, expected, .. } = config;
+        let Spec { name: world, processes: expected, regions, .. } = spec;
         if console.json {
             let line = json!({"event": "started", "world": world, "process": process, "url": self.url, "entities": entities});
             writeln!(out, "{line}")?;
@@ -194,11 +151,7 @@ impl Process {
                 "process {process} of world {world:?} is up at {}",
                 console.paint.strong(&self.url)
             )?;
-            writeln!(
-                out,
-                "  {} regions, {entities} entities, for {expected} processes",
-                config.regions.len()
-            )?;
+            writeln!(out, "  {regions} regions, {entities} entities, for {expected} processes")?;
             writeln!(
                 out,
                 "  {}  another process",
@@ -219,6 +172,18 @@ fn say(what: &Told, console: &Console) -> Result<()> {
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": from_tick});
             (line, format!("region {} {from} here, in epoch {epoch}", region.0))
         }
+        Told::Reclaimed { region, epoch, tick } => {
+            let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": tick, "reclaimed": true});
+            (line, format!("region {} goes on from tick {tick} here, in epoch {epoch}: nothing of what it held is lost", region.0))
+        }
+        Told::GivenUp(region) => (
+            json!({"event": "given_up", "region": region.0}),
+            format!("region {}: another process has it, and what this one held of it is given up", region.0),
+        ),
+        Told::KeysLost => (
+            json!({"event": "keys_lost"}),
+            "the cluster has lost what it knew of this world: its processes tell it again, and go on with what they hold".to_owned(),
+        ),
         Told::Lost(region) => (
             json!({"event": "lost", "region": region.0}),
             format!("region {}: what it held is lost, nobody has a copy that counts", region.0),
@@ -229,6 +194,11 @@ fn say(what: &Told, console: &Console) -> Result<()> {
                 "region {} has nobody who stands by: what it holds is lost if this process is, until another joins",
                 region.0
             ),
+        ),
+        Told::Idle => (
+            json!({"event": "idle"}),
+            "every region has a process already: this one has nothing to do until another ends (`dunlin space run --regions` makes more)"
+                .to_owned(),
         ),
         Told::Released(region) => (
             json!({"event": "released", "region": region.0}),

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dunlin_client::KvError;
+use dunlin_server::space::Description;
 
 use super::process::{self, Process};
-use super::spec::Spec;
+use super::spec::{Spec, describe};
 use crate::arguments::Global;
 use crate::commands::parse::duration;
 use crate::console::Console;
@@ -99,10 +100,16 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let spec = arguments.spec()?;
     let made = spec.make()?;
     let listen = if global.url.is_some() { SocketAddr::from(([127, 0, 0, 1], 0)) } else { arguments.listen };
+    if let Some(warning) = made.slowest() {
+        eprintln!("{} {warning}", console.errors.warning("warning:"));
+    }
     let process = Process::start(global, listen, &arguments.process, global.url.is_none())?;
     let kv = process.kv();
-    match kv.cas(Spec::key(&spec.name), 0, spec.text()) {
+    let description = made.description();
+    match kv.cas(Description::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
+        // This process's node has just begun: another process of this world lives, and has written it again.
+        Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;
             return Err(Refusal(format!(

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::{Flock, Tracks};
 use dunlin::space::{Entity, EntityId, Flights, Host, Moment, Partition, RegionId, Setup, Standby, World};
 use dunlin_client::Kv;
+use dunlin_server::space::{Description, DescriptionError};
 use serde_json::{Value, json};
 
 use super::life::{AIRCRAFT, Life};
@@ -15,6 +16,8 @@ use crate::outcome::Refusal;
 
 /// Numbers of those that flock; aircraft begin at 0.
 const FLOCK_FROM: u64 = 1_000_000;
+/// Entities that fly slower than this part of the flock's highest speed are not many.
+const SLOW_PART: f32 = 1e-3;
 /// Neighbours that one of the flock has at first.
 const NEIGHBOURS: f32 = 30.0;
 
@@ -44,44 +47,26 @@ pub struct Made {
 }
 
 impl Spec {
-    /// Where it is written.
-    pub fn key(name: &str) -> Vec<u8> {
-        format!("space/{name}/world").into_bytes()
-    }
-
-    /// As it is written.
-    pub fn text(&self) -> Vec<u8> {
+    /// As it stands in the world's description.
+    fn recipe(&self) -> Value {
         let Spec { edge, regions, processes, flock, aircraft, speed, seed, standby, .. } = self;
         let tick_us = self.tick.as_micros() as u64;
-        let value = json!({
+        json!({
             "version": 1, "edge": edge, "regions": regions, "processes": processes, "flock": flock, "aircraft": aircraft,
             "speed": speed, "tick_us": tick_us, "seed": seed, "standby": standby,
-        });
-        value.to_string().into_bytes()
+            "kinds": {"0": "birds", AIRCRAFT.to_string(): "aircraft"},
+        })
     }
 
     /// The world of this name.
     pub fn read(kv: &Kv, name: &str) -> Result<Spec> {
-        let Some(entry) = kv.get(Spec::key(name))? else {
-            let all = kv.prefix("space/")?;
-            let worlds: Vec<String> = all
-                .iter()
-                .filter_map(|entry| String::from_utf8(entry.key.clone()).ok())
-                .filter_map(|key| Some(key.strip_prefix("space/")?.strip_suffix("/world")?.to_owned()))
-                .collect();
-            let known = if worlds.is_empty() {
-                "there is none".to_owned()
-            } else {
-                format!("there is {}", worlds.join(", "))
-            };
-            return Err(Refusal(format!(
-                "there is no world {name:?} here: {known} (`dunlin space run` begins one)"
-            ))
-            .into());
-        };
-        let value: Value =
-            serde_json::from_slice(&entry.value).context("the world's description cannot be read")?;
-        Spec::parse(name, &value)
+        let description = describe(kv, name)?;
+        if description.recipe.is_null() {
+            bail!(Refusal(format!(
+                "world {name:?} is run by a program of its own: start another process of that program to take part in it"
+            )));
+        }
+        Spec::parse(name, &description.recipe)
             .with_context(|| format!("the description of world {name:?} was written by another Dunlin"))
     }
 
@@ -152,7 +137,41 @@ impl Spec {
     }
 }
 
+/// The description of the world of this name.
+pub fn describe(kv: &Kv, name: &str) -> Result<Description> {
+    Description::read(kv, name).map_err(|error| match error {
+        DescriptionError::Kv(error) => error.into(),
+        refused => Refusal(refused.to_string()).into(),
+    })
+}
+
 impl Made {
+    /// As all who look for the world find it.
+    pub fn description(&self) -> Description {
+        let Spec { processes, standby, .. } = self.spec;
+        Description::of(&self.setup, &self.spec.region_ids(), processes as usize, standby, self.spec.recipe())
+    }
+
+    /// What stands still although it has a velocity, where coordinates are too far apart for slow entities; nothing where they are not.
+    pub fn slowest(&self) -> Option<String> {
+        let far = self
+            .setup
+            .world
+            .max()
+            .into_iter()
+            .chain(self.setup.world.min())
+            .map(f32::abs)
+            .fold(0.0, f32::max);
+        let slowest = (far.next_up() - far) / self.setup.seconds();
+        let limit = self.life.flock.speed_max * SLOW_PART;
+        (slowest > limit).then(|| {
+            format!(
+                "in a world of this size coordinates near {far} are {} apart: whoever flies slower than {slowest} a second stands still there",
+                far.next_up() - far
+            )
+        })
+    }
+
     /// How many entities there are in all.
     pub fn entities(&self) -> u64 {
         self.spec.flock + self.flights.as_ref().map_or(0, |flights| flights.tracks.len() as u64)
@@ -214,7 +233,6 @@ mod tests {
             seed: 4,
             standby: true,
         };
-        let value = serde_json::from_slice(&spec.text()).unwrap();
-        assert_eq!(Spec::parse("birds", &value).unwrap(), spec);
+        assert_eq!(Spec::parse("birds", &spec.recipe()).unwrap(), spec);
     }
 }

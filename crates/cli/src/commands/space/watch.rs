@@ -5,21 +5,22 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, topic_of};
+use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Schema, Standby, Timing, World, topic_of};
 use dunlin_client::{Away, Client, Kv, Options, Subscriber, interruptible};
 use dunlin_feed::{Replica, Report};
-use dunlin_topic::{LogName, OnGap, Start, SubscribeOptions};
+use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
 use serde_json::json;
 
 use super::life::AIRCRAFT;
 use super::map::Map;
 use super::owner::{Owned, regions};
-use super::spec::Spec;
+use super::spec::describe;
 use crate::arguments::Global;
 use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outage::{Outage, away};
+use crate::outcome::Refusal;
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -50,13 +51,25 @@ const DRAIN_MAX: usize = 4_096;
 struct Seen {
     url: String,
     replica: Replica<RegionFold<3>, Subscriber>,
+    /// The topic's last record when it was begun to be followed: what is known up to there is no older than that.
+    newest: Option<Position>,
+}
+
+impl Seen {
+    /// The region's state, if it is whole and no older than when it was begun to be followed.
+    fn state(&self) -> Option<&RegionState<3>> {
+        let (_, position, fold) = self.replica.states().next()?;
+        self.newest.is_none_or(|newest| newest <= position).then(|| fold.state())
+    }
 }
 
 /// All regions of a world, followed wherever they are.
 pub struct Watcher {
     kv: Kv,
-    spec: Spec,
-    setup: Setup<3>,
+    name: String,
+    regions: Vec<u32>,
+    world: World<3>,
+    schema: Schema,
     seen: BTreeMap<u64, Seen>,
     pub owned: Vec<Owned>,
     began: Instant,
@@ -66,9 +79,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     stop.when_nobody_reads();
     let client = connect(global, "dunlin space watch")?;
-    let Some(spec) = stop.breaks_off(|| Spec::read(&client.kv(), &arguments.name))? else { return Ok(()) };
-    let setup = spec.make()?.setup;
-    let mut watcher = Watcher::new(client.kv(), spec, setup);
+    let watcher = stop.breaks_off(|| Watcher::of(client.kv(), &arguments.name))?;
+    let Some(mut watcher) = watcher else { return Ok(()) };
     let mut outage = Outage::default();
     let draws = console.is_terminal && !console.json && !arguments.once;
     let every =
@@ -113,22 +125,31 @@ fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Res
 }
 
 impl Watcher {
-    /// Of this world.
-    pub fn new(kv: Kv, spec: Spec, setup: Setup<3>) -> Watcher {
-        let (seen, owned) = (BTreeMap::new(), Vec::new());
-        Watcher { kv, spec, setup, seen, owned, began: Instant::now() }
+    /// Of the world of this name.
+    pub fn of(kv: Kv, name: &str) -> Result<Watcher> {
+        let description = describe(&kv, name)?;
+        let Some(world) = description.world() else {
+            let dimensions = description.dimensions;
+            return Err(Refusal(format!(
+                "world {name:?} has {dimensions} dimensions, and only 3 can be watched"
+            ))
+            .into());
+        };
+        let (seen, owned, name) = (BTreeMap::new(), Vec::new(), name.to_owned());
+        let (schema, regions) = (description.schema(), description.regions);
+        Ok(Watcher { kv, name, regions, world, schema, seen, owned, began: Instant::now() })
     }
 
     /// Follows each region where it is now.
     pub fn look(&mut self) -> Result<()> {
-        self.owned = regions(&self.kv, &self.spec)?;
+        self.owned = regions(&self.kv, &self.name, &self.regions)?;
         for owned in &self.owned {
             let Some(url) = &owned.url else { continue };
             if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
                 continue;
             }
             // Its node may be gone by now: it is looked for again.
-            if let Ok(seen) = follow(url, &self.spec, &self.setup, owned.region) {
+            if let Ok(seen) = self.follow(url, owned.region) {
                 self.seen.insert(owned.region, seen);
             }
         }
@@ -148,10 +169,28 @@ impl Watcher {
 
     /// The regions whose state is whole.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
-        self.seen.iter().filter_map(|(region, seen)| {
-            let (_, _, fold) = seen.replica.states().next()?;
-            Some((*region, fold.state()))
-        })
+        self.seen.iter().filter_map(|(region, seen)| Some((*region, seen.state()?)))
+    }
+
+    fn follow(&self, url: &str, region: u64) -> Result<Seen> {
+        let named = Options { name: "dunlin space watch".to_owned(), ..Options::default() };
+        let client = Client::connect(url, named)?;
+        let options = SubscribeOptions {
+            start: Start::Snapshot,
+            on_gap: OnGap::Snapshot,
+            ..SubscribeOptions::default()
+        };
+        let id = RegionId(region as u32);
+        let topic = topic_of(&self.name, id);
+        let subscriber = client.subscribe(&topic, options).context("following a region")?;
+        // Readers share snapshots: one may have been taken a while ago.
+        let described = client.describe_topic(&topic).context("asking how far a region is")?;
+        let newest = described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq });
+        let (world, schema) = (self.world, self.schema.clone());
+        let make = move |_: &LogName| {
+            RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
+        };
+        Ok(Seen { url: url.to_owned(), replica: Replica::new(subscriber, make), newest })
     }
 
     fn tell(&self, draws: bool, away: Option<Away>, console: &Console) -> Result<()> {
@@ -168,7 +207,7 @@ impl Watcher {
             return Ok(out.flush()?);
         }
         let (width, height) = size();
-        let world = self.setup.world;
+        let world = self.world;
         let (low, high) = ([world.min()[0], world.min()[1]], [world.max()[0], world.max()[1]]);
         let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 3), low, high);
         for (region, state) in self.states() {
@@ -225,18 +264,4 @@ impl Watcher {
 /// The terminal's width and height; of a pipe, what a person can read.
 pub fn size() -> (usize, usize) {
     terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()))
-}
-
-fn follow(url: &str, spec: &Spec, setup: &Setup<3>, region: u64) -> Result<Seen> {
-    let client =
-        Client::connect(url, Options { name: "dunlin space watch".to_owned(), ..Options::default() })?;
-    let options =
-        SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
-    let id = RegionId(region as u32);
-    let subscriber = client.subscribe(&topic_of(&spec.name, id), options).context("following a region")?;
-    let (world, schema) = (setup.world, setup.schema.clone());
-    let make = move |_: &LogName| {
-        RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
-    };
-    Ok(Seen { url: url.to_owned(), replica: Replica::new(subscriber, make) })
 }

@@ -36,10 +36,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             // What was read is older than what the runner goes by.
             return Ok(());
         }
-        let own = key(&self.config.world, "region", first.0.into());
+        let (own, owner) = self.owner_key(first, epoch);
         let (cut_key, value) = (key(&self.config.world, "cut", 0), serde_json::to_vec(&Cut::of(&next)));
         let value = value.unwrap_or_default();
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
+        let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &owner });
         let cut = ours.if_modified_at(&cut_key, read.0).put(&cut_key, &value);
         if self.kv.transact(&cut)?.succeeded {
             self.cut_version = next.version();

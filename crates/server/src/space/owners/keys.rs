@@ -16,12 +16,31 @@ pub(super) struct Place {
     pub(super) address: SocketAddr,
     /// Its node's door, for clients.
     pub(super) url: String,
+    /// What it had in memory of regions when it registered: a cluster that has lost its keys knows nothing of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) memory: BTreeMap<u32, Memory>,
 }
 
-/// Whose a region is.
+/// A state that a process has of a region that it does not own. Of two the later epoch counts, of one epoch its owner's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Memory {
+    /// The epoch of the owner whose state it is.
+    pub(super) epoch: u64,
+    /// The process was that owner; else it stood by for it, and its copy counted.
+    pub(super) owner: bool,
+}
+
+/// Whose a region is, and in which epoch: higher than any before it, also where the cluster has lost its keys in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Owner {
     pub(super) process: u64,
+    pub(super) epoch: u64,
+}
+
+impl Owner {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
 }
 
 /// Who stands by for it, and who did before and still counts.
@@ -80,6 +99,10 @@ pub(super) struct Seen {
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     pub(super) began: BTreeSet<RegionId>,
+    /// The newest epoch in which a region was claimed, and the revision that wrote it.
+    pub(super) epochs: BTreeMap<RegionId, (u64, u64)>,
+    /// The world's description is there.
+    pub(super) described: bool,
     /// Nobody makes ticks.
     pub(super) hold: bool,
     /// What lets processes into the world.
@@ -116,7 +139,10 @@ impl Seen {
             let Some(rest) = str::from_utf8(&entry.key).ok().and_then(|key| key.strip_prefix(&prefix)) else {
                 continue;
             };
-            let Some((what, number)) = rest.split_once('/') else { continue };
+            let Some((what, number)) = rest.split_once('/') else {
+                seen.described |= rest == "world";
+                continue;
+            };
             let Ok(number) = number.parse::<u64>() else { continue };
             let region = RegionId(number as u32);
             match what {
@@ -126,13 +152,18 @@ impl Seen {
                     }
                 }
                 "region" => {
-                    if let Ok(Owner { process }) = serde_json::from_slice(&entry.value) {
-                        seen.owners.insert(region, (process, entry.created));
+                    if let Ok(Owner { process, epoch }) = serde_json::from_slice(&entry.value) {
+                        seen.owners.insert(region, (process, epoch));
                     }
                 }
                 "standby" => {
                     if let Ok(standby) = serde_json::from_slice(&entry.value) {
                         seen.standbys.insert(region, standby);
+                    }
+                }
+                "epoch" => {
+                    if let Ok(epoch) = serde_json::from_slice(&entry.value) {
+                        seen.epochs.insert(region, (epoch, entry.modified));
                     }
                 }
                 "hold" => seen.hold = true,
@@ -146,6 +177,12 @@ impl Seen {
             }
         }
         seen
+    }
+
+    /// The process whose memory of a region counts most.
+    pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
+        let memory = |(process, place): (&u64, &Place)| Some((*place.memory.get(&region.0)?, *process));
+        self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
     }
 
     /// How many regions a process owns.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin::space::RegionId;
 
-use super::keys::{Seen, StandbyKey};
+use super::keys::{Memory, Seen, StandbyKey};
 
 /// What a process knows beside the keys.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub(super) struct Own {
     pub(super) standby: bool,
     /// Regions of others of which it has a copy, and of which owner's epoch.
     pub(super) copies: BTreeMap<RegionId, u64>,
+    /// What it has in memory of regions that it does not own.
+    pub(super) memory: BTreeMap<RegionId, Memory>,
     /// Its own regions whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
     /// What it was about to do when an answer was lost, and where that was done.
@@ -31,7 +33,7 @@ pub(super) struct Own {
 /// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// Go on from the copy.
+    /// Go on from the copy, another owner's or this process's own.
     TakeOver(RegionId),
     /// Begin without a copy; `lost` where there was an owner before.
     Begin { region: RegionId, lost: bool },
@@ -58,19 +60,17 @@ pub(super) fn plan(seen: &Seen, own: &Own) -> Vec<Deed> {
         }
     }
     // One region is begun or let go at a time, so that what follows from it is seen first.
-    let (mut released, mut begun) = (false, false);
+    let (mut released, mut begun, mut given) = (false, false, false);
     deeds.retain(|deed| match deed {
         Deed::Release(_) => !std::mem::replace(&mut released, true),
         Deed::Begin { lost: false, .. } => !std::mem::replace(&mut begun, true),
+        Deed::Name(..) if !own.standby => !std::mem::replace(&mut given, true),
         _ => true,
     });
     deeds
 }
 
 fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed> {
-    if !own.standby {
-        return None;
-    }
     let named = seen.standbys.get(&region).copied();
     let is_there = |process: u64| process != own.process && seen.processes.contains_key(&process);
     if let Some(StandbyKey { process, before: Some(_), .. }) = named
@@ -84,9 +84,15 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed
     let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)));
     let Some(best) = best else {
         let nobody = StandbyKey::nobody(epoch);
-        return (named != Some(nobody)).then_some(Deed::Name(region, nobody));
+        return (own.standby && named != Some(nobody)).then_some(Deed::Name(region, nobody));
     };
     let gains = seen.count(best) + 2 <= seen.count(own.process);
+    // Without standbys a process is named only to be given the region, and one region at a time.
+    let ours = |region: &RegionId| seen.owners.get(region).is_some_and(|(owner, _)| *owner == own.process);
+    let given = || seen.standbys.keys().any(|other| *other != region && ours(other));
+    if !own.standby && (!gains || named.is_none() && given()) {
+        return None;
+    }
     // Whose copy counts until another has begun; 0 for nobody's.
     let counts = named.map_or(0, |named| named.before.unwrap_or(named.process));
     let current = named.filter(|named| named.before.is_none() && is_there(named.process));
@@ -95,6 +101,13 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed
         Some(process) if process == best || !gains => None,
         _ => Some(Deed::Name(region, StandbyKey { process: best, before: Some(counts), epoch })),
     }
+}
+
+/// Whether this process has nothing to do, and never will as things are: it owns nothing, stands by for nobody, and is given nothing.
+pub(super) fn is_idle(seen: &Seen, own: &Own) -> bool {
+    let busiest = seen.processes.keys().map(|process| seen.count(*process)).max().unwrap_or(0);
+    let stands_by = seen.standbys.values().any(|standby| standby.process == own.process);
+    seen.owners.len() == own.regions.len() && seen.count(own.process) == 0 && busiest < 2 && !stands_by
 }
 
 fn as_standby(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
@@ -108,10 +121,24 @@ fn as_standby(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
 
 /// Nobody owns it.
 fn as_heir(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
+    let newest = seen.epochs.get(&region).map(|(epoch, _)| *epoch);
+    let memory = own.memory.get(&region);
+    if memory.is_some_and(|memory| memory.owner && Some(memory.epoch) == newest) {
+        // The lease of this process ran out, and nobody has claimed the region since.
+        return Some(Deed::TakeOver(region));
+    }
     let free_ms = own.free_ms.get(&region).copied().unwrap_or(0);
+    let enough = seen.processes.len() >= own.expected || free_ms > own.patience_ms;
+    if newest.is_none()
+        && let Some(best) = seen.best_memory(region)
+        && free_ms <= 2 * own.patience_ms
+    {
+        // The cluster has lost its keys: the one whose memory counts most goes on, once everybody had time to come back.
+        let goes_on = best == own.process && memory.is_some() && enough;
+        return goes_on.then_some(Deed::TakeOver(region));
+    }
     if !seen.began.contains(&region) {
         let share = own.regions.len().div_ceil(own.expected.max(1));
-        let enough = seen.processes.len() >= own.expected || free_ms > own.patience_ms;
         let is_ours = seen.count(own.process) < share || free_ms > 2 * own.patience_ms;
         return (enough && is_ours).then_some(Deed::Begin { region, lost: false });
     }
@@ -134,16 +161,16 @@ mod tests {
     const EPOCH: u64 = 7;
 
     fn seen(processes: &[u64], owner: Option<u64>, standby: Option<(u64, Option<u64>)>) -> Seen {
-        let place = || Place { address: "127.0.0.1:1".parse().unwrap(), url: String::new() };
+        let place =
+            || Place { address: "127.0.0.1:1".parse().unwrap(), url: String::new(), memory: [].into() };
         let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
         Seen {
-            secret: None,
             processes: processes.iter().map(|process| (*process, place())).collect(),
             owners: owner.into_iter().map(|owner| (R, (owner, EPOCH))).collect(),
             standbys: standby.into_iter().map(key).collect(),
             began: [R].into(),
-            hold: false,
-            cut: None,
+            epochs: [(R, (EPOCH, 1))].into(),
+            ..Seen::default()
         }
     }
 
@@ -220,10 +247,88 @@ mod tests {
 
     #[test]
     fn regions_are_shared_out_once_everybody_is_there() {
-        let fresh = |processes: &[u64]| Seen { began: [].into(), ..seen(processes, None, None) };
+        let fresh =
+            |processes: &[u64]| Seen { began: [].into(), epochs: [].into(), ..seen(processes, None, None) };
         assert_eq!(plan(&fresh(&[1]), &own(1)), []);
         assert_eq!(plan(&fresh(&[1, 2]), &own(1)), [Deed::Begin { region: R, lost: false }]);
         let late = Own { free_ms: [(R, 101)].into(), ..own(1) };
         assert_eq!(plan(&fresh(&[1]), &late), [Deed::Begin { region: R, lost: false }]);
+    }
+
+    fn remembers(process: u64, epoch: u64, owner: bool) -> Own {
+        Own { memory: [(R, Memory { epoch, owner })].into(), ..own(process) }
+    }
+
+    #[test]
+    fn owner_whose_lease_ran_out_reclaims_what_nobody_claimed_since() {
+        let free = seen(&[1, 2], None, None);
+        assert_eq!(plan(&free, &remembers(1, EPOCH, true)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&free, &remembers(1, EPOCH - 1, true)), [], "another has owned it since");
+        assert_eq!(plan(&free, &remembers(1, EPOCH, false)), [], "no key says that its copy counts");
+        let alone = seen(&[1], None, Some((0, None)));
+        assert_eq!(plan(&alone, &remembers(1, EPOCH, true)), [Deed::TakeOver(R)]);
+        let others = seen(&[1, 2], Some(2), None);
+        assert_eq!(plan(&others, &remembers(1, EPOCH, true)), []);
+    }
+
+    /// The cluster knows nothing any more, and these processes have come back with these memories.
+    fn without_keys(back: &[(u64, Option<Memory>)]) -> Seen {
+        let processes: Vec<u64> = back.iter().map(|(process, _)| *process).collect();
+        let mut seen = Seen { began: [].into(), epochs: [].into(), ..seen(&processes, None, None) };
+        for (process, memory) in back {
+            let place = seen.processes.get_mut(process).unwrap();
+            place.memory = memory.iter().map(|memory| (R.0, *memory)).collect();
+        }
+        seen
+    }
+
+    #[test]
+    fn memory_that_counts_most_outlives_the_keys_of_the_cluster() {
+        let memory = |epoch, owner| Some(Memory { epoch, owner });
+        let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
+        assert_eq!(plan(&both, &remembers(1, EPOCH, false)), [], "its owner is there");
+        assert_eq!(plan(&both, &remembers(2, EPOCH, true)), [Deed::TakeOver(R)]);
+        let newer = without_keys(&[(1, memory(EPOCH + 1, false)), (2, memory(EPOCH, true))]);
+        assert_eq!(plan(&newer, &remembers(1, EPOCH + 1, false)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&newer, &remembers(2, EPOCH, true)), []);
+        let standby = without_keys(&[(1, memory(EPOCH, false)), (2, None)]);
+        assert_eq!(plan(&standby, &own(2)), [], "a newcomer does not populate what another remembers");
+        let alone = without_keys(&[(2, memory(EPOCH, true))]);
+        assert_eq!(plan(&alone, &remembers(2, EPOCH, true)), [], "others may come back with a later state");
+        let late = Own { free_ms: [(R, 101)].into(), ..remembers(2, EPOCH, true) };
+        assert_eq!(plan(&alone, &late), [Deed::TakeOver(R)]);
+    }
+
+    #[test]
+    fn joiner_without_standbys_is_given_a_region() {
+        let other = RegionId(2);
+        let mut all = seen(&[1, 2], Some(1), None);
+        all.owners.insert(other, (1, EPOCH));
+        let own = |begun: &[RegionId]| Own {
+            regions: vec![R, other],
+            standby: false,
+            begun_copies: begun.to_vec(),
+            ..own(1)
+        };
+        let name = |region, before| Deed::Name(region, StandbyKey { process: 2, before, epoch: EPOCH });
+        assert_eq!(plan(&all, &own(&[])), [name(R, Some(0))]);
+        all.standbys.insert(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
+        assert_eq!(plan(&all, &own(&[])), [], "one at a time");
+        assert_eq!(plan(&all, &own(&[R])), [name(R, None)]);
+        all.standbys.insert(R, StandbyKey { process: 2, before: None, epoch: EPOCH });
+        assert_eq!(plan(&all, &own(&[R])), [Deed::Release(R)]);
+        all.owners.insert(R, (2, EPOCH + 1));
+        all.standbys.remove(&R);
+        assert_eq!(plan(&all, &own(&[])), [], "now each has one");
+        assert_eq!(plan(&seen(&[1], Some(1), None), &own(&[])), [], "nobody is there to be given one");
+    }
+
+    #[test]
+    fn process_without_a_region_to_come_is_idle() {
+        let idle = |process, seen: &Seen| is_idle(seen, &Own { standby: false, ..own(process) });
+        assert!(idle(2, &seen(&[1, 2], Some(1), None)));
+        assert!(!idle(1, &seen(&[1, 2], Some(1), None)), "it owns the region");
+        assert!(!idle(2, &seen(&[1, 2], Some(1), Some((2, None)))), "it stands by");
+        assert!(!idle(2, &seen(&[1, 2], None, None)), "it may still be given the region");
     }
 }

@@ -1,36 +1,31 @@
 //! The thread that keeps a process's part in its world.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dunlin::space::{Authority, Behaviour, Host, RegionId, Succession};
-use dunlin::state::{Is, Operation, Target};
-use dunlin_client::{Kv, KvError, Lease, LeaseLost, Transaction};
+use dunlin::space::{Authority, Behaviour, Host, RegionId};
+use dunlin_client::{Kv, KvError, Lease, LeaseLost};
+use serde_json::Value;
 
-use super::keys::{Owner, Place, Seen, StandbyKey, key, prefix, secret_key, secret_of};
-use super::plan::{Deed, Own, plan};
-use crate::space::config::Peer;
+use super::deeds::{has_standby, until_ns};
+use super::keys::{Memory, Seen, StandbyKey, key, prefix, secret_key, secret_of};
+use super::plan::{Deed, Own, is_idle, plan};
+use crate::space::description::Description;
 use crate::space::error::SpaceError;
 use crate::space::handle::Space;
-use crate::space::pace::{Pace, monotonic_ns};
-use crate::space::runner::Runner;
+use crate::space::pace::Pace;
 use crate::space::secret::Secret;
-
-/// A copy is asked for again after so long.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// A region that is let go has this long to be known to its standby, in steps of the second.
-const RELEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
 
 /// How a process takes part.
 #[derive(Debug, Clone)]
 pub struct OwnersConfig {
     /// The world's name.
     pub world: String,
-    /// This process.
+    /// This process's number, above 0 and that of no other of the world ([`process_number`](crate::space::process_number) gives one).
     pub process: u64,
     /// Where others of the world connect to.
     pub address: SocketAddr,
@@ -50,6 +45,8 @@ pub struct OwnersConfig {
     pub patience: Duration,
     /// When ticks are made.
     pub pace: Pace,
+    /// What this program needs to make the world again: it stands in the world's [`Description`].
+    pub recipe: Value,
 }
 
 /// Fills a region that is begun for the first time.
@@ -68,10 +65,26 @@ pub enum Told {
         /// The tick from which it goes on, where it is another's; nothing where it begins.
         from_tick: Option<u64>,
     },
+    /// The lease of this process had run out, or the cluster had lost its keys, and nobody else had the region: it goes on with all
+    /// that it held.
+    Reclaimed {
+        /// Which.
+        region: RegionId,
+        /// The fencing epoch.
+        epoch: u64,
+        /// The tick from which it goes on.
+        tick: u64,
+    },
+    /// Another process has a region that this one owned: what this one still held of it is given up.
+    GivenUp(RegionId),
+    /// The cluster has lost the world's keys; its processes write them again, and go on with what they have in memory.
+    KeysLost,
     /// What a region held is lost: its owner is gone, and nobody has a copy that counts.
     Lost(RegionId),
     /// A region goes on without a standby, for there is no other process: what it holds is lost if this one is.
     Alone(RegionId),
+    /// There are fewer regions than processes, and this one has nothing to do until another ends.
+    Idle,
     /// A region is another's from now on.
     Released(RegionId),
     /// Loads had grown apart, and this process has cut the curve anew: the version of that.
@@ -93,21 +106,30 @@ pub(super) struct Keeper<const D: usize, B> {
     pub(super) kv: Kv,
     pub(super) config: OwnersConfig,
     pub(super) space: Arc<Space<D, B>>,
-    populate: Populate<D, B>,
+    pub(super) populate: Populate<D, B>,
     pub(super) tell: Box<dyn FnMut(Told) + Send>,
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
+    /// What the cluster is to know of the world.
+    pub(super) description: Description,
+    /// Regions that have begun, as far as was ever seen.
+    pub(super) began: BTreeSet<RegionId>,
+    /// What this process has of regions that it does not own.
+    pub(super) memory: BTreeMap<RegionId, Memory>,
     /// Regions that are run here, and in which epoch.
     pub(super) claims: BTreeMap<RegionId, u64>,
     /// The newest cut that was heard of.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
-    asked: BTreeMap<RegionId, Instant>,
+    pub(super) asked: BTreeMap<RegionId, Instant>,
     /// Claims that were not answered: they may be ours.
-    in_doubt: BTreeMap<RegionId, Deed>,
-    peers: BTreeMap<u64, SocketAddr>,
+    pub(super) in_doubt: BTreeMap<RegionId, Deed>,
+    pub(super) peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
     /// What lets processes into the world, once it is known.
-    secret: Option<Secret>,
+    pub(super) secret: Option<Secret>,
+    idle: bool,
+    /// What went wrong last, so that it is said once.
+    away: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +144,12 @@ pub(super) enum KeepError {
     Thread(#[from] std::io::Error),
     #[error("the copy of region {0} was given up when it was to be gone on from")]
     NoCopy(u32),
+    #[error(
+        "process {process} of this world is already another, at {address}: give each process a number of its own"
+    )]
+    Number { process: u64, address: SocketAddr },
+    #[error("the cluster has forgotten this process, which registers again")]
+    Registered,
 }
 
 impl Owners {
@@ -133,7 +161,15 @@ impl Owners {
         populate: Populate<D, B>,
         tell: impl FnMut(Told) + Send + 'static,
     ) -> Result<Owners, SpaceError> {
-        space.order(crate::space::Runner::name_standbys)?;
+        if config.process == 0 {
+            return Err(SpaceError::NumberZero);
+        }
+        let setup = space.ask(|runner| {
+            runner.name_standbys();
+            runner.host().setup().clone()
+        })?;
+        let OwnersConfig { regions, expected, standby, recipe, .. } = &config;
+        let description = Description::of(&setup, regions, *expected, *standby, recipe.clone());
         let (look, stop) = (config.look, Arc::new(AtomicBool::new(false)));
         let mut keeper = Keeper {
             kv,
@@ -142,6 +178,9 @@ impl Owners {
             populate,
             tell: Box::new(tell),
             lease: None,
+            description,
+            began: BTreeSet::new(),
+            memory: BTreeMap::new(),
             claims: BTreeMap::new(),
             cut_version: 0,
             free_since: BTreeMap::new(),
@@ -150,12 +189,15 @@ impl Owners {
             peers: BTreeMap::new(),
             holds: false,
             secret: None,
+            idle: false,
+            away: None,
         };
         let stopped = Arc::clone(&stop);
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
-                if let Err(error) = keeper.turn() {
-                    keeper.went_wrong(&error);
+                match keeper.turn() {
+                    Ok(()) => keeper.away = None,
+                    Err(error) => keeper.went_wrong(&error),
                 }
                 std::thread::sleep(look);
             }
@@ -190,8 +232,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             self.space.order(move |runner| runner.set_pace(pace, None))?;
         }
         self.renew(&seen, until)?;
+        if !seen.processes.contains_key(&self.config.process) {
+            // The cluster has lost its keys. The lease's number may be another's by now.
+            if let Some(lease) = self.lease.take() {
+                lease.leave();
+            }
+            return Err(KeepError::Registered);
+        }
+        self.describe(&seen)?;
         self.say_again(&seen)?;
         let own = self.own(&seen)?;
+        let idle = is_idle(&seen, &own);
+        if idle && !std::mem::replace(&mut self.idle, idle) {
+            (self.tell)(Told::Idle);
+        }
+        self.idle = idle;
         for deed in plan(&seen, &own) {
             self.perform(deed, &seen)?;
         }
@@ -204,90 +259,36 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             self.lease = None;
             self.in_doubt.clear();
             // Others may own them by now.
-            let claims = std::mem::take(&mut self.claims);
-            for region in claims.into_keys() {
-                // The runner may have ended.
-                let _ = self.space.order(move |runner| runner.end_region(region));
+            for (region, epoch) in std::mem::take(&mut self.claims) {
+                self.retire(region, epoch);
             }
-        } else {
-            (self.tell)(Told::Away(error.to_string()));
+            return;
+        }
+        let text = error.to_string();
+        if self.away.as_ref() != Some(&text) {
+            (self.tell)(Told::Away(text.clone()));
+            self.away = Some(text);
         }
     }
 
-    /// Until when the lease is sure to last.
-    fn hold_lease(&mut self) -> Result<Instant, KeepError> {
-        if let Some(lease) = &self.lease {
-            return Ok(lease.check()?);
-        }
-        let mut lease = self.kv.lease(self.config.ttl)?;
-        lease.keep()?;
-        let place = Place { address: self.config.address, url: self.config.url.clone() };
-        let value = serde_json::to_vec(&place).unwrap_or_default();
-        self.kv.put_under(key(&self.config.world, "process", self.config.process), value, lease.id())?;
-        let until = lease.check()?;
-        self.lease = Some(lease);
-        Ok(until)
-    }
-
-    /// The world's secret is the one in its key; where there is none, because nobody was here before or because the cluster has
-    /// lost its keys, it becomes ours.
-    fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), KeepError> {
-        let secret = match (found, self.secret) {
-            (Some(found), _) => found,
-            (None, own) => {
-                let own = own.map_or_else(Secret::random, Ok)?;
-                let (key, bytes) = (secret_key(&self.config.world), own.bytes());
-                let create = Transaction::new().if_modified_at(&key, 0).put(&key, &bytes);
-                if !self.kv.transact(&create)?.succeeded {
-                    // Another process was faster: the next turn finds its secret.
-                    return Ok(());
-                }
-                own
-            }
-        };
-        if self.secret != Some(secret) {
-            self.space.order(move |runner| runner.set_secret(secret))?;
-            self.secret = Some(secret);
-        }
-        Ok(())
-    }
-
-    fn meet_others(&mut self, seen: &Seen) -> Result<(), KeepError> {
-        let others = || seen.processes.iter().filter(|(process, _)| **process != self.config.process);
-        let now: BTreeMap<u64, SocketAddr> =
-            others().map(|(process, place)| (*process, place.address)).collect();
-        let gone: Vec<u64> =
-            self.peers.keys().filter(|process| !now.contains_key(process)).copied().collect();
-        let new: Vec<Peer> = now
-            .iter()
-            .filter(|(process, address)| self.peers.get(process) != Some(address))
-            .map(|(process, address)| Peer { process: *process, address: *address })
-            .collect();
-        if !gone.is_empty() || !new.is_empty() {
-            self.space.order(move |runner| {
-                gone.into_iter().for_each(|process| runner.remove_peer(process));
-                new.into_iter().for_each(|peer| runner.add_peer(peer));
-            })?;
-            self.peers = now;
-        }
-        Ok(())
+    /// A region of this process may not act any more: what it holds is kept, should nobody else claim it.
+    fn retire(&mut self, region: RegionId, epoch: u64) {
+        self.memory.insert(region, Memory { epoch, owner: true });
+        // The runner may have ended.
+        let _ = self.space.order(move |runner| runner.retire_region(region));
     }
 
     /// Regions act as long as the lease is sure to last; one that is another's by now ends.
     fn renew(&mut self, seen: &Seen, until: Instant) -> Result<(), KeepError> {
         let process = self.config.process;
         let is_ours = |region: &RegionId, epoch: u64| seen.owners.get(region) == Some(&(process, epoch));
-        let lost: Vec<RegionId> = self
-            .claims
-            .iter()
-            .filter(|(region, epoch)| !is_ours(region, **epoch))
-            .map(|claim| *claim.0)
-            .collect();
-        self.claims.retain(|region, _| !lost.contains(region));
-        let claims = self.claims.clone();
+        let all = std::mem::take(&mut self.claims).into_iter();
+        let (claims, lost): (BTreeMap<_, _>, _) = all.partition(|(region, epoch)| is_ours(region, *epoch));
+        self.claims = claims.clone();
+        let lost: BTreeMap<RegionId, u64> = lost;
+        lost.into_iter().for_each(|(region, epoch)| self.retire(region, epoch));
         let until_ns = until_ns(until);
         self.space.order(move |runner| {
-            lost.into_iter().for_each(|region| runner.end_region(region));
             for (region, epoch) in claims {
                 runner.host_mut().set_authority(region, Some(Authority { epoch, until_ns }));
             }
@@ -309,6 +310,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
                 }
             })?;
         }
+        self.began.extend(&seen.began);
         for region in self.claims.keys().filter(|region| !seen.began.contains(region)) {
             self.kv.put(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
@@ -327,10 +329,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let all = regions.clone();
         let (copies, begun_copies) = self.space.ask(move |runner| {
             let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
-            let copies = all.iter().filter_map(epoch).collect();
+            let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
             let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
             (copies, begun)
         })?;
+        self.remember(seen, &copies);
         let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
         Ok(Own {
             process: self.config.process,
@@ -338,6 +341,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             expected: self.config.expected,
             standby: self.config.standby,
             copies,
+            memory: self.memory.clone(),
             begun_copies,
             in_doubt: self.in_doubt.clone(),
             free_ms: self.free_since.iter().map(since).collect(),
@@ -345,175 +349,27 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         })
     }
 
-    fn perform(&mut self, deed: Deed, seen: &Seen) -> Result<(), KeepError> {
-        match deed {
-            Deed::TakeOver(region) | Deed::Begin { region, .. } => {
-                let Some((epoch, authority)) = self.claim(region, deed, seen)? else { return Ok(()) };
-                let done = match deed {
-                    Deed::Begin { lost, .. } => self.begin(region, authority, lost),
-                    _ => self.take_over(region, authority, seen),
-                };
-                // What is not run here is nobody's.
-                if done.is_err() {
-                    self.claims.remove(&region);
-                    self.give_up(region, epoch)?;
-                }
-                done
-            }
-            Deed::Name(region, standby) => self.name(region, standby),
-            Deed::Follow(region) => self.follow(region, seen),
-            Deed::Forget(region) => Ok(self.space.order(move |runner| runner.unfollow(region))?),
-            Deed::Release(region) => self.release(region),
-        }
-    }
-
-    /// The region's key, if nobody has it: the epoch, and until when it may act.
-    fn claim(
-        &mut self,
-        region: RegionId,
-        deed: Deed,
-        seen: &Seen,
-    ) -> Result<Option<(u64, Authority)>, KeepError> {
-        let Some(lease) = &self.lease else { return Ok(None) };
-        let until = lease.check()?;
-        let known = seen.owners.get(&region).filter(|(process, _)| *process == self.config.process);
-        let claimed = match known {
-            Some((_, epoch)) => Some(*epoch),
-            None => {
-                // Before anybody can see whose it is.
-                self.space.ask(move |runner| runner.host().prepare(region))?.map_err(SpaceError::from)?;
-                self.in_doubt.insert(region, deed);
-                let key = key(&self.config.world, "region", region.0.into());
-                let value = serde_json::to_vec(&Owner { process: self.config.process }).unwrap_or_default();
-                let put = Operation::Put { key: &key, value: &value, lease: lease.id() };
-                // Whoever stood by for the owner before does not for this one.
-                let standby = super::keys::key(&self.config.world, "standby", region.0.into());
-                let claim = Transaction::new().if_modified_at(&key, 0).then(put).delete(&standby);
-                let done = self.kv.transact(&claim)?;
-                done.succeeded.then_some(done.revision)
-            }
-        };
-        // Where it was not, an earlier try may still have been: that is seen in the next turn.
-        let Some(epoch) = claimed else { return Ok(None) };
-        self.in_doubt.remove(&region);
-        self.claims.insert(region, epoch);
-        Ok(Some((epoch, Authority { epoch, until_ns: until_ns(until) })))
-    }
-
-    fn take_over(&mut self, region: RegionId, authority: Authority, seen: &Seen) -> Result<(), KeepError> {
-        let others = seen.owners.iter().filter(|(other, _)| **other != region);
-        let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
-        let taken = self.space.ask(move |runner| {
-            let from = runner.copy_of(region).map(|state| state.tick());
-            let succession = Succession { authority, peers: &peers, now_ns: monotonic_ns() };
-            runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
-        })?;
-        let from_tick = taken.map_err(SpaceError::from)?;
-        if from_tick.is_none() {
-            return Err(KeepError::NoCopy(region.0));
-        }
-        (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick });
-        Ok(())
-    }
-
-    fn begin(&mut self, region: RegionId, authority: Authority, lost: bool) -> Result<(), KeepError> {
-        let populate = Arc::clone(&self.populate);
-        let begun = self.space.ask(move |runner| {
-            runner.unfollow(region);
-            runner.host_mut().begin(region, authority)?;
-            if !lost {
-                populate(runner.host_mut(), region);
-            }
-            runner.regions_changed();
-            Ok::<_, SpaceError>(())
-        })?;
-        begun?;
-        if lost {
-            (self.tell)(Told::Lost(region));
-        }
-        (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick: None });
-        // If this is not answered it is said again.
-        let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
-        Ok(())
-    }
-
-    /// Takes the region's key away, if it is still that of this epoch.
-    fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, KeepError> {
-        let own = key(&self.config.world, "region", region.0.into());
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
-        Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
-    }
-
-    /// Says who stands by, if the region is still ours.
-    fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), KeepError> {
-        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
-        let (own, key) = (
-            key(&self.config.world, "region", region.0.into()),
-            key(&self.config.world, "standby", region.0.into()),
-        );
-        let value = serde_json::to_vec(&standby).unwrap_or_default();
-        if !standby.is_nobody() {
-            // Before anybody may go on from a copy nothing happens that is not in it.
-            self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
-        }
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
-        if self.kv.transact(&ours.put(&key, &value))?.succeeded {
-            self.space.order(move |runner| has_standby(runner, region, standby))?;
-            if standby.is_nobody() {
-                (self.tell)(Told::Alone(region));
+    /// Which states in memory count, as far as the keys say. Where they say nothing of a region, those of before do.
+    fn remember(&mut self, seen: &Seen, copies: &BTreeMap<RegionId, u64>) {
+        let process = self.config.process;
+        for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
+            let counts = |standby: &StandbyKey| standby.epoch == epoch && standby.counts(process);
+            if seen.standbys.get(&region).is_some_and(counts) {
+                self.memory.entry(region).or_insert(Memory { epoch, owner: false });
             }
         }
-        Ok(())
-    }
-
-    fn follow(&mut self, region: RegionId, seen: &Seen) -> Result<(), KeepError> {
-        let epoch = seen.owners.get(&region).map_or(0, |(_, epoch)| *epoch);
-        let recent = self.asked.get(&region).is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
-        if !recent {
-            self.asked.insert(region, Instant::now());
-            self.space.order(move |runner| {
-                // What is known of an owner before this one is nothing to go on from.
-                runner.forget_older(region, epoch);
-                runner.follow(region);
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Stands still, sees to it that its standby knows all, and gives the region up.
-    fn release(&mut self, region: RegionId) -> Result<(), KeepError> {
-        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
-        self.space.ask(move |runner| runner.host_mut().set_authority(region, None))?;
-        let deadline = Instant::now() + RELEASE.0;
-        while !self.space.ask(move |runner| runner.host().is_known(region))? {
-            if Instant::now() > deadline {
-                // The next turn lets it act again.
-                return Ok(());
+        let mut given_up = Vec::new();
+        self.memory.retain(|region, memory| {
+            let is_newest = seen.epochs.get(region).is_none_or(|(newest, _)| *newest <= memory.epoch);
+            let stands = |standby: &StandbyKey| standby.epoch == memory.epoch && standby.counts(process);
+            let counts = memory.owner || seen.standbys.get(region).is_none_or(stands);
+            let is_there = copies.get(region) == Some(&memory.epoch);
+            let keeps = is_newest && counts && is_there;
+            if memory.owner && !keeps {
+                given_up.push(*region);
             }
-            std::thread::sleep(RELEASE.1);
-        }
-        if self.give_up(region, epoch)? {
-            self.claims.remove(&region);
-            self.space.ask(move |runner| runner.end_region(region))?;
-            (self.tell)(Told::Released(region));
-        }
-        Ok(())
+            keeps
+        });
+        given_up.into_iter().for_each(|region| (self.tell)(Told::GivenUp(region)));
     }
-}
-
-/// This is what the key of one of its regions says.
-fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
-    runner: &mut Runner<D, B>,
-    region: RegionId,
-    standby: StandbyKey,
-) {
-    runner.host_mut().set_alone(region, standby.is_nobody(), monotonic_ns());
-    if !standby.is_nobody() {
-        runner.name_standby(region, standby.process, standby.before.is_none());
-    }
-}
-
-/// A moment of this process, on the runner's clock.
-fn until_ns(until: Instant) -> u64 {
-    monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
 }

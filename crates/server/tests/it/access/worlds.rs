@@ -20,7 +20,7 @@ fn who_may_watch_may_not_command_and_the_other_way_round() {
     let url = format!("dunlin://{}", guarded.server.tcp_addresses()[0]);
     let place = json!({"address": process.space.address(), "url": url});
     kv.put("space/seen/process/1", place.to_string()).unwrap();
-    kv.put("space/seen/region/1", json!({"process": 1}).to_string()).unwrap();
+    kv.put("space/seen/region/1", json!({"process": 1, "epoch": 1}).to_string()).unwrap();
 
     let (ana, pilot) = (guarded.by_password("ana").world("seen"), guarded.by_password("pilot").world("seen"));
     let command = Command { kind: Some(5), ..Command::<3>::of(EntityId(0)) };

@@ -1,5 +1,7 @@
 //! Regions, their owners and standbys, the network between them and who grants leases: one thread, one clock, one seed.
 
+mod leases;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -41,6 +43,7 @@ impl Faults {
 pub struct Told {
     pub kills: u64,
     pub taken_over: u64,
+    pub reclaimed: u64,
     pub moved_over: u64,
     pub refused: u64,
     pub aborted: u64,
@@ -57,6 +60,7 @@ enum Event {
     Tick(usize),
     Wake(usize),
     Judge(usize),
+    Reclaim(usize),
     Attach(usize),
     Pause,
 }
@@ -203,6 +207,7 @@ impl Stage {
                 self.act(owner, |node, effects| node.handover.elapse(now, effects))
             }
             Event::Judge(owner) => self.judge(owner),
+            Event::Reclaim(owner) => self.reclaim(owner),
             Event::Attach(owner) => self.attach(owner),
             Event::Pause => self.pause(),
         }
@@ -366,75 +371,6 @@ impl Stage {
             })?;
         }
         Ok(())
-    }
-
-    /// The lease of an owner that lives is renewed; one that has run out goes to the standby.
-    fn judge(&mut self, owner: usize) -> Result<(), String> {
-        if !self.is_owner(owner) {
-            return Ok(());
-        }
-        let node = &mut self.nodes[owner];
-        if node.may_act(self.now) {
-            node.lease_until = self.now + LEASE;
-            self.at(LEASE / 3, Event::Judge(owner));
-        } else if self.now >= node.lease_until {
-            return self.take_over(owner);
-        } else {
-            let after = (node.lease_until - self.now).min(10 * MS);
-            self.at(after, Event::Judge(owner));
-        }
-        Ok(())
-    }
-
-    fn take_over(&mut self, gone: usize) -> Result<(), String> {
-        let region = self.nodes[gone].region;
-        if self.nodes[gone].alive {
-            self.forsake(gone);
-        }
-        let (heir, blank) = match self.nodes[gone].standby {
-            Some(standby) if self.standby == Standby::Required => (standby, false),
-            _ => (self.add_node(region, Handover::new(region, 0, self.standby, TIMING)), true),
-        };
-        assert!(blank == (self.standby == Standby::None), "a region is left without a standby");
-        self.told.taken_over += 1;
-        let ownership = self.regions.get_mut(&region).unwrap();
-        (ownership.epoch, ownership.owner) = (ownership.epoch + 1, heir);
-        let epoch = ownership.epoch;
-        let node = &mut self.nodes[heir];
-        (node.owner, node.lease_until, node.tick_known) = (true, self.now + LEASE, node.tick);
-        let peers: Vec<_> = self.regions.iter().map(|(id, owned)| (*id, owned.epoch)).collect();
-        let others: Vec<_> = peers.iter().copied().filter(|(id, _)| *id != region).collect();
-        for (to, _) in &others {
-            let after = self.dice.below(200 * MS);
-            self.at(after, Event::Meet { to: *to, peer: region, epoch });
-        }
-        self.rouse(heir);
-        let after = self.dice.below(60 * MS);
-        self.at(after, Event::Attach(heir));
-        let now = self.now;
-        self.act(heir, |node, effects| node.handover.take_over(epoch, blank, &others, now, effects))
-    }
-
-    /// An owner without a standby gets one, which starts from the owner's state.
-    fn attach(&mut self, owner: usize) -> Result<(), String> {
-        let stopped = self.nodes[owner].paused_until > self.now;
-        if self.standby == Standby::None
-            || !self.is_owner(owner)
-            || self.nodes[owner].standby.is_some()
-            || stopped
-        {
-            return Ok(());
-        }
-        if !self.nodes[owner].alive {
-            return Ok(());
-        }
-        let (handover, entries) = self.nodes[owner].handover.standby_starts();
-        let standby = self.add_node(self.nodes[owner].region, handover);
-        (self.nodes[standby].held, self.nodes[standby].tick) =
-            (self.nodes[owner].held.clone(), self.nodes[owner].tick);
-        self.nodes[owner].standby = Some(standby);
-        let tick = self.nodes[owner].tick;
-        self.acknowledge(owner, standby, entries, tick)
     }
 
     /// A process stands still for longer than its lease, and then goes on.

@@ -1,0 +1,169 @@
+//! What a world is, as a key of the cluster describes it for all who look at it.
+//!
+//! ```text
+//!  space/WORLD/world   {"version": 2, "dimensions", "low", "high", "regions", "processes", "standby", "tick_us",
+//!                       "components": [{"name", "bytes"}], "recipe"}       "bytes" is null for a component that is one f32
+//! ```
+//! A world's processes write it where it is missing, so that every world can be found, whatever program runs it.
+
+use dunlin::space::{Kind, RegionId, Schema, Setup, World};
+use dunlin_client::{Kv, KvError};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const VERSION: u32 = 2;
+
+/// A component of a world's entities.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Component {
+    name: String,
+    /// Its size; nothing for a number.
+    bytes: Option<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    version: u32,
+    /// 2 or 3.
+    pub dimensions: usize,
+    /// The box's corners.
+    pub low: Vec<f32>,
+    /// The box's corners.
+    pub high: Vec<f32>,
+    /// All regions.
+    pub regions: Vec<u32>,
+    /// So many processes the world waits for before its regions are shared out.
+    pub processes: usize,
+    /// Whether regions need a standby.
+    pub standby: bool,
+    /// How long a tick is, µs.
+    pub tick_us: u64,
+    components: Vec<Component>,
+    /// What the program that runs the world needs to make it again; null where it needs nothing.
+    pub recipe: Value,
+}
+
+/// Why a description is not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DescriptionError {
+    /// There is no such world.
+    #[error("there is no world {name:?} here: {} (`dunlin space run` begins one)", list(.known))]
+    Unknown {
+        /// Its name.
+        name: String,
+        /// The worlds that are there.
+        known: Vec<String>,
+    },
+    /// It was written by another version.
+    #[error("the description of world {name:?} was written by another Dunlin: {why}")]
+    Unreadable {
+        /// Whose.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It cannot be asked for.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+}
+
+fn list(known: &[String]) -> String {
+    if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) }
+}
+
+impl Description {
+    /// Of a world that is set up so.
+    pub fn of<const D: usize>(
+        setup: &Setup<D>,
+        regions: &[RegionId],
+        processes: usize,
+        standby: bool,
+        recipe: Value,
+    ) -> Description {
+        let component = |component: &dunlin::space::Component| Component {
+            name: component.name.clone(),
+            bytes: match component.kind {
+                Kind::Bytes(bytes) => Some(bytes),
+                _ => None,
+            },
+        };
+        Description {
+            version: VERSION,
+            dimensions: D,
+            low: setup.world.min().to_vec(),
+            high: setup.world.max().to_vec(),
+            regions: regions.iter().map(|region| region.0).collect(),
+            processes,
+            standby,
+            tick_us: setup.tick_ns / 1_000,
+            components: setup.schema.components().iter().map(component).collect(),
+            recipe,
+        }
+    }
+
+    /// The key of a world's description.
+    pub fn key(world: &str) -> Vec<u8> {
+        format!("space/{world}/world").into_bytes()
+    }
+
+    /// As its key holds it.
+    pub fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// The world of this name.
+    pub fn read(kv: &Kv, name: &str) -> Result<Description, DescriptionError> {
+        let Some(entry) = kv.get(Description::key(name))? else {
+            let world = |key: &[u8]| {
+                let key = str::from_utf8(key).ok()?;
+                Some(key.strip_prefix("space/")?.strip_suffix("/world")?.to_owned())
+            };
+            let known = kv.prefix("space/")?.iter().filter_map(|entry| world(&entry.key)).collect();
+            return Err(DescriptionError::Unknown { name: name.to_owned(), known });
+        };
+        let unreadable = |why: String| DescriptionError::Unreadable { name: name.to_owned(), why };
+        let read: Description =
+            serde_json::from_slice(&entry.value).map_err(|why| unreadable(why.to_string()))?;
+        match read.version {
+            VERSION => Ok(read),
+            version => Err(unreadable(format!("version {version} is not known here"))),
+        }
+    }
+
+    /// The world's box; nothing where it has other dimensions.
+    pub fn world<const D: usize>(&self) -> Option<World<D>> {
+        let corner = |corner: &[f32]| <[f32; D]>::try_from(corner).ok();
+        World::new(corner(&self.low)?, corner(&self.high)?).ok()
+    }
+
+    /// The components of its entities.
+    pub fn schema(&self) -> Schema {
+        let mut schema = Schema::default();
+        for Component { name, bytes } in &self.components {
+            // They were registered once, so they can be again.
+            let _ = schema.register(name, bytes.map_or(Kind::F32, Kind::Bytes));
+        }
+        schema
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn description_is_read_as_it_was_written() {
+        let world = World::new([0.0, -1.0, 2.5], [10.0, 1.0, 3.0]).unwrap();
+        let mut setup = Setup::new(RegionId(0), world, 1.0);
+        setup.schema.register("fuel", Kind::F32).unwrap();
+        setup.schema.register("name", Kind::Bytes(7)).unwrap();
+        let described = Description::of(&setup, &[RegionId(1), RegionId(4)], 2, true, Value::Null);
+        let read: Description = serde_json::from_slice(&described.bytes()).unwrap();
+        assert_eq!(read, described);
+        assert_eq!(read.world::<3>().map(|world| world.max()), Some([10.0, 1.0, 3.0]));
+        assert!(read.world::<2>().is_none());
+        assert_eq!(read.schema(), setup.schema);
+    }
+}

@@ -1,0 +1,124 @@
+//! Two that meet, and strangers.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::space::hello::WorldKey;
+
+const REGION: RegionId = RegionId(7);
+const EPOCH: u64 = 3;
+
+fn links(process: u64, regions: Vec<(RegionId, u64)>) -> Links {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+    let secret = Secret::of([1; 32]);
+    Links::new(listener, Hello { process, world, regions }, secret, SpaceLimits::default())
+}
+
+/// What a runner does between ticks, as far as connections are concerned.
+fn turn(links: &mut Links) {
+    links.dial(0);
+    links.accept(0);
+    links.flush();
+    let keys: Vec<Key> = links.all().map(|(key, _)| key).collect();
+    for key in keys {
+        links.writable(key);
+        links.fill(key);
+        let Some(link) = links.get(key) else { continue };
+        let mut came = link.connection.take_came();
+        while let Ok(Some((frame, taken))) = Frame::decode(came.unread(), 1 << 20) {
+            let process = links.get(key).and_then(|link| link.process);
+            match (frame, process) {
+                (Frame::Hello(hello), None) => links.hear(key, hello).unwrap(),
+                (Frame::Proof(proof), None) => links.meet(key, proof).unwrap(),
+                (Frame::Region { region, epoch }, Some(process)) => links.route(region, process, epoch),
+                (Frame::Gone(region), Some(process)) => links.unroute(region, process),
+                (frame, _) => panic!("{frame:?}"),
+            }
+            came.pass(taken);
+        }
+        links.get(key).unwrap().connection.put_back(came);
+    }
+}
+
+/// The lower one has written its hello, and neither has read the other's.
+fn half_met(regions: Vec<(RegionId, u64)>) -> (Links, Links) {
+    let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
+    higher.add_peer(Peer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
+    higher.dial(0);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while lower.all().next().is_none() {
+        assert!(Instant::now() < deadline, "nobody connects");
+        lower.accept(0);
+    }
+    (lower, higher)
+}
+
+fn meet((lower, higher): &mut (Links, Links), done: impl Fn(&Links) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !(lower.is_connected(2) && higher.is_connected(1) && done(higher)) {
+        assert!(Instant::now() < deadline, "{:?}", higher.routes().collect::<Vec<_>>());
+        turn(lower);
+        turn(higher);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_region_that_begins_while_two_are_about_to_meet_is_known_to_both() {
+    let mut both = half_met(Vec::new());
+    both.0.set_regions(vec![(REGION, EPOCH)]);
+    meet(&mut both, |higher| higher.whereabouts(REGION) == Some((1, EPOCH)));
+}
+
+#[test]
+fn a_region_that_ends_while_two_are_about_to_meet_is_looked_for_at_neither() {
+    let mut both = half_met(vec![(REGION, EPOCH)]);
+    both.0.set_regions(Vec::new());
+    meet(&mut both, |higher| higher.whereabouts(REGION).is_none());
+}
+
+#[test]
+fn stranger_without_the_secret_takes_no_region() {
+    let (mut lower, _higher) = half_met(vec![(REGION, EPOCH)]);
+    let key = lower.all().next().unwrap().0;
+    let other = RegionId(9);
+    let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+    let hello = Hello { process: 999, world, regions: vec![(other, 1)] }.encode(&[3; 32]);
+    let ours = lower.links[&key].hello.clone();
+    let (secret, wrong) = (Secret::of([1; 32]), Secret::of([2; 32]));
+    let right = secret.prove(Role::Connects, &hello, &ours);
+    assert_eq!(lower.meet(key, &right), Err(Refused::Stranger), "nobody has said a hello");
+    let reflected = secret.prove(Role::Listens, &ours, &hello);
+    for proof in [&[][..], &[0; 32], &wrong.prove(Role::Connects, &hello, &ours), &reflected] {
+        assert_eq!(lower.hear(key, &hello), Ok(()));
+        assert_eq!(lower.hear(key, &hello), Err(Refused::Frame("a second hello")));
+        assert_eq!(lower.meet(key, proof), Err(Refused::Secret), "{proof:?}");
+    }
+    assert!(!lower.is_connected(999) && lower.whereabouts(other).is_none());
+    assert_eq!(lower.take_events(), []);
+    lower.hear(key, &hello).unwrap();
+    assert_eq!(lower.meet(key, &right), Ok(()));
+    assert_eq!(lower.whereabouts(other), Some((999, 1)));
+}
+
+#[test]
+fn strangers_keep_no_process_out() {
+    let mut lower = links(1, Vec::new());
+    let address = lower.listener.local_addr().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut strangers = Vec::new();
+    for _ in 0..SpaceLimits::default().strangers_max + 3 {
+        strangers.push(std::net::TcpStream::connect(address).unwrap());
+        let before = lower.next_key;
+        while lower.next_key == before {
+            assert!(Instant::now() < deadline, "nobody is let in");
+            lower.accept(0);
+        }
+    }
+    assert_eq!(lower.all().count(), SpaceLimits::default().strangers_max);
+    let mut both = (lower, links(2, Vec::new()));
+    both.1.add_peer(Peer { process: 1, address }, 0);
+    meet(&mut both, |_| true);
+}

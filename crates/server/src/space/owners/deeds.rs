@@ -1,0 +1,205 @@
+//! What a process does with regions: claims, goes on, begins, names a standby, follows, lets go.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::space::{Authority, Behaviour, RegionId, Succession};
+use dunlin::state::{Is, Operation, Target};
+use dunlin_client::Transaction;
+
+use super::keys::{Owner, Seen, StandbyKey, key};
+use super::plan::Deed;
+use super::thread::{KeepError, Keeper, Told};
+use crate::space::error::SpaceError;
+use crate::space::pace::monotonic_ns;
+use crate::space::runner::Runner;
+
+/// A copy is asked for again after so long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// A region that is let go has this long to be known to its standby, in steps of the second.
+const RELEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
+
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
+    pub(super) fn perform(&mut self, deed: Deed, seen: &Seen) -> Result<(), KeepError> {
+        match deed {
+            Deed::TakeOver(region) | Deed::Begin { region, .. } => {
+                let Some(authority) = self.claim(region, deed, seen)? else { return Ok(()) };
+                let done = match deed {
+                    Deed::Begin { lost, .. } => self.begin(region, authority, lost),
+                    _ => self.take_over(region, authority, seen),
+                };
+                // What is not run here is nobody's.
+                if done.is_err() {
+                    self.claims.remove(&region);
+                    self.give_up(region, authority.epoch)?;
+                }
+                done
+            }
+            Deed::Name(region, standby) => self.name(region, standby),
+            Deed::Follow(region) => self.follow(region, seen),
+            Deed::Forget(region) => Ok(self.space.order(move |runner| runner.unfollow(region))?),
+            Deed::Release(region) => self.release(region),
+        }
+    }
+
+    /// The region's key, if nobody has it: until when the region may act, and its epoch.
+    fn claim(&mut self, region: RegionId, deed: Deed, seen: &Seen) -> Result<Option<Authority>, KeepError> {
+        let Some(lease) = &self.lease else { return Ok(None) };
+        let (until, lease) = (lease.check()?, lease.id());
+        let known = seen.owners.get(&region).filter(|(process, _)| *process == self.config.process);
+        let claimed = match known {
+            Some((_, epoch)) => Some(*epoch),
+            None => {
+                // Before anybody can see whose it is.
+                let (prepared, heard) = self
+                    .space
+                    .ask(move |runner| (runner.host().prepare(region), runner.epoch_known(region)))?;
+                prepared.map_err(SpaceError::from)?;
+                self.in_doubt.insert(region, deed);
+                // A cluster that has lost its keys has a later epoch of revisions than any region's before: regions' epochs begin there.
+                let (newest, read) = seen.epochs.get(&region).copied().unwrap_or_default();
+                let epoch = u64::from(self.kv.revision()?.0).max(newest.max(heard) + 1);
+                let value = Owner { process: self.config.process, epoch }.bytes();
+                let of_region = |what| key(&self.config.world, what, region.0.into());
+                let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
+                let text = epoch.to_string();
+                let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
+                let claim = claim.then(Operation::Put { key: &own, value: &value, lease });
+                // Whoever stood by for the owner before does not for this one.
+                let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
+                self.kv.transact(&claim)?.succeeded.then_some(epoch)
+            }
+        };
+        // Where it was not, an earlier try may still have been: that is seen in the next turn.
+        let Some(epoch) = claimed else { return Ok(None) };
+        self.in_doubt.remove(&region);
+        self.claims.insert(region, epoch);
+        Ok(Some(Authority { epoch, until_ns: until_ns(until) }))
+    }
+
+    fn take_over(&mut self, region: RegionId, authority: Authority, seen: &Seen) -> Result<(), KeepError> {
+        let others = seen.owners.iter().filter(|(other, _)| **other != region);
+        let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
+        let taken = self.space.ask(move |runner| {
+            let from = runner.copy_of(region).map(|state| state.tick());
+            let succession = Succession { authority, peers: &peers, now_ns: monotonic_ns() };
+            runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
+        })?;
+        let from_tick = taken.map_err(SpaceError::from)?;
+        if from_tick.is_none() {
+            return Err(KeepError::NoCopy(region.0));
+        }
+        let reclaimed = self.memory.remove(&region).is_some_and(|memory| memory.owner);
+        (self.tell)(match from_tick {
+            Some(tick) if reclaimed => Told::Reclaimed { region, epoch: authority.epoch, tick },
+            _ => Told::Owns { region, epoch: authority.epoch, from_tick },
+        });
+        Ok(())
+    }
+
+    fn begin(&mut self, region: RegionId, authority: Authority, lost: bool) -> Result<(), KeepError> {
+        let populate = Arc::clone(&self.populate);
+        let begun = self.space.ask(move |runner| {
+            runner.unfollow(region);
+            runner.host_mut().begin(region, authority)?;
+            if !lost {
+                populate(runner.host_mut(), region);
+            }
+            runner.regions_changed();
+            Ok::<_, SpaceError>(())
+        })?;
+        begun?;
+        self.memory.remove(&region);
+        if lost {
+            (self.tell)(Told::Lost(region));
+        }
+        (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick: None });
+        // If this is not answered it is said again.
+        let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
+        Ok(())
+    }
+
+    /// Takes the region's key away, if it is still that of this epoch.
+    fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, KeepError> {
+        let (own, value) = self.owner_key(region, epoch);
+        let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &value });
+        Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
+    }
+
+    /// The key of a region that is ours in this epoch, and what it holds.
+    pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
+        let value = Owner { process: self.config.process, epoch }.bytes();
+        (key(&self.config.world, "region", region.0.into()), value)
+    }
+
+    /// Says who stands by, if the region is still ours.
+    fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), KeepError> {
+        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        let (own, owner) = self.owner_key(region, epoch);
+        let key = key(&self.config.world, "standby", region.0.into());
+        let value = serde_json::to_vec(&standby).unwrap_or_default();
+        if !standby.is_nobody() {
+            // Before anybody may go on from a copy nothing happens that is not in it.
+            self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
+        }
+        let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &owner });
+        if self.kv.transact(&ours.put(&key, &value))?.succeeded {
+            self.space.order(move |runner| has_standby(runner, region, standby))?;
+            if standby.is_nobody() {
+                (self.tell)(Told::Alone(region));
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, region: RegionId, seen: &Seen) -> Result<(), KeepError> {
+        let epoch = seen.owners.get(&region).map_or(0, |(_, epoch)| *epoch);
+        let recent = self.asked.get(&region).is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
+        if !recent {
+            self.asked.insert(region, Instant::now());
+            self.space.order(move |runner| {
+                // What is known of an owner before this one is nothing to go on from.
+                runner.forget_older(region, epoch);
+                runner.follow(region);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Stands still, sees to it that its standby knows all, and gives the region up.
+    fn release(&mut self, region: RegionId) -> Result<(), KeepError> {
+        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        self.space.ask(move |runner| runner.host_mut().set_authority(region, None))?;
+        let deadline = Instant::now() + RELEASE.0;
+        while !self.space.ask(move |runner| runner.host().is_known(region))? {
+            if Instant::now() > deadline {
+                // The next turn lets it act again.
+                return Ok(());
+            }
+            std::thread::sleep(RELEASE.1);
+        }
+        if self.give_up(region, epoch)? {
+            self.claims.remove(&region);
+            self.space.ask(move |runner| runner.end_region(region))?;
+            (self.tell)(Told::Released(region));
+        }
+        Ok(())
+    }
+}
+
+/// This is what the key of one of its regions says.
+pub(super) fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
+    runner: &mut Runner<D, B>,
+    region: RegionId,
+    standby: StandbyKey,
+) {
+    runner.host_mut().set_alone(region, standby.is_nobody(), monotonic_ns());
+    if !standby.is_nobody() {
+        runner.name_standby(region, standby.process, standby.before.is_none());
+    }
+}
+
+/// A moment of this process, on the runner's clock.
+pub(super) fn until_ns(until: Instant) -> u64 {
+    monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
+}

@@ -1,0 +1,99 @@
+//! Who owns a region, and who stands by for it: leases that end.
+
+use dunlin_space::{Handover, RegionId, Standby};
+
+use super::{Event, LEASE, MS, Stage, TIMING};
+
+impl Stage {
+    /// The lease of an owner that lives is renewed; one that has run out goes to the standby, or back to an owner that was stopped.
+    pub(super) fn judge(&mut self, owner: usize) -> Result<(), String> {
+        if !self.is_owner(owner) {
+            return Ok(());
+        }
+        let node = &mut self.nodes[owner];
+        if node.may_act(self.now) {
+            node.lease_until = self.now + LEASE;
+            self.at(LEASE / 3, Event::Judge(owner));
+        } else if self.now >= node.lease_until {
+            let (alive, back) = (node.alive, node.paused_until.saturating_sub(self.now));
+            if !alive || self.dice.below(2) == 0 {
+                return self.take_over(owner);
+            }
+            self.at(back, Event::Reclaim(owner));
+        } else {
+            let after = (node.lease_until - self.now).min(10 * MS);
+            self.at(after, Event::Judge(owner));
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, gone: usize) -> Result<(), String> {
+        let region = self.nodes[gone].region;
+        if self.nodes[gone].alive {
+            self.forsake(gone);
+        }
+        let (heir, blank) = match self.nodes[gone].standby {
+            Some(standby) if self.standby == Standby::Required => (standby, false),
+            _ => (self.add_node(region, Handover::new(region, 0, self.standby, TIMING)), true),
+        };
+        assert!(blank == (self.standby == Standby::None), "a region is left without a standby");
+        self.told.taken_over += 1;
+        self.go_on_with(region, heir, blank)
+    }
+
+    /// An owner that was stopped for longer than its lease goes on with what it has, in a later epoch: nobody else has claimed the region.
+    pub(super) fn reclaim(&mut self, before: usize) -> Result<(), String> {
+        let (handover, _) = self.nodes[before].handover.standby_starts();
+        let region = self.nodes[before].region;
+        let heir = self.add_node(region, handover);
+        self.nodes[before].alive = false;
+        (self.nodes[heir].held, self.nodes[heir].tick) =
+            (self.nodes[before].held.clone(), self.nodes[before].tick);
+        self.told.moved_over += self.nodes[before].moved_over;
+        self.told.refused += self.nodes[before].refused;
+        self.told.reclaimed += 1;
+        self.go_on_with(region, heir, false)
+    }
+
+    /// A region has another owner, in the next epoch.
+    fn go_on_with(&mut self, region: RegionId, heir: usize, blank: bool) -> Result<(), String> {
+        let ownership = self.regions.get_mut(&region).unwrap();
+        (ownership.epoch, ownership.owner) = (ownership.epoch + 1, heir);
+        let epoch = ownership.epoch;
+        let node = &mut self.nodes[heir];
+        (node.owner, node.lease_until, node.tick_known) = (true, self.now + LEASE, node.tick);
+        let peers: Vec<_> = self.regions.iter().map(|(id, owned)| (*id, owned.epoch)).collect();
+        let others: Vec<_> = peers.iter().copied().filter(|(id, _)| *id != region).collect();
+        for (to, _) in &others {
+            let after = self.dice.below(200 * MS);
+            self.at(after, Event::Meet { to: *to, peer: region, epoch });
+        }
+        self.rouse(heir);
+        let after = self.dice.below(60 * MS);
+        self.at(after, Event::Attach(heir));
+        let now = self.now;
+        self.act(heir, |node, effects| node.handover.take_over(epoch, blank, &others, now, effects))
+    }
+
+    /// An owner without a standby gets one, which starts from the owner's state.
+    pub(super) fn attach(&mut self, owner: usize) -> Result<(), String> {
+        let stopped = self.nodes[owner].paused_until > self.now;
+        if self.standby == Standby::None
+            || !self.is_owner(owner)
+            || self.nodes[owner].standby.is_some()
+            || stopped
+        {
+            return Ok(());
+        }
+        if !self.nodes[owner].alive {
+            return Ok(());
+        }
+        let (handover, entries) = self.nodes[owner].handover.standby_starts();
+        let standby = self.add_node(self.nodes[owner].region, handover);
+        (self.nodes[standby].held, self.nodes[standby].tick) =
+            (self.nodes[owner].held.clone(), self.nodes[owner].tick);
+        self.nodes[owner].standby = Some(standby);
+        let tick = self.nodes[owner].tick;
+        self.acknowledge(owner, standby, entries, tick)
+    }
+}

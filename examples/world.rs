@@ -1,0 +1,40 @@
+//! A world: a thousand entities walk in two regions. Start it again with the printed address: it joins, and has one.
+
+use std::{sync::mpsc::channel, time::Duration};
+
+use dunlin::space::{Entity, Host, RegionId, Setup, World, behaviour::Walk};
+use dunlin::{Config, Node};
+use dunlin_client::space::{EntityId, Schema, Watch};
+use dunlin_client::{Client, Options};
+use dunlin_server::space::{WorldConfig, WorldProcess};
+use dunlin_server::{Server, ServerConfig};
+
+fn populate(host: &mut Host<3, Walk>, region: RegionId) {
+    for id in 0..1_000 {
+        let entity = Entity::at(id, [17, 29, 43].map(|step| (id * step % 100) as f32));
+        if host.owner_of(&entity.position) == region {
+            host.spawn(&entity).expect("each id is given once");
+        }
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let node = Node::start(Config::default())?;
+    let config = ServerConfig { tcp: vec!["127.0.0.1:0".parse()?], ..ServerConfig::default() };
+    let server = Server::start(node.clone(), config)?;
+    let url = format!("dunlin://{}", server.tcp_addresses()[0]);
+    let client = Client::connect(&std::env::args().nth(1).unwrap_or(url.clone()), Options::default())?;
+    println!("dunlin space watch walkers --url {url}");
+    let setup = Setup::new(RegionId(0), World::cube(100.0)?, 2.0);
+    let config = WorldConfig::new("walkers", &url, setup, &[RegionId(1), RegionId(2)]);
+    let (walk, (tell, told)) = (Walk { speed_max: 5.0, turn: 2.0 }, channel());
+    let say = move |what| drop(tell.send(what));
+    let process = WorldProcess::start(&node, client.kv(), config, walk, populate, say)?;
+    println!("process {}: {:?}", process.number(), told.recv()?);
+    let around = Watch::around(EntityId(7), 20.0);
+    let mut viewer = client.world("walkers").watch::<3>(around, Schema::default())?;
+    while let Some(change) = viewer.next_timeout(Duration::from_secs(60))? {
+        println!("{change:?}: {} in sight", viewer.visible().len());
+    }
+    Ok(())
+}
