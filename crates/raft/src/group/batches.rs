@@ -230,10 +230,14 @@ impl Clock {
         (self.now_ms(Instant::now(), term, machine_ms), due_ms)
     }
 
+    /// A leader that was started again leads before its machine has applied the entries of earlier leaders, which are later than
+    /// what the machine has. The count goes on from the latest of them.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
+        let counted = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
         let running = self.running.filter(|(led, ..)| *led == term);
+        let running = running.filter(|(_, base_ms, since)| counted(*base_ms, *since) >= machine_ms);
         let (_, base_ms, since) = *self.running.insert(running.unwrap_or((term, machine_ms, now)));
-        (base_ms + (now - since).as_millis() as u64).max(machine_ms)
+        counted(base_ms, since)
     }
 
     fn stop(&mut self) {
@@ -244,6 +248,17 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The count once began at the last snapshot, and stood still until it had come to where the log ends.
+    #[test]
+    fn count_goes_on_from_the_latest_applied_entry() {
+        let (mut clock, began) = (Clock::default(), Instant::now());
+        let at = |ms| began + Duration::from_millis(ms);
+        assert_eq!(clock.now_ms(at(0), 7, 0), 0, "nothing of the log is applied yet");
+        assert_eq!(clock.now_ms(at(100), 7, 60_000), 60_000, "the log is applied");
+        assert_eq!(clock.now_ms(at(150), 7, 60_000), 60_050);
+        assert_eq!(clock.now_ms(at(1_100), 7, 60_050), 61_000);
+    }
 
     #[test]
     fn time_runs_only_while_a_node_leads_and_goes_on_from_where_the_machine_has_it() {
