@@ -178,12 +178,12 @@ impl Keys {
         self.ask(py, |kv| Ok(kv.revision()?))
     }
 
-    /// Watches keys that begin so: from a revision, from the oldest that is held (0), or from now on.
-    fn watch(&self, py: Python<'_>, prefix: &[u8], revision: Option<u64>) -> PyResult<RawWatch> {
-        let from = match revision {
+    /// Watches keys that begin so: from a revision of an epoch, from the oldest that is held (revision 0), or from now on.
+    fn watch(&self, py: Python<'_>, prefix: &[u8], start: Option<(u32, u64)>) -> PyResult<RawWatch> {
+        let from = match start {
             None => WatchFrom::Now,
-            Some(0) => WatchFrom::Oldest,
-            Some(revision) => WatchFrom::Revision(revision),
+            Some((_, 0)) => WatchFrom::Oldest,
+            Some((epoch, revision)) => WatchFrom::Revision { epoch, revision },
         };
         let watch = Handle::new(self.ask(py, |kv| Ok(kv.watch(prefix, from)?))?);
         self.connection.get().adopt(&watch.closer());

@@ -16,8 +16,8 @@ pub struct RawWatch {
     pub watch: Handle<Watch>,
 }
 
-/// A revision, and of each key that it changed what it holds now, or its name alone.
-type Row<'py> = (u64, Bound<'py, PyList>);
+/// Its epoch, a revision, and of each key that it changed what it holds now, or its name alone.
+type Row<'py> = (u32, u64, Bound<'py, PyList>);
 
 fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
     let events = PyList::empty(py);
@@ -27,7 +27,7 @@ fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
             Err(key) => events.append(PyTuple::new(py, [PyBytes::new(py, key)])?)?,
         }
     }
-    Ok((change.revision, events))
+    Ok((change.epoch, change.revision, events))
 }
 
 #[pymethods]

@@ -89,14 +89,19 @@ def test_a_watch_tells_every_revision_from_where_it_is_asked_to(client: dunlin.C
         case other:
             raise AssertionError(other)
     assert list(now) == [], "it was closed"
-    with client.kv.watch(f"{topic}/", start=first + 1) as later:
+    epoch, _ = client.kv.revision()
+    with client.kv.watch(f"{topic}/", start=(epoch, first + 1)) as later:
         assert [next(later), next(later)] == changes[1:]
     with client.kv.watch(f"{topic}/", start="oldest") as oldest:
         assert next(oldest) == changes[0]
     with pytest.raises(errors.AheadError):
-        client.kv.watch(start=first + 1_000_000)
+        client.kv.watch(start=(epoch, first + 1_000_000))
     with pytest.raises(ValueError):
-        client.kv.watch(start=0)
+        client.kv.watch(start=(epoch, 0))
+    with pytest.raises(ValueError, match="of which epoch"):
+        client.kv.watch(start=first)  # type: ignore[arg-type]
+    with client.kv.watch(start=(epoch - 1, first)) as before, pytest.raises(errors.CompactedError):
+        next(before)
 
 
 def test_a_watch_from_before_the_history_is_told_the_oldest_revision(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -106,11 +111,12 @@ def test_a_watch_from_before_the_history_is_told_the_oldest_revision(tmp_path_fa
         with dunlin.connect(node.url) as client:
             for _ in range(200):
                 last = client.kv.put("a", bytes(2000))
-            with client.kv.watch(start=2) as watch, pytest.raises(errors.CompactedError) as compacted:
+            epoch, _ = client.kv.revision()
+            with client.kv.watch(start=(epoch, 2)) as watch, pytest.raises(errors.CompactedError) as compacted:
                 next(watch)
             oldest = compacted.value.oldest
             assert 100 < oldest <= last
-            with client.kv.watch(start=oldest) as watch:
+            with client.kv.watch(start=(epoch, oldest)) as watch:
                 assert next(watch).revision == oldest
     finally:
         node.kill()
@@ -120,7 +126,8 @@ def test_a_watch_is_told_that_revisions_have_begun_anew(brittle_node: Node) -> N
     with dunlin.connect(brittle_node.url) as client:
         for number in range(3):
             client.kv.put("a", str(number))
-        watch = client.kv.watch("a", start=2)
+        epoch, _ = client.kv.revision()
+        watch = client.kv.watch("a", start=(epoch, 2))
         assert [next(watch).revision, next(watch).revision] == [2, 3]
         brittle_node.kill()
         brittle_node.start()
@@ -231,7 +238,7 @@ def test_asyncio_has_all_of_it(url: str, topic: str) -> None:
                 revision = await keys.put(f"{topic}/a", "1")
                 change = await waiting
                 assert change.revision == revision
-            async for change in keys.watch(f"{topic}/", start=revision):
+            async for change in keys.watch(f"{topic}/", start=(change.epoch, revision)):
                 assert change.events[0].key == f"{topic}/a".encode()
                 break
             with pytest.raises(errors.KeyMovedError):

@@ -212,7 +212,7 @@ class AsyncKv:
         """The epoch of revisions, and the last of them."""
         return await self._caller(self._kv.revision)
 
-    def watch(self, prefix: Bytes = b"", *, start: int | Literal["oldest"] | None = None) -> Watching:
+    def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watching:
         """Watches all keys that begin with `prefix`: `async for change in kv.watch("jobs/")`."""
         return Watching(self._caller, partial(self._kv.watch, prefix, start=start))
 

@@ -98,6 +98,7 @@ class WasDeleted:
 class Change:
     """What one revision changed of the keys that are watched."""
 
+    epoch: int
     revision: int
     events: tuple[WasPut | WasDeleted, ...]
 
@@ -504,12 +505,20 @@ class Kv:
         """The epoch of revisions, and the last of them. In another epoch keys may be others than before."""
         return self._keys.revision()
 
-    def watch(self, prefix: Bytes = b"", *, start: int | Literal["oldest"] | None = None) -> Watch:
-        """Watches all keys that begin with `prefix`: from revision `start`, from the oldest that is held, or from now on."""
-        if isinstance(start, int) and start < 1:
-            raise ValueError(f"revisions begin with 1, not {start}")
-        revision = 0 if start == "oldest" else start
-        return Watch(self._keys.watch(_bytes(prefix), revision))
+    def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watch:
+        """Watches all keys that begin with `prefix`: from a revision of an epoch, from the oldest that is held, or from now on.
+
+        `revision()` gives both numbers, and so does each `Change`. In a later epoch revisions have begun anew, and the same number is
+        another revision: the watch raises `CompactedError` then.
+        """
+        if start is None or start == "oldest":
+            return Watch(self._keys.watch(_bytes(prefix), None if start is None else (0, 0)))
+        if isinstance(start, int):
+            raise ValueError(f"revision {start} of which epoch? Give both, as `revision()` does: start=(epoch, {start})")
+        epoch, revision = start
+        if revision < 1:
+            raise ValueError(f"revisions begin with 1, not {revision}")
+        return Watch(self._keys.watch(_bytes(prefix), (epoch, revision)))
 
     def lease(self, ttl: float, *, keep: bool = True) -> Lease:
         """A lease that ends `ttl` seconds after it was last kept alive; a thread does that unless told not to."""
@@ -548,8 +557,8 @@ def _page(revision: int, rows: list[RawEntry], more: bool) -> Page:
 def _change(raw: RawChange | None) -> Change | None:
     if raw is None:
         return None
-    revision, rows = raw
-    return Change(revision, tuple(_event(row) for row in rows))
+    epoch, revision, rows = raw
+    return Change(epoch, revision, tuple(_event(row) for row in rows))
 
 
 def _event(row: tuple[Any, ...]) -> WasPut | WasDeleted:

@@ -5,10 +5,10 @@ mod txn;
 
 use std::io::{Read, Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dunlin_client::state::prefix_end;
 use dunlin_client::{Client, Entry, Kv, WatchError, WatchFrom, Written};
-use dunlin_topic::SubscribeError;
+use dunlin_topic::{Position, SubscribeError};
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -118,30 +118,56 @@ Examples:
     #[command(after_help = "\
 Examples:
   dunlin kv watch                       all, from now on
-  dunlin kv watch config/ --from 42     what begins so, from revision 42 on
-  dunlin kv watch --from oldest --json  all that is held
+  dunlin kv watch config/ --from 74-42  what begins so, from revision 42 of epoch 74 on
+  dunlin kv watch --from oldest --json  all that is held; each line says its epoch and revision
 
-Exit code 1 when revisions are not held any more; the error names the oldest.")]
+Exit code 1 when revisions are not held any more (the error names the oldest), or have begun anew in another epoch.")]
     Watch {
         /// What the keys begin with
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
-        /// A revision, `oldest` or `now`
+        /// A revision as EPOCH-REVISION, `oldest` or `now`
         #[arg(long, default_value = "now", value_parser = from)]
-        from: WatchFrom,
+        from: WatchStart,
         /// End after so many revisions
         #[arg(long, short = 'n', value_name = "REVISIONS")]
         count: Option<usize>,
     },
 }
 
-fn from(text: &str) -> Result<WatchFrom, String> {
+/// Where a watch begins, as it was written.
+#[derive(Debug, Clone, Copy)]
+enum WatchStart {
+    Clear(WatchFrom),
+    /// A revision, but not of which epoch.
+    Bare(u64),
+}
+
+fn from(text: &str) -> Result<WatchStart, String> {
     match text {
-        "now" => Ok(WatchFrom::Now),
-        "oldest" => Ok(WatchFrom::Oldest),
-        number => {
-            let revision = number.parse().map_err(|_| "expected a revision, `oldest` or `now`".to_owned())?;
-            Ok(WatchFrom::Revision(revision))
+        "now" => return Ok(WatchStart::Clear(WatchFrom::Now)),
+        "oldest" => return Ok(WatchStart::Clear(WatchFrom::Oldest)),
+        _ => {}
+    }
+    if let Ok(revision) = text.parse() {
+        return Ok(WatchStart::Bare(revision));
+    }
+    let position = text.parse::<Position>();
+    let Position { epoch, seq: revision } =
+        position.map_err(|_| "expected EPOCH-REVISION, like 74-42, `oldest` or `now`".to_owned())?;
+    Ok(WatchStart::Clear(WatchFrom::Revision { epoch, revision }))
+}
+
+/// The same number is another revision in each epoch: one that was seen before revisions began anew would go on elsewhere.
+fn of_which_epoch(client: &Client, from: WatchStart) -> Result<WatchFrom> {
+    match from {
+        WatchStart::Clear(from) => Ok(from),
+        WatchStart::Bare(revision) => {
+            let (epoch, _) = client.kv().revision()?;
+            bail!(
+                "--from {revision}: revision {revision} of which epoch? If it was seen in the present one, say --from {epoch}-{revision}; \
+                 in another, revisions have begun anew since: read the keys, and watch from now on"
+            )
         }
     }
 }
@@ -271,12 +297,12 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &Show, console: &Console) -> Re
 fn watch(
     client: &Client,
     prefix: &str,
-    from: WatchFrom,
+    from: WatchStart,
     count: Option<usize>,
     stop: &Stop,
     console: &Console,
 ) -> Result<()> {
-    let mut watch = client.kv().watch(prefix, from)?;
+    let mut watch = client.kv().watch(prefix, of_which_epoch(client, from)?)?;
     let (mut out, mut left, mut outage) = (console.out(), count.unwrap_or(usize::MAX), Outage::default());
     while left > 0 && !stop.is_set() {
         outage.look(client, console.errors)?;

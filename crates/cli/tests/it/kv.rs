@@ -46,8 +46,15 @@ fn a_watch_tells_changes_and_names_what_is_not_held() {
     node.run(&["kv", "del", "a"]).done();
     let told = node.run(&["kv", "watch", "--from", "oldest", "-n", "3"]).done();
     assert_eq!(told, "1\tput\ta\t1\n2\tput\ta\t2\n3\tdel\ta\n");
-    let json = node.run(&["kv", "watch", "--from", "2", "-n", "1", "--json"]).done();
-    let change: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let watch = |from: &str| node.run(&["kv", "watch", "--from", from, "-n", "1", "--json"]);
+    let oldest: serde_json::Value = serde_json::from_str(&watch("oldest").done()).unwrap();
+    let epoch = oldest["epoch"].as_u64().unwrap();
+    let change: serde_json::Value = serde_json::from_str(&watch(&format!("{epoch}-2")).done()).unwrap();
+    // Which epoch it is of is not guessed.
+    let bare = watch("2");
+    assert!(bare.code != Some(0) && bare.err.contains(&format!("say --from {epoch}-2")), "{bare:?}");
+    let before = watch(&format!("{}-2", epoch - 1));
+    assert!(before.code == Some(1) && before.err.contains("have begun anew"), "{before:?}");
     assert_eq!((&change["revision"], &change["events"][0]["value"]), (&2.into(), &"2".into()));
 }
 

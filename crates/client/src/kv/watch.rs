@@ -22,8 +22,14 @@ pub enum WatchFrom {
     /// With the next revision.
     #[default]
     Now,
-    /// With this revision, of the epoch there is.
-    Revision(u64),
+    /// With a revision. In another epoch than the one in which it was seen ([`Kv::revision`], [`Change::epoch`]) the watch says
+    /// [`WatchError::Restarted`]: the same numbers are other revisions there.
+    Revision {
+        /// The epoch.
+        epoch: u32,
+        /// The revision.
+        revision: u64,
+    },
     /// With the oldest revision that is held.
     Oldest,
 }
@@ -31,6 +37,8 @@ pub enum WatchFrom {
 /// What one revision changed of what is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// The epoch in which the revision is one.
+    pub epoch: u32,
     /// The revision.
     pub revision: u64,
     /// Keys that were written.
@@ -82,8 +90,7 @@ impl Kv {
         let start = match from {
             WatchFrom::Now => Start::Latest,
             WatchFrom::Oldest => Start::Earliest,
-            WatchFrom::Revision(revision) => {
-                let (epoch, _) = self.revision()?;
+            WatchFrom::Revision { epoch, revision } => {
                 Start::After(Position { epoch, seq: revision.saturating_sub(1) })
             }
         };
@@ -182,5 +189,6 @@ fn change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, Wat
             Event::Put { .. } | Event::Deleted { .. } => {}
         }
     }
-    Ok(Some(Change { revision: record.seq(), events }))
+    let Position { epoch, seq } = record.position;
+    Ok(Some(Change { epoch, revision: seq, events }))
 }

@@ -72,11 +72,15 @@ fn a_watch_tells_every_revision_of_its_keys_from_where_it_is_asked_to() {
         format!("{} {}", change.revision, change.events.iter().map(key).collect::<Vec<_>>().join(" "))
     };
     assert_eq!([told(&mut now), told(&mut now), told(&mut now)], ["1 a/1=x", "3 a/2=z", "4 -a/1"]);
-    let mut from_third = kv.watch("", WatchFrom::Revision(3)).unwrap();
+    let (epoch, _) = kv.revision().unwrap();
+    let from = |revision| WatchFrom::Revision { epoch, revision };
+    let mut from_third = kv.watch("", from(3)).unwrap();
     assert_eq!([told(&mut from_third), told(&mut from_third)], ["3 a/2=z", "4 -a/1"]);
     let mut from_first = kv.watch("b/", WatchFrom::Oldest).unwrap();
     assert_eq!(told(&mut from_first), "2 b/1=y");
-    assert!(kv.watch("", WatchFrom::Revision(9)).is_err(), "nobody has seen that revision");
+    assert!(kv.watch("", from(9)).is_err(), "nobody has seen that revision");
+    let mut of_another = kv.watch("", WatchFrom::Revision { epoch: epoch - 1, revision: 3 }).unwrap();
+    assert!(matches!(of_another.next(), Err(WatchError::Restarted { .. })), "revision 3 is another there");
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -93,11 +97,14 @@ fn a_watch_from_before_the_history_is_told_the_oldest_revision() {
     for _ in 0..200 {
         kv.put("a", &big).unwrap();
     }
-    let mut watch = kv.watch("", WatchFrom::Revision(5)).unwrap();
+    let (epoch, _) = kv.revision().unwrap();
+    let from = |revision| WatchFrom::Revision { epoch, revision };
+    let mut watch = kv.watch("", from(5)).unwrap();
     let Err(WatchError::Compacted { missed: 5, oldest }) = watch.next() else { panic!() };
     assert!(oldest > 100);
-    let mut watch = kv.watch("", WatchFrom::Revision(oldest)).unwrap();
-    assert_eq!(watch.next().unwrap().revision, oldest);
+    let mut watch = kv.watch("", from(oldest)).unwrap();
+    let change = watch.next().unwrap();
+    assert_eq!((change.epoch, change.revision), (epoch, oldest));
 }
 
 #[test]

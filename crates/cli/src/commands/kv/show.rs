@@ -42,7 +42,11 @@ pub fn change(change: &Change, console: &Console, out: &mut impl Write) -> io::R
             Ok(put) => entry(put),
             Err(key) => json!({ "deleted": text(key) }),
         });
-        return writeln!(out, "{}", json!({"revision": revision, "events": events.collect::<Vec<_>>()}));
+        return writeln!(
+            out,
+            "{}",
+            json!({"epoch": change.epoch, "revision": revision, "events": events.collect::<Vec<_>>()})
+        );
     }
     change.events.iter().try_for_each(|event| match event {
         Ok(entry) => writeln!(out, "{revision}\tput\t{}\t{}", line(&entry.key), line(&entry.value)),

@@ -101,7 +101,8 @@ fn through_its_own_door_a_watch_shows_the_keys_that_are_allowed_whatever_else_a_
     let mut now = ana.watch("a/1", WatchFrom::Now).unwrap();
     write_all(&root);
     assert_eq!([told(&mut now), told(&mut now)], ["1 a/1=seen", "5 -a/1"]);
-    let mut past = ana.watch("a/2", WatchFrom::Revision(1)).unwrap();
+    let (epoch, _) = ana.revision().unwrap();
+    let mut past = ana.watch("a/2", WatchFrom::Revision { epoch, revision: 1 }).unwrap();
     assert_eq!(told(&mut past), "4 a/2=both");
     for denied in ["", "a/", "a/s", "b/", "a/secret"] {
         let WatchError::Kv(refused) = ana.watch(denied, WatchFrom::Oldest).unwrap_err() else { panic!() };
