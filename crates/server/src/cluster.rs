@@ -40,7 +40,7 @@ mod transport;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -121,8 +121,8 @@ pub struct LinkUse {
 type Thread = (oneshot::Sender<()>, JoinHandle<()>);
 
 impl Cluster {
-    /// Goes on in the cluster that the data directory knows of; else joins one, or begins one. To be called before the node's
-    /// doors open, and before anybody asks the node for what is agreed on.
+    /// Goes on in the cluster that the data directory knows of, or that [`init`] has prepared there; else joins one. To be called before the
+    /// node's doors open, and before anybody asks the node for what is agreed on.
     pub fn start(node: &Node, config: ClusterConfig) -> Result<Cluster, ClusterError> {
         let listen = |error| ClusterError::Listen { address: config.listen, error };
         let listener = std::net::TcpListener::bind(config.listen).map_err(listen)?;
@@ -173,8 +173,12 @@ impl Cluster {
         }
         seat.set_tasks(tasks);
         let topics = topics::Topics::start(node, &seat, &control, config.ownership)?;
-        if is_new && !handle.block_on(control.is_begun())? {
-            handle.block_on(control.begin(&[member]))?;
+        if is_new {
+            if !handle.block_on(control.is_begun())? {
+                handle.block_on(control.begin(&[member]))?;
+                tracing::info!(cluster = seat.identity.cluster, "began a cluster");
+            }
+            seat.files.write_identity(&seat.identity.clone().settled())?;
         }
         let mut running = vec![looks];
         running.extend(schedules.into_iter().map(|(_, thread)| thread));
@@ -309,7 +313,25 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
     }
 }
 
-/// Who this node is: by its directory, by joining, or as the first of a new cluster, which is told as well.
+/// Has a data directory become that of the first node of a new cluster, once in the cluster's life; the node keeps what it held
+/// alone. `address` is where others will reach it; it may be another when it starts. The cluster's name.
+pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
+    let files = Files::of(data_dir);
+    if let Some(identity) = files.identity()? {
+        return Err(ClusterError::Refused(format!(
+            "{} is node {} of cluster {} already: start it with `dunlin serve`",
+            data_dir.display(),
+            identity.node,
+            identity.cluster
+        )));
+    }
+    let cluster = new_cluster()?;
+    files.write_authority(&Authority::make(&cluster)?)?;
+    files.write_identity(&Identity::first(&cluster, backup::FIRST, address)?)?;
+    Ok(cluster)
+}
+
+/// Who this node is: by its directory, or by joining; and whether its cluster is to begin with it.
 async fn place(
     files: &Files,
     config: &ClusterConfig,
@@ -327,16 +349,16 @@ async fn place(
                 identity.node, identity.cluster
             )));
         }
-        let identity = identity.started_again(address)?;
+        let begins = identity.begins;
+        let identity = if begins { identity.at(address) } else { identity.started_again(address)? };
         files.write_identity(&identity)?;
-        return Ok((identity, authority, false));
+        return Ok((identity, authority, begins));
     }
-    let holds_keys = Files::control_dir(&config.data_dir).exists();
     if let Some((through, token)) = &config.join {
-        if holds_keys {
+        if Files::control_dir(&config.data_dir).exists() {
             return Err(ClusterError::Refused(format!(
                 "{dir} holds keys of a node that was alone: they would be lost by joining a cluster. Join with an empty directory, or \
-                 begin a cluster with this one (without --join) and have the others join it"
+                 begin a cluster with this one (`dunlin cluster init --data-dir {dir}`) and have the others join it"
             )));
         }
         let (identity, authority) = tokio::select! {
@@ -345,13 +367,11 @@ async fn place(
         };
         return Ok((identity, authority, false));
     }
-    let cluster = new_cluster()?;
-    let (authority, identity) =
-        (Authority::make(&cluster)?, Identity::new(&cluster, backup::FIRST, address)?);
-    files.write_authority(&authority)?;
-    files.write_identity(&identity)?;
-    tracing::info!(cluster, "began a cluster");
-    Ok((identity, authority, true))
+    Err(ClusterError::Refused(format!(
+        "{dir} is the data directory of no node of a cluster. If a node's directory was here and is lost (is its volume mounted?), have the \
+         node join its cluster anew: on another node `dunlin cluster token --data-dir DIR > token`, here `dunlin serve … --join HOST:PORT \
+         --token-file token`. To begin a new cluster, once: `dunlin cluster init --data-dir {dir}`"
+    )))
 }
 
 fn new_cluster() -> Result<String, ClusterError> {

@@ -1,6 +1,8 @@
 //! Many nodes: killed, added, removed, wiped, ended one after another, and made anew from a backup.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
@@ -9,11 +11,11 @@ use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions};
 use dunlin::{Config, Node, block_on};
 use dunlin_client::scheduler::{NewTask, Stage};
 use dunlin_client::{Client, Tasks};
-use dunlin_server::cluster::{ClusterClient, back_up, restore};
+use dunlin_server::cluster::{ClusterClient, back_up, init, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
-use super::cluster_stage::{Flock, start};
+use super::cluster_stage::{Flock, Member, start, start_again};
 
 #[test]
 fn what_is_acknowledged_survives_the_leaders_death_and_any_node_takes_writes() {
@@ -274,6 +276,66 @@ fn a_node_that_was_alone_begins_a_cluster_with_what_it_has() {
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
+}
+
+/// It was done, and no majority was left: for good if the dead node's disk was lost.
+#[test]
+fn removal_that_leaves_no_majority_is_refused() {
+    let mut flock = Flock::of(3);
+    let dead = flock.kill(2);
+    let refused = flock.client().remove(2).expect_err("node 3 is down").to_string();
+    assert!(refused.contains("of its voters 1, 3 then 2 must answer, and 3 does not"), "{refused}");
+    flock.put(1, "key", "two-of-three-live");
+    flock.restart(&dead);
+    flock.until_voters(3);
+    flock.client().remove(2).expect("node 3 is back");
+    flock.put(0, "key", "two-of-two-live");
+}
+
+/// The JSON that a node's HTTP listener answers.
+fn fetch(node: &Member, path: &str) -> serde_json::Value {
+    let mut stream = TcpStream::connect(node.door("http")).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.door("http"))
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// It said for minutes that the killed leader was alive and led: without a majority no lease ends.
+#[test]
+fn node_without_a_majority_names_no_dead_leader() {
+    let mut flock = Flock::of(3);
+    let leader = flock.leader();
+    let dead = flock.kill(leader);
+    let also = flock.kill(1);
+    let left = flock.members[0].number;
+    flock.until("it knows of no leader", |heard| heard.len() == 1 && heard[0].leader.is_none());
+    let said = fetch(&flock.members[0], "/v1/node/cluster");
+    let alive = said["nodes"].as_array().unwrap().iter().filter(|node| node["alive"] == true);
+    assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [left], "{said}");
+    let mut silent = [dead.number, also.number];
+    silent.sort_unstable();
+    let why = format!("2 of its 3 voters must answer, and {}, {} does not", silent[0], silent[1]);
+    assert!(said["missing"].as_str().unwrap().contains(&why), "{said}");
+    flock.restart(&also);
+    flock.until("another leads", |heard| {
+        heard.len() == 2 && heard.iter().all(|status| status.leader.is_some())
+    });
+}
+
+/// The founder's own start once began another cluster where its directory was lost, at the same address.
+#[test]
+fn founder_without_its_directory_does_not_start() {
+    let mut flock = Flock::of(2);
+    flock.put(0, "key", "1");
+    let founder = flock.kill(0);
+    std::fs::remove_dir_all(&founder.dir).unwrap();
+    let refused = start_again(&founder.dir, &founder.address).err().expect("it must not start");
+    assert!(refused.contains("is the data directory of no node of a cluster"), "{refused}");
+    assert!(!founder.dir.join("cluster").exists());
+    let twice = init(&flock.members[0].dir, "127.0.0.1:1").expect_err("it is a node").to_string();
+    assert!(twice.contains("is node 2 of cluster"), "{twice}");
 }
 
 #[test]

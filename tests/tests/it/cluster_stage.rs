@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dunlin_client::{Client, Options};
-use dunlin_server::cluster::{ClusterClient, NodeStatus};
+use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
 
@@ -54,6 +54,23 @@ pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<M
 
 /// The same, with options of the role besides.
 pub fn start_with(
+    dir: &Path,
+    address: &str,
+    join: Option<(&str, &Path)>,
+    options: &[String],
+) -> Result<Member, String> {
+    if join.is_none() && !dir.join("cluster").exists() {
+        init(dir, address).expect("a cluster begins");
+    }
+    start_process(dir, address, join, options)
+}
+
+/// Starts a node over a directory as it is.
+pub fn start_again(dir: &Path, address: &str) -> Result<Member, String> {
+    start_process(dir, address, None, &[])
+}
+
+fn start_process(
     dir: &Path,
     address: &str,
     join: Option<(&str, &Path)>,

@@ -41,6 +41,7 @@ export class Nodes {
     for (const number of [1, 2, 3]) {
       const dir = join(this.dir, `node-${number}`);
       const joining = nodes.length === 0 ? [] : ["--join", nodes[0].fields.cluster, "--cluster-token-file", await this.#token(number)];
+      if (nodes.length === 0) await this.dunlin("cluster", "init", "--data-dir", dir);
       const options = ["--data-dir", dir, "--cluster-listen", "127.0.0.1:0", ...joining];
       const node = await this.serve(options);
       nodes.push({ ...node, dir });

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
 use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, Shard, TasksLimits};
-use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
+use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -75,6 +75,9 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         "" => None,
         address => Some((address.to_owned(), args.text("token")?.parse()?)),
     };
+    if join.is_none() && !data_dir.join("cluster").exists() {
+        init(&data_dir, &between.to_string()).context("beginning a cluster")?;
+    }
     let tasks = TasksLimits { shards: args.get("shards")?, ..TasksLimits::default() };
     let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
     let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };

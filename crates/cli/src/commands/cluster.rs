@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
-use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, Surveyed, back_up, restore};
+use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, Surveyed, back_up, init, restore};
 use serde_json::json;
 
 use crate::commands::parse::{duration, node_number};
@@ -17,6 +17,7 @@ use crate::table::Table;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
+  dunlin cluster init --data-dir /var/lib/dunlin       begin a cluster, once
   dunlin cluster status --data-dir /var/lib/dunlin
   dunlin cluster add --data-dir /var/lib/dunlin        how another node joins
   dunlin cluster remove 3 --data-dir /var/lib/dunlin
@@ -33,6 +34,12 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
+    /// Begin a new cluster, once: its first node is started in this data directory then
+    Init {
+        /// Where the node will be reached by others; it may be another when it starts
+        #[arg(long, default_value = "127.0.0.1:6222")]
+        address: String,
+    },
     /// Each node: what it is, how far it has come, what it lacks
     Status,
     /// Make a token for one more node, and say how it joins
@@ -88,6 +95,15 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 
 fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
     match verb {
+        Verb::Init { address } => {
+            let cluster = init(dir, address)?;
+            let said = format!(
+                "{} is the first node of the new cluster {cluster}. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
+                dir.display(),
+                dir.display()
+            );
+            done(console, &json!({"cluster": cluster, "data_dir": dir}), &said)
+        }
         Verb::Status => status(&ClusterClient::open(dir)?, console),
         Verb::Add { ttl } => add(&ClusterClient::open(dir)?, time_to_live(ttl)?, console),
         Verb::Token { ttl, reusable } => {

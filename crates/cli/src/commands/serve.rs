@@ -31,6 +31,7 @@ Examples:
   dunlin serve --tls-cert node.pem --tls-key node-key.pem
                                              every address speaks TLS
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
+  dunlin cluster init --data-dir /var/lib/dunlin
   dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.1:6222
                                              the first node of a cluster; `dunlin cluster token` lets others join:
   dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.2:6222 --join 10.0.0.1:6222 --token-file token

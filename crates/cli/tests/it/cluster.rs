@@ -140,6 +140,7 @@ fn what_is_missing_for_a_cluster_is_said() {
     let node = ["serve", "--listen", "127.0.0.1:0", "--data-dir", dir, "--cluster-listen"];
     says(&[&node[..], &["127.0.0.1:0", "--join", "127.0.0.1:1"]].concat(), "but not cluster.token_file");
     says(&[&node[..], &["0.0.0.0:0"]].concat(), "--cluster-advertise HOST:");
+    says(&[&node[..], &["127.0.0.1:0"]].concat(), "dunlin cluster init --data-dir");
     let token = format!("{dir}/token");
     std::fs::write(&token, "nonsense").unwrap();
     let join = ["127.0.0.1:0", "--join", "127.0.0.1:1", "--token-file", &token];
@@ -150,7 +151,10 @@ fn what_is_missing_for_a_cluster_is_said() {
 fn who_cannot_join_is_told_at_once_and_who_waits_can_be_ended() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
-    let begin = |dir: &str| Node::start_with(&["--data-dir", dir, "--cluster-listen", "127.0.0.1:0"]);
+    let begin = |dir: &str| {
+        run(&["cluster", "init", "--data-dir", dir]).done();
+        Node::start_with(&["--data-dir", dir, "--cluster-listen", "127.0.0.1:0"])
+    };
     let (one, _other) = (begin(&dir("one")), begin(&dir("other")));
     let field = |name: &str| one.ready.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
     let (cluster, token) = (field("cluster="), dir("token"));
@@ -206,6 +210,7 @@ fn nats_port() -> String {
 fn a_node_of_a_cluster_keeps_its_own_keys_to_itself_and_refuses_with_numbers() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
+    run(&["cluster", "init", "--data-dir", dir]).done();
     let node = Node::start_with(&["--data-dir", dir, "--cluster-listen", "127.0.0.1:0"]);
     node.run(&["kv", "put", "a", "1"]).done();
     assert_eq!(node.run(&["kv", "range", "--keys"]).done(), "a\n");

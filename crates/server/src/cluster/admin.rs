@@ -4,9 +4,10 @@
 use std::io;
 use std::sync::Arc;
 
-use dunlin::raft::{Frozen, Status};
+use dunlin::raft::{Frozen, Member, Status};
 use dunlin::state::{Command, Operation, Reply};
 use dunlin::{Consistency, Control, ControlError, Shard, TasksError};
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, sleep};
@@ -143,7 +144,7 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
     let said = match question {
         Question::Status => return Said::Status(Box::new(survey(seat, control, &status))),
         Question::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
-        Question::Remove { node } => remove(control, node).await,
+        Question::Remove { node } => remove(seat, control, node).await,
         Question::Transfer { to } => transfer(control, &status, to).await,
         Question::Backup | Question::BackupShard { .. } => {
             Err(Said::Refused { why: "asked for otherwise".to_owned() })
@@ -165,7 +166,7 @@ pub(super) fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeSta
         cluster: seat.identity.cluster.clone(),
         node: status.id,
         release: super::RELEASE.to_owned(),
-        leader: status.leader,
+        leader: seat.leader(status),
         term: status.term,
         last: status.last.unwrap_or(0),
         applied: status.applied.unwrap_or(0),
@@ -213,8 +214,34 @@ async fn make_token(
     Ok(Said::Token { token: token.to_string() })
 }
 
+/// Why a node must not be removed now, if that is so: too few of the others answer to agree on anything without it.
+async fn needs_more(seat: &Seat, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
+    let is_removed =
+        |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());
+    let left: Vec<&Member> = status.voters.iter().filter(|member| !is_removed(member.id)).collect();
+    let ask = |member: &&Member| {
+        let (id, address) = (member.id, member.address.clone());
+        async move { id == seat.identity.node || seat.answers(id, &address).await }
+    };
+    let answers = join_all(left.iter().map(ask)).await;
+    let of = |answering: bool| {
+        let those = left.iter().zip(&answers).filter(move |(_, answers)| **answers == answering);
+        those.map(|(member, _)| member.id.to_string()).collect::<Vec<_>>()
+    };
+    let (silent, needed) = (of(false), left.len() / 2 + 1);
+    (of(true).len() < needed).then(|| {
+        let voters: Vec<String> = left.iter().map(|member| member.id.to_string()).collect();
+        format!(
+            "without node {node} the cluster would stop: of its voters {} then {needed} must answer, and {} does not. Start that node \
+             first, or remove it instead",
+            voters.join(", "),
+            silent.join(", ")
+        )
+    })
+}
+
 /// Marks it as removed; whoever leads takes its vote.
-async fn remove(control: &Control, node: u64) -> Result<Said, Said> {
+async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said> {
     let failed = |error| failed(&error);
     let look = |state: &_| (records::node(state, node), records::nodes(state));
     let ((record, revision), all) = control.read(Consistency::Linearizable, look).await.map_err(failed)?;
@@ -225,6 +252,10 @@ async fn remove(control: &Control, node: u64) -> Result<Said, Said> {
     };
     if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
         return Err(Said::Refused { why: format!("node {node} is the only one: nothing would be left") });
+    }
+    let status = control.status().map_err(failed)?;
+    if let Some(why) = needs_more(seat, &status, node, &all).await {
+        return Err(Said::Refused { why });
     }
     let removed = Some("by `dunlin cluster remove`".to_owned());
     let (key, value) = (records::node_key(node), records::value(&NodeRecord { removed, ..record }));

@@ -48,8 +48,7 @@ impl ClusterClient {
         let files = Files::of(data_dir);
         let Some(identity) = files.identity()? else {
             return Err(ClusterError::Refused(format!(
-                "{} is the data directory of no node of a cluster: `dunlin serve --data-dir {} --cluster-listen 127.0.0.1:6222` \
-                 begins one",
+                "{} is the data directory of no node of a cluster: `dunlin cluster init --data-dir {}` begins one",
                 data_dir.display(),
                 data_dir.display()
             )));

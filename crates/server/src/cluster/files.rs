@@ -56,6 +56,9 @@ pub(super) struct Identity {
     /// It has the state of another cluster, of whose nodes none is to be looked for.
     #[serde(default)]
     pub(super) is_restored: bool,
+    /// It is the first node of a cluster that has not begun.
+    #[serde(default)]
+    pub(super) begins: bool,
 }
 
 impl Incarnation {
@@ -78,7 +81,18 @@ impl Identity {
             before: None,
             earlier: Vec::new(),
             is_restored: false,
+            begins: false,
         })
+    }
+
+    /// The first node of a new cluster, which begins when it is started.
+    pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
+        Ok(Identity { begins: true, ..Identity::new(cluster, node, address)? })
+    }
+
+    /// The same at another address, before its cluster has begun: nobody has heard of a start of it.
+    pub(super) fn at(self, address: &str) -> Identity {
+        Identity { address: address.to_owned(), ..self }
     }
 
     /// The first node of a cluster that begins with another's state.
@@ -86,9 +100,9 @@ impl Identity {
         Ok(Identity { is_restored: true, ..Identity::new(cluster, node, address)? })
     }
 
-    /// The other cluster's nodes are forgotten.
+    /// The cluster has begun, and another cluster's nodes are forgotten.
     pub(super) fn settled(self) -> Identity {
-        Identity { is_restored: false, ..self }
+        Identity { is_restored: false, begins: false, ..self }
     }
 
     /// The same node, started once more.

@@ -37,6 +37,19 @@ const WRITE_BYTES: usize = 256 << 10;
 pub(super) struct Used {
     pub(super) asked: AtomicU64,
     pub(super) opened: AtomicU64,
+    /// When each node last answered.
+    heard: Mutex<HashMap<u64, Instant>>,
+}
+
+impl Used {
+    fn hears(&self, node: u64) {
+        lock(&self.heard).insert(node, Instant::now());
+    }
+
+    /// Whether a node answered no longer ago than that.
+    pub(super) fn has_heard(&self, node: u64, within: Duration) -> bool {
+        lock(&self.heard).get(&node).is_some_and(|at| at.elapsed() < within)
+    }
 }
 
 /// A question, and who waits for its answer.
@@ -70,7 +83,7 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
             Ok(connection) => {
                 (rest, by_table) = (REST.0, !by_table);
                 seat.links.opened.fetch_add(1, Ordering::Relaxed);
-                let error = talk(&seat, connection, first, &mut asks).await;
+                let error = talk(&seat, target.node, connection, first, &mut asks).await;
                 tracing::debug!(node = target.node, lane = ?target.lane, "lost the connection: {error}");
                 continue;
             }
@@ -101,6 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Asks and hears answers until the connection ends; why it did.
 async fn talk(
     seat: &Seat,
+    node: u64,
     (frames, write): (Frames<ReadHalf<Stream>>, WriteHalf<Stream>),
     first: Ask,
     asks: &mut mpsc::Receiver<Ask>,
@@ -109,7 +123,7 @@ async fn talk(
     let heard = Mutex::new(Instant::now());
     let ended = tokio::select! {
         ended = ask_all(seat, write, first, asks, &awaited) => ended,
-        ended = hear(frames, &awaited, &heard) => ended,
+        ended = hear(frames, &awaited, &heard, || seat.links.hears(node)) => ended,
         ended = watch(seat, &awaited, &heard) => ended,
     };
     let error = ended.err().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
@@ -166,10 +180,12 @@ async fn hear(
     mut frames: Frames<ReadHalf<Stream>>,
     awaited: &Awaited,
     heard: &Mutex<Instant>,
+    hears: impl Fn(),
 ) -> io::Result<()> {
     loop {
         let frame = frames.next().await?;
         *lock(heard) = Instant::now();
+        hears();
         let answer = match frame.kind {
             Kind::Answer => Ok(frame.payload),
             Kind::Failed => Err(io::Error::other(String::from_utf8_lossy(&frame.payload).into_owned())),

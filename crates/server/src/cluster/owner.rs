@@ -27,7 +27,7 @@ impl Seat {
         let ownership = self.ownership()?;
         let (node, epoch) = ownership.owner_of(topic);
         let address = self.record(node).and_then(|mut record| record.doors.remove("tcp"));
-        let (here, alive) = (node == ownership.id(), ownership.is_alive(node));
+        let (here, alive) = (node == ownership.id(), self.is_alive(node));
         Some(Owner { node, epoch, here, alive, address })
     }
 }

@@ -27,6 +27,8 @@ use crate::stream::Stream;
 
 /// How long a look at all that was agreed on counts as new.
 const FRESH: Duration = Duration::from_secs(2);
+/// Who was not heard for so long may be gone: a node without a majority has no other way to know.
+const SILENT: Duration = Duration::from_secs(5);
 /// A node that cannot be reached is spoken of this often.
 const TOLD: Duration = Duration::from_secs(30);
 
@@ -313,6 +315,39 @@ impl Seat {
         *lock(&self.current) = Some(Instant::now());
     }
 
+    fn is_fresh(&self, within: Duration) -> bool {
+        lock(&self.current).is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Who leads: raft goes by the last leader there was, be it dead, until it hears of another.
+    pub(super) fn leader(&self, status: &Status) -> Option<u64> {
+        let is_heard = |leader: &u64| self.is_fresh(SILENT) || self.links.has_heard(*leader, SILENT);
+        status.leader.filter(is_heard)
+    }
+
+    /// Whether a node takes part. Who has its lease is known as long as this node knows what is agreed on; without a majority no
+    /// lease ends, and only those that answer are sure to be there.
+    pub(crate) fn is_alive(&self, node: u64) -> bool {
+        match self.is_fresh(SILENT) {
+            true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),
+            false => node == self.identity.node || self.links.has_heard(node, SILENT),
+        }
+    }
+
+    fn without_leader(&self, status: &Status) -> String {
+        let is_here = |id: u64| id == self.identity.node || self.links.has_heard(id, SILENT);
+        let silent = status.voters.iter().map(|voter| voter.id).filter(|id| !is_here(*id));
+        let silent: Vec<String> = silent.map(|id| id.to_string()).collect();
+        let (voters, needed) = (status.voters.len(), status.voters.len() / 2 + 1);
+        match voters - silent.len() < needed {
+            true => format!(
+                "the cluster has no leader: {needed} of its {voters} voters must answer, and {} does not",
+                silent.join(", ")
+            ),
+            false => "the cluster has no leader that this node knows of".to_owned(),
+        }
+    }
+
     /// What it lacks to be of use.
     pub(crate) fn missing(&self) -> Option<String> {
         if let Some(why) = self.ended() {
@@ -321,14 +356,13 @@ impl Seat {
         let Some(status) = self.status() else {
             return Some("this node takes no part in its cluster right now".to_owned());
         };
-        if status.leader.is_none() {
-            return Some("the cluster has no leader that this node knows of".to_owned());
+        if self.leader(&status).is_none() {
+            return Some(self.without_leader(&status));
         }
         if !self.was_announced() {
             return Some("the cluster does not know yet where this node is".to_owned());
         }
-        let is_fresh = lock(&self.current).is_some_and(|at| at.elapsed() < FRESH);
-        if !is_fresh {
+        if !self.is_fresh(FRESH) {
             return Some("this node has not caught up with its cluster".to_owned());
         }
         let takes_part = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));

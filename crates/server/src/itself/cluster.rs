@@ -85,8 +85,7 @@ impl Noticed {
 }
 
 fn alive(shared: &Shared, status: &NodeStatus) -> BTreeMap<u64, bool> {
-    let ownership = shared.node.ownership();
-    let is_alive = |node: u64| ownership.is_some_and(|ownership| ownership.is_alive(node));
+    let is_alive = |node: u64| shared.cluster.get().is_some_and(|seat| seat.is_alive(node));
     let there = status.nodes.iter().filter(|record| record.removed.is_none());
     there.map(|record| (record.node, is_alive(record.node))).collect()
 }

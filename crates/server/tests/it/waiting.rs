@@ -9,7 +9,7 @@ use std::time::Duration;
 use dunlin::journal::RealDisk;
 use dunlin::wire::{FromClient, FromNode, NamedTopic, StartAt};
 use dunlin::{Config, ControlLimits, Node, OwnershipLimits, TasksLimits};
-use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
+use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Door, Server, ServerConfig};
 use dunlin_wait::{POLL, until};
@@ -36,6 +36,7 @@ impl Served {
     fn new() -> Served {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { is_of_cluster: true, ..Config::default() };
+        init(dir.path(), "127.0.0.1:0").unwrap();
         let (node, _) = Node::open(config, Arc::new(RealDisk), dir.path()).unwrap();
         let cluster = ClusterConfig {
             listen: ([127, 0, 0, 1], 0).into(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use dunlin_server::cluster::{ClusterClient, NodeStatus};
+use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 
 use super::NODES;
 use super::network::Network;
@@ -55,6 +55,9 @@ impl Nodes {
             "--insecure-listen-without-authentication".into(),
         ]);
         line.extend(["--cluster-listen".into(), format!("{}:{NODES_PORT}", network.for_nodes(node))]);
+        if node == 0 && !dir.join("cluster").exists() {
+            init(&dir, &format!("{}:{NODES_PORT}", network.for_nodes(node)))?;
+        }
         if node > 0 && !dir.join("cluster").exists() {
             let file = self.dir.join(format!("token-{}", node + 1));
             let client = ClusterClient::open(&self.dir_of(0))?;

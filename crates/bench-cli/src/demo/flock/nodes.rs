@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use dunlin_server::ReservedAddress;
-use dunlin_server::cluster::{ClusterClient, NodeStatus};
+use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 
 use dunlin_cli::signals::Stop;
 
@@ -99,6 +99,10 @@ impl Nodes {
 
     /// Starts one, for the first time or again.
     pub fn restart(&mut self, at: usize) -> Result<()> {
+        if at == 0 && self.nodes.iter().all(|node| !node.dir.join("cluster").exists()) {
+            let first = &self.nodes[0];
+            init(&first.dir, &first.cluster.address().to_string())?;
+        }
         let join = match at > 0 && !self.nodes[at].dir.join("cluster").exists() {
             true => Some((self.nodes[0].cluster.address(), self.token()?)),
             false => None,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use dunlin_server::ReservedAddress;
-use dunlin_server::cluster::ClusterClient;
+use dunlin_server::cluster::{ClusterClient, init};
 
 use crate::config::keys::{DEV_DEFAULTS, Key};
 use crate::config::{Origin, RawConfig, Setting};
@@ -126,6 +126,9 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     let cluster_listen = cluster_listen(number, raw, &mut reserved)?;
     command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen.to_string()]);
     command.arg("--data-dir").arg(dir);
+    if number == 1 && !is_begun(base)? {
+        init(dir, &cluster_listen.to_string())?;
+    }
     command.args(raw.iter().filter_map(|(key, setting)| told(key, setting, number, &mut reserved)));
     if let Some(through) = through
         && !dir.join("cluster").exists()
@@ -145,6 +148,12 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     }
     let _ = std::fs::remove_file(dir.with_extension("token"));
     Ok(member)
+}
+
+/// Whether one of the nodes in this directory is one of a cluster.
+fn is_begun(base: &Path) -> Result<bool> {
+    let nodes = std::fs::read_dir(base).with_context(|| format!("cannot read {}", base.display()))?;
+    Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
 
 /// What a node is told of a key, as a flag: what whoever typed it said, to all nodes. Doors of the others than the first are at
