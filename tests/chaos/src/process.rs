@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 /// How long a process may take for anything, on a machine that is busy with something else.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Has the kernel kill what the command starts when the thread that starts it ends, however that comes about: a test that is
 /// killed at its time limit leaves nothing behind.

@@ -8,6 +8,7 @@ use dunlin::wire::{
     Decoder, ErrorCode, FromClient, FromNode, Hello, Kind, Limits, MessageHeader, Next, OnGap, Ping,
     Preamble, StartAt, Subscribe,
 };
+use dunlin_system_tests::process::PATIENCE;
 use dunlin_system_tests::seed::Seed;
 
 use crate::stage::{Node, Readers, Writer, audit_all};
@@ -19,7 +20,7 @@ const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 fn connect(node: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(node).expect("the node lets anybody connect");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     stream
 }

@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{
     Durable, Event, Notice, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
+pub use dunlin_wait::until;
 
 use super::cluster_stage::{Flock, Member};
 
@@ -21,21 +21,14 @@ pub fn from(start: Start) -> SubscribeOptions {
 /// The numbers that records held up to this one, and what else was told.
 pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
-    let deadline = Instant::now() + PATIENCE;
     while numbers.last() != Some(&last) {
-        assert!(
-            Instant::now() < deadline,
-            "only {} records, the last {:?}; {notices:?}",
-            numbers.len(),
-            numbers.last()
-        );
-        match subscriber.next_timeout(Duration::from_secs(1)).expect("the subscription goes on") {
+        match subscriber.next_timeout(PATIENCE).expect("the subscription goes on") {
             Some(Event::Record(record)) => {
                 let text = std::str::from_utf8(record.payload()).expect("a number");
                 numbers.push(text.parse().expect("a number"));
             }
             Some(Event::Notice(notice)) => notices.push(notice),
-            None => {}
+            None => panic!("only {} records, the last {:?}; {notices:?}", numbers.len(), numbers.last()),
         }
     }
     (numbers, notices)
@@ -136,10 +129,10 @@ fn a_deleted_topic_is_gone_at_every_node_and_its_name_is_free_whoever_reads_it_w
             assert!(is_told, "round {round}, node {node}: no word of the end");
         }
     }
-    std::thread::sleep(Duration::from_millis(300));
+    clients[0].create_topic("markets.last", &TopicConfig::default(), false).expect("the name is free");
+    publish(&clients[0], "markets.last", 1..=1);
     for (member, reader) in flock.members.iter().zip(&mut readers) {
-        let said = reader.next_timeout(Duration::from_millis(100)).expect("the subscription goes on");
-        assert!(said.is_none(), "something came after the end");
+        assert_eq!(read_until(reader, 1), (vec![1], Vec::new()), "nothing came after the end");
         let listed = http(member, "GET", "/v1/topics?pattern=markets.%3E", "");
         assert!(!listed.contains("markets.a"), "{listed}");
     }
@@ -195,14 +188,6 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
         settings.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok())
     };
     (number("owner").expect("an owner") as u64, number("owner.epoch").unwrap_or(0))
-}
-
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it never came to be that {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Has the member at this place own the topic, and all others know it.

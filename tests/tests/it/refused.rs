@@ -4,6 +4,7 @@ use dunlin_client::topic::{
     Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{Client, Options};
+use dunlin_system_tests::process::PATIENCE;
 
 use crate::stage::{Node, role};
 
@@ -11,7 +12,7 @@ use crate::stage::{Node, role};
 fn a_port_in_use_ends_the_second_node_with_an_error_that_names_it() {
     let node = Node::anywhere(&[]);
     let mut second = role("second node", &["node", &node.address.to_string()]);
-    assert_eq!(second.finish(std::time::Duration::from_secs(20)), Vec::<String>::new(), "it says no READY");
+    assert_eq!(second.finish(PATIENCE), Vec::<String>::new(), "it says no READY");
     assert!(!second.wait().success());
     let errors = second.errors();
     assert!(errors.contains(&format!("listen on {}", node.address)), "{errors}");

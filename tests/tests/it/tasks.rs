@@ -10,6 +10,7 @@ use dunlin_client::scheduler::{Account, Backoff, NewTask, Retry, Stage, TaskView
 use dunlin_client::{Client, Options, Tasks, TasksError};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
+use dunlin_wait::until;
 
 use crate::cluster_stage::{Flock, Member};
 use crate::stage::{Node, role};
@@ -59,17 +60,14 @@ fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 fn a_worker_that_is_killed_loses_its_tasks_to_another() {
     let node = Node::anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
-    let mut first = worker(&node.url(), &["slots=8", "work=60000", "ttl=1000"]);
+    // It is not to lose its lease before it is killed, however slow the machine.
+    let mut first = worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
     let ids = submit(&tasks, 8, b"");
-    let deadline = Instant::now() + PATIENCE;
-    while tasks.signals().expect("the node answers").held < 8 {
-        assert!(Instant::now() < deadline);
-        thread::sleep(10 * MS);
-    }
+    until("it has them all", || tasks.signals().expect("the node answers").held == 8);
     let tokens: BTreeMap<u64, u32> = ids.iter().map(|&id| (id, tasks.get(id).unwrap().attempts)).collect();
     assert!(tokens.values().all(|attempts| *attempts == 1));
     first.kill();
-    let mut second = worker(&node.url(), &["slots=8", "ttl=1000"]);
+    let mut second = worker(&node.url(), &["slots=8", "ttl=60000"]);
     for &id in &ids {
         let over = until_over(&tasks, id);
         assert_eq!((over.stage, over.lost), (Stage::Completed, 1), "{over:?}");
@@ -120,7 +118,8 @@ fn what_was_acknowledged_outlives_a_killed_node_and_workers_go_on_by_themselves(
     let mut worker = worker(&node.url(), &["slots=4", "work=2", "ttl=20000"]);
     let mut ids = submit(&tasks, 400, b"first");
     for round in 0..3 {
-        thread::sleep(100 * MS);
+        let completed = || tasks.tenants("t").map_or(0, |tenants| tenants[0].account.completed);
+        until("some are done", || completed() >= 50 * (round + 1));
         node.kill();
         node = Node::start_with(address, &[&data]);
         let deadline = Instant::now() + PATIENCE;

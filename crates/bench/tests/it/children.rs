@@ -35,6 +35,6 @@ fn a_child_that_says_nothing_is_given_up_in_time() {
 #[test]
 fn a_child_that_fails_is_quoted() {
     let mut child = child_program().start("no-such-role", &[]).unwrap();
-    let error = child.line::<u64>(Duration::from_secs(20)).unwrap_err().to_string();
+    let error = child.line::<u64>(Duration::from_secs(120)).unwrap_err().to_string();
     assert!(error.contains("there is no role `no-such-role`"), "{error}");
 }

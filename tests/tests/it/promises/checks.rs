@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
+use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
 
 use super::door::{Message, Reader, Seen, Wish};
-use super::trial::{PATIENCE, QUIET, Trial, number, numbered, publish_numbers, publish_padded};
+use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_padded};
 
 /// What is promised, in the words of the table, and how it is tried.
 pub struct Promise {
@@ -57,7 +57,9 @@ fn order(trial: &mut Trial<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    reader.nothing()
+    // Nothing comes twice, or between them.
+    publish_numbers(&mut publisher, 20_001..=20_001)?;
+    reader.numbers(20_001..=20_001)
 }
 
 fn headers(trial: &mut Trial<'_>) -> Result<()> {
@@ -111,7 +113,11 @@ fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
     subjects.insert(reader.record()?.subject);
     subjects.insert(reader.record()?.subject);
     ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
-    reader.nothing()
+    // Of the others nothing came before this.
+    trial.publisher("news.a.uk")?.publish("last")?;
+    let last = reader.record()?;
+    ensure!(last.payload == b"last", "{last:?}");
+    Ok(())
 }
 
 /// Payloads large enough that few records fill the buffers of both sockets.
@@ -166,18 +172,23 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
 }
 
 fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
-    const RECORDS: u64 = 14_000;
-    trial.create("t", TopicConfig::default())?;
+    const HISTORY_BYTES: u64 = 4 << 20;
+    /// Five times the history in all, and never more than an eighth of it at once: half of it unread is lagging.
+    const RECORDS: u64 = 21_000;
+    const AT_ONCE: u64 = 500;
+    let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
+    trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
     let idle: Vec<Box<dyn Reader>> = (0..8).map(|_| trial.reader("t")).collect::<Result<_>>()?;
     let mut reader = trial.reader("t")?;
     let mut publisher = trial.publisher("t")?;
     let before = trial.node.node.budget().used();
-    for first in (1..=RECORDS).step_by(1_400) {
-        publish_padded(&mut publisher, first..=first + 1_399, LARGE_BYTES)?;
-        reader.numbers(first..=first + 1_399)?;
+    for first in (1..=RECORDS).step_by(AT_ONCE as usize) {
+        publish_padded(&mut publisher, first..=first + AT_ONCE - 1, LARGE_BYTES)?;
+        reader.numbers(first..=first + AT_ONCE - 1)?;
     }
     let grew = trial.node.node.budget().used().saturating_sub(before);
-    // The topic's own history is 16 MiB; what a session may hold beside it is far less than what is unread.
+    // For readers that cannot be told of a loss the history is kept up to 16 MiB. What a session may hold beside it is far
+    // less than what is unread.
     ensure!(grew < (16 << 20) + (9 << 20), "the node grew by {grew} bytes for readers that do not read");
     drop(idle);
     Ok(())
@@ -206,7 +217,10 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
         ensure!(taken.seq.is_none_or(|seq| seq == at + 1), "{taken:?} after {at}");
         at += 1;
     }
-    reader.nothing()
+    set(50)?;
+    let last = reader.record()?;
+    ensure!(last.seq.is_none_or(|seq| seq == 151), "{last:?} after 150");
+    Ok(())
 }
 
 fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
@@ -222,7 +236,8 @@ fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
         publish_numbers(&mut publisher, first + 2_500..=first + 4_999)?;
         reader.numbers(first..=first + 4_999)?;
     }
-    reader.nothing()
+    publish_numbers(&mut publisher, 15_101..=15_101)?;
+    reader.numbers(15_101..=15_101)
 }
 
 fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
@@ -232,7 +247,8 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    std::thread::sleep(QUIET);
+    // For as long as clients wait before they connect again.
+    std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
     // It is told of the new beginning or that its connection ended, or it has a record of the new node; the one answer
     // that is wrong is none.
@@ -248,13 +264,20 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
 
 fn groups(trial: &mut Trial<'_>) -> Result<()> {
     const RECORDS: u64 = 300;
+    const LAST: u64 = RECORDS + 1;
     trial.create("t", TopicConfig::default())?;
     let (mut one, mut two) = (trial.visitor()?, trial.visitor()?);
     let mut members = [one.join("t", "crew")?, two.join("t", "crew")?];
-    publish_numbers(&mut trial.publisher("t")?, 1..=RECORDS)?;
+    let mut publisher = trial.publisher("t")?;
+    publish_numbers(&mut publisher, 1..=RECORDS)?;
+    let mut is_last_out = false;
     let mut seen = BTreeSet::new();
     let deadline = std::time::Instant::now() + PATIENCE;
-    while (seen.len() as u64) < RECORDS {
+    while (seen.len() as u64) < LAST {
+        if seen.len() as u64 == RECORDS && !is_last_out {
+            // What was given out twice comes before this.
+            is_last_out = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
+        }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were given out", seen.len());
         for member in &mut members {
             if let Seen::Record(taken) = member.next(Duration::from_millis(5))? {
@@ -262,7 +285,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
             }
         }
     }
-    members.iter_mut().try_for_each(|member| member.nothing())
+    Ok(())
 }
 
 fn requests(trial: &mut Trial<'_>) -> Result<()> {
