@@ -232,7 +232,7 @@ fn deleted_topics_records_stay_readable_for_a_while() {
 }
 
 #[test]
-fn deleted_topics_unread_records_are_reported_as_a_gap_in_the_end() {
+fn deleted_topics_unread_records_end_as_a_gap() {
     let limits = Limits { deleted_age_max: Duration::from_millis(50), ..Limits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let before = node.budget().used();
