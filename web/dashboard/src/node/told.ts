@@ -119,9 +119,11 @@ export interface Cluster {
 export interface World {
   world: string;
   dimensions: number;
-  /** Null where the box follows from a recording. */
+  /** The box's corners; null where nobody has described the world. */
   low: number[] | null;
   high: number[] | null;
+  /** What entities of a kind are called, where the world's program says so. */
+  kinds?: Record<string, string> | null;
   held: boolean;
   processes: { process: number; address: string; url: string }[];
   /** What nobody has said is absent. */

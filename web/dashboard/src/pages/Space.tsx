@@ -34,7 +34,7 @@ export function Space({ route }: { route: Route }) {
       </>
     );
   }
-  const along = chosen ?? asBest(world);
+  const along = chosen ?? "z";
   return (
     <>
       <div class="title">
@@ -115,10 +115,4 @@ function Nothing() {
       Two processes with a flock of 20,000 between them, which agree through this node: the first, and in another terminal the second, for which it waits:
     </Empty>
   );
-}
-
-/** A flat world from above; a high one from the front, where its regions, which are layers first, lie apart. */
-function asBest({ dimensions, low, high }: World): Along {
-  const side = (axis: number) => (high?.[axis] ?? 0) - (low?.[axis] ?? 0);
-  return dimensions > 2 && side(2) * 2 > side(0) ? "y" : "z";
 }

@@ -1,11 +1,13 @@
-// Draws a scene as pixels: every entity is a dot of DOT × DOT, written into the canvas' bytes. That takes some ns for each,
-// with or without a graphics card; 50,000 are 2 to 3 ms.
+// Draws a scene as pixels: an entity of kind 0 is a dot of DOT × DOT, written into the canvas' bytes. That takes some ns for each,
+// with or without a graphics card; 50,000 are 2 to 3 ms. One of another kind is a mark of its own: a cross, ringed by its region's colour.
 
 import type { RegionScene, Scene } from "./scene.ts";
 import type { View } from "./view.ts";
 import { WORLD } from "./view.ts";
 
 const DOT = 2;
+/** From the middle of a mark to its ends. */
+const ARM = 4;
 
 export class Painter {
   private image: ImageData | null = null;
@@ -13,15 +15,17 @@ export class Painter {
 
   constructor(private context: CanvasRenderingContext2D) {}
 
-  /** `colours` by region, as 0xAABBGGRR words. */
-  paint(scene: Scene, view: View, now: number, colours: (region: number) => number, ground: number, edge: string): void {
+  /** `colours` by region, as 0xAABBGGRR words; `mark` of those that are not of kind 0. */
+  paint(scene: Scene, view: View, now: number, colours: (region: number) => number, ground: number, mark: number, edge: string): void {
     const { width, height } = this.context.canvas;
     if (!this.image || this.image.width !== width || this.image.height !== height) {
       this.image = this.context.createImageData(Math.max(1, width), Math.max(1, height));
       this.words = new Uint32Array(this.image.data.buffer);
     }
     this.words.fill(ground);
-    for (const [region, scenery] of scene.regions) this.dots(scenery, view, now, colours(region));
+    for (const [region, scenery] of scene.regions) this.draw(scenery, view, now, colours(region), null);
+    // Above all dots.
+    for (const [region, scenery] of scene.regions) if (scenery.picture.kinds) this.draw(scenery, view, now, colours(region), mark);
     this.context.putImageData(this.image, 0, 0);
     const [left, top] = view.toPixel(0, WORLD);
     const [right, bottom] = view.toPixel(WORLD, 0);
@@ -29,23 +33,40 @@ export class Painter {
     this.context.strokeRect(left, top, right - left, bottom - top);
   }
 
-  private dots({ picture, fromX, fromY, at, interval }: RegionScene, view: View, now: number, colour: number): void {
+  /** Dots of kind 0; with `mark` the marks of all others. */
+  private draw({ picture, fromX, fromY, at, interval }: RegionScene, view: View, now: number, colour: number, mark: number | null): void {
     const { width, height } = view;
     const [kx, ky] = view.scales();
     const [left, top] = [width / 2 - view.x * kx, height / 2 + view.y * ky];
     // A little beyond the newest picture while the next one is on its way.
     const t = Math.min(1.5, (now - at) / interval);
-    const { x, y, count } = picture;
+    const { x, y, count, kinds } = picture;
     const size = view.zoom > 4 ? DOT + 1 : DOT;
     for (let row = 0; row < count; row += 1) {
+      if (kinds && (kinds[row] === 0) !== (mark === null)) continue;
       const fx = fromX[row] as number;
       const fy = fromY[row] as number;
       const px = (left + (fx + ((x[row] as number) - fx) * t) * kx) | 0;
       const py = (top - (fy + ((y[row] as number) - fy) * t) * ky) | 0;
+      if (mark !== null) {
+        this.cross(px, py, width, height, colour, mark);
+        continue;
+      }
       if (px < 0 || py < 0 || px + size > width || py + size > height) continue;
       for (let dy = 0; dy < size; dy += 1) {
         const line = (py + dy) * width + px;
         for (let dx = 0; dx < size; dx += 1) this.words[line + dx] = colour;
+      }
+    }
+  }
+
+  private cross(px: number, py: number, width: number, height: number, colour: number, mark: number): void {
+    if (px < ARM + 1 || py < ARM + 1 || px + ARM + 1 >= width || py + ARM + 1 >= height) return;
+    for (let dy = -ARM - 1; dy <= ARM + 1; dy += 1) {
+      for (let dx = -ARM - 1; dx <= ARM + 1; dx += 1) {
+        const [far, near] = [Math.max(Math.abs(dx), Math.abs(dy)), Math.min(Math.abs(dx), Math.abs(dy))];
+        if (near > 1 || (near === 1 && far > ARM)) continue;
+        this.words[(py + dy) * width + px + dx] = near === 0 && far <= ARM ? mark : colour;
       }
     }
   }

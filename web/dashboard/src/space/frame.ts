@@ -1,13 +1,14 @@
 // A picture of a region as its owner publishes it on `space.WORLD.map.REGION`, little-endian:
 //
 //   0 u32 version 1 | 4 u32 region | 8 u64 tick | 16 f64 Unix ms | 24 u32 count | 28 u32 ghosts, all ones where nobody says
-//   32 u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has velocities
-//   40 ids u32 × count | x u16 × count | y u16 × count | [z u16 × count] | …
+//   32 u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has kinds
+//   40 ids u32 × count | x u16 × count | y u16 × count | [z u16 × count] | [kinds u8 × count]
 //
 // x, y, z run from 0 to 65535 over the world's box. Ids are the low 32 bits.
 
 const HEAD_BYTES = 40;
 const HAS_Z = 1;
+const HAS_KINDS = 2;
 const NOT_SAID = 0xffff_ffff;
 
 export interface Picture {
@@ -21,6 +22,10 @@ export interface Picture {
   /** Across the map, and up. */
   x: Uint16Array;
   y: Uint16Array;
+  /** Null where all are of kind 0; kinds above 255 are 255. */
+  kinds: Uint8Array | null;
+  /** How many are of each kind. */
+  byKind: Map<number, number>;
 }
 
 /** Along which axis one looks; the other two are the map's. */
@@ -42,10 +47,12 @@ export function decode(payload: Uint8Array, along: Along = "z"): Picture | null 
   const count = view.getUint32(24, true);
   const flags = view.getUint32(36, true);
   const columns = flags & HAS_Z ? 3 : 2;
-  if (view.getUint32(0, true) !== 1 || bytes.length < HEAD_BYTES + count * (4 + 2 * columns)) return null;
+  const each = 4 + 2 * columns + (flags & HAS_KINDS ? 1 : 0);
+  if (view.getUint32(0, true) !== 1 || bytes.length < HEAD_BYTES + count * each) return null;
   const [across, up] = flags & HAS_Z ? seen(along) : seen("z");
   const xs = HEAD_BYTES + 4 * count;
   const column = (n: number) => new Uint16Array(bytes.buffer, xs + 2 * count * n, count);
+  const kinds = flags & HAS_KINDS ? new Uint8Array(bytes.buffer, xs + 2 * count * columns, count) : null;
   return {
     region: view.getUint32(4, true),
     tick: Number(view.getBigUint64(8, true)),
@@ -56,5 +63,16 @@ export function decode(payload: Uint8Array, along: Along = "z"): Picture | null 
     ids: new Uint32Array(bytes.buffer, HEAD_BYTES, count),
     x: column(across),
     y: column(up),
+    kinds,
+    byKind: counted(kinds, count),
   };
+}
+
+function counted(kinds: Uint8Array | null, count: number): Map<number, number> {
+  const counts = new Uint32Array(256);
+  if (kinds) for (const kind of kinds) counts[kind] = (counts[kind] as number) + 1;
+  else counts[0] = count;
+  const all = new Map<number, number>();
+  counts.forEach((many, kind) => many > 0 && all.set(kind, many));
+  return all;
 }

@@ -75,6 +75,15 @@ export class Scene {
     return all;
   }
 
+  /** How many entities are of each kind. */
+  get byKind(): Map<number, number> {
+    const all = new Map<number, number>();
+    for (const { picture } of this.regions.values()) {
+      for (const [kind, count] of picture.byKind) all.set(kind, (all.get(kind) ?? 0) + count);
+    }
+    return all;
+  }
+
   /** Who is nearest to a place of the world's box, within `reach`. */
   nearest(atX: number, atY: number, reach: number): { id: number; region: number; x: number; y: number } | null {
     let found: { id: number; region: number; x: number; y: number } | null = null;

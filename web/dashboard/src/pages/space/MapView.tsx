@@ -7,6 +7,7 @@ import { exact } from "../../quantity.ts";
 import { keep } from "../../route.ts";
 import { seen, type Along } from "../../space/frame.ts";
 import { hue, Painter, word } from "../../space/draw.ts";
+import { bar, drawScale, label, perUnit, type Axis } from "../../space/scale.ts";
 import type { Scene } from "../../space/scene.ts";
 import { View } from "../../space/view.ts";
 import { colour } from "../../theme.ts";
@@ -28,7 +29,7 @@ export function MapView({ world, scene, along, frames }: Props) {
   const view = useRef(new View(side(world, across), side(world, up)));
   const [who, point] = useState<{ id: number; region: number } | null>(null);
   const [find, type] = useState("");
-  usePainting(canvas, view.current, scene, frames);
+  usePainting(canvas, view.current, scene, [axis(world, across), axis(world, up)], frames);
   useEffect(() => {
     const element = canvas.current;
     return element ? Pointer.attach(element, view.current, (px, py) => point(scene.nearest(...view.current.toWorld(px, py), 1500 / view.current.zoom))) : undefined;
@@ -65,6 +66,10 @@ export function MapView({ world, scene, along, frames }: Props) {
         <button type="button" class="button" onClick={() => view.current.fit()}>All of it</button>
         <span class="soft small" role="status">{who ? `${exact(who.id)}, in region ${who.region}` : find && !scene.where(Number(find)) ? "nobody has this number" : "click to see who is there"}</span>
       </div>
+      <p class="legend" style={{ padding: "0 var(--s3) var(--s2)" }}>
+        {[...scene.byKind].sort(([a], [b]) => a - b).map(([kind, count]) => <span key={kind}>{kind === 0 ? "▪" : "✚"} {world.kinds?.[kind] ?? `kind ${kind}`} <b data-figure={`space.kind.${kind}`} data-raw={count}>{exact(count)}</b></span>)}
+        <span>to scale, in the world's units: {sides(world)}</span>
+      </p>
       {world.dimensions > 2 && <p class="soft small" style={{ padding: "0 var(--s3) var(--s2)" }}>This world has three dimensions and the map has two: what lies behind one another along {along} is drawn on one place, so colours of regions may mix. Along another axis they may lie apart.</p>}
       <div class="map">
         <canvas ref={canvas} tabIndex={0} role="img" aria-label={`Map of ${world.world}: ${scene.entities} entities in ${world.regions.length} regions. Arrow keys move it, plus and minus zoom, 0 shows all.`} onKeyDown={key} />
@@ -74,7 +79,7 @@ export function MapView({ world, scene, along, frames }: Props) {
 }
 
 /** Draws at every frame while the page is seen. */
-function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, scene: Scene, frames: (perSecond: number) => void): void {
+function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, scene: Scene, axes: [Axis, Axis], frames: (perSecond: number) => void): void {
   useEffect(() => {
     const element = canvas.current;
     const context = element?.getContext("2d", { alpha: false });
@@ -90,9 +95,12 @@ function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, sc
     const draw = (now: number) => {
       next = requestAnimationFrame(draw);
       const dark = document.documentElement.dataset.theme === "dark";
-      painter.paint(scene, view, performance.now(), (region) => hue(region, dark), word(colour("raised")), colour("strong"));
+      painter.paint(scene, view, performance.now(), (region) => hue(region, dark), word(colour("raised")), word(colour("text")), colour("strong"));
+      drawScale(context, view, axes, colour("text"), colour("raised"), Math.min(PIXELS_MAX, devicePixelRatio));
       drawn += 1;
       if (now - since < 1000) return;
+      element.dataset.scale = perUnit(view).join(" ");
+      element.dataset.bar = label(bar(view));
       frames(Math.round((drawn * 1000) / (now - since)));
       [drawn, since] = [0, now];
     };
@@ -102,6 +110,15 @@ function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, sc
       sizes.disconnect();
     };
   }, []);
+}
+
+function axis(world: World, which: number): Axis {
+  const low = world.low?.[which] ?? 0;
+  return { name: "xyz"[which] ?? "", low, high: low + side(world, which) };
+}
+
+function sides(world: World): string {
+  return (world.low ?? []).map((_, which) => label(side(world, which))).join(" × ");
 }
 
 function side(world: World, axis: number): number {
