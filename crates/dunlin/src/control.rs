@@ -11,7 +11,7 @@
 //!   where the revisions are another cluster's life, a new epoch.
 //!
 //! Limits: [`ControlLimits`]; those of the state stand in it, the same on every node ([`dunlin_control::Limits`]). History is
-//! kept up to `history_bytes`, oldest given up first, and from the last snapshot on after a restart.
+//! kept up to `history_bytes`, oldest given up first; snapshots hold it, where their disk has room.
 //!
 //! Not here: sockets between nodes; whoever has them hands in a [`Transport`].
 
@@ -70,7 +70,7 @@ pub enum Consistency {
     /// All that was answered to anybody before the question.
     #[default]
     Linearizable,
-    /// What this node has taken in by now.
+    /// What this node has taken in by now, and no less than what it had before it was started again: it waits for that.
     Stale,
 }
 
@@ -83,6 +83,9 @@ pub struct Control {
     epoch: u32,
     /// An epoch is known to have begun.
     begun: AtomicBool,
+    /// The last entry of its log when it was started, and whether it has applied all up to there.
+    last_before: Option<u64>,
+    caught_up: AtomicBool,
     limits: ControlLimits,
 }
 
@@ -98,15 +101,29 @@ impl Control {
         transport: impl Transport,
         limits: ControlLimits,
     ) -> io::Result<Arc<Control>> {
-        let history = History::open(node, limits.history_bytes).map_err(io::Error::other)?;
+        Control::open(node, id, (disk, dir), transport, limits, true)
+    }
+
+    /// The same; `keeps_history`: its snapshots hold the history of changes, too.
+    fn open(
+        node: &Node,
+        id: u64,
+        (disk, dir): (Arc<dyn Disk>, &Path),
+        transport: impl Transport,
+        limits: ControlLimits,
+        keeps_history: bool,
+    ) -> io::Result<Arc<Control>> {
+        let history = History::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let waiting = Arc::<Waiting>::default();
         let machine = Replicated::new(history, Arc::clone(&waiting));
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
         let group = group.inspect_err(|_| History::close(node))?;
+        let last_before = group.status().last;
         let group = Mutex::new(Some(Arc::new(group)));
-        Ok(Arc::new(Control { group, transport, waiting, epoch, begun: AtomicBool::new(false), limits }))
+        let (begun, caught_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(Control { group, transport, waiting, epoch, begun, last_before, caught_up, limits }))
     }
 
     /// Begins a cluster of these nodes; on one of them, and once in its life.

@@ -27,6 +27,11 @@ pub trait Machine: Send + 'static {
     /// The state as it is now, at a cost that does not grow with it.
     fn freeze(&self) -> Box<dyn Frozen>;
 
+    /// Whether a block of a snapshot is one of [`Frozen::write_past`].
+    fn may_leave_out(_block: &[u8]) -> bool {
+        false
+    }
+
     /// Becomes the state that a [`Frozen`] wrote. After a refusal it is not used any more.
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()>;
 }
@@ -35,4 +40,10 @@ pub trait Machine: Send + 'static {
 pub trait Frozen: Send {
     /// Gives it in blocks, until one is refused.
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
+
+    /// Gives further blocks, of what was before the state. A snapshot leaves them out where the disk has little room, a backup
+    /// always.
+    fn write_past(&self, _take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -77,8 +77,11 @@ impl<M: Machine> Machines<M> {
         self.snapshot_bytes.load(Ordering::Relaxed)
     }
 
-    /// Puts a snapshot on the disk; false where that has no room.
-    fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &Blocks) -> io::Result<bool> {
+    /// Puts a snapshot on the disk, without what it may leave out if there is little room; false where there is too little for that.
+    fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &mut Blocks) -> io::Result<bool> {
+        if !snapshots.has_ample_room(blocks)? {
+            blocks.0.retain(|block| !M::may_leave_out(block));
+        }
         let is_saved = snapshots.save(meta, blocks)?;
         if is_saved {
             self.snapshot_bytes.store(bytes_of(&blocks.0), Ordering::Relaxed);
@@ -107,17 +110,19 @@ impl<M: Machine> Machines<M> {
     fn build(&self) -> io::Result<Option<Snapshot>> {
         let (meta, frozen) = self.frozen();
         let mut blocks = Vec::new();
-        frozen.write(&mut |block| {
+        let mut take = |block: &[u8]| {
             blocks.push(Bytes::copy_from_slice(block));
             Ok(())
-        })?;
-        let snapshot = Blocks(blocks);
+        };
+        frozen.write(&mut take)?;
+        frozen.write_past(&mut take)?;
+        let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
             // One of another node's came meanwhile.
             return Ok(snapshots.load()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }));
         }
-        Ok(self.save(&mut snapshots, &meta, &snapshot)?.then_some(Snapshot { meta, snapshot }))
+        Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(Snapshot { meta, snapshot }))
     }
 }
 
@@ -185,8 +190,8 @@ impl<M: Machine> RaftStateMachine<Types> for Machines<M> {
         })
         .await?;
         until_there_is_room(|| {
-            let (kept, of, blocks) = (self.clone(), meta.clone(), Arc::clone(&snapshot));
-            move || Ok(kept.save(&mut lock(&kept.snapshots), &of, &blocks)?.then_some(()))
+            let (kept, of, mut blocks) = (self.clone(), meta.clone(), Blocks::clone(&snapshot));
+            move || Ok(kept.save(&mut lock(&kept.snapshots), &of, &mut blocks)?.then_some(()))
         })
         .await
     }

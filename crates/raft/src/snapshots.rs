@@ -165,12 +165,24 @@ impl Snapshots {
         self.last.as_ref().and_then(|(meta, _)| meta.last_log_id)
     }
 
-    /// Whether there is room for one of these blocks; the reserve is given up for it.
-    fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
+    /// What is free on the disk, and how much of it a snapshot of these blocks needs.
+    fn free_and_needed(&self, blocks: &Blocks) -> io::Result<(u64, u64)> {
         let bytes: u64 = blocks.0.iter().map(|block| block.len() as u64 + BLOCK_BYTES_EXTRA).sum();
         let further = bytes / Config::default().file_bytes;
         let need = bytes + FIRST_FILE_BYTES_EXTRA + further * FILE_BYTES_EXTRA;
-        let free = self.disk.free_bytes(&self.dir)?;
+        Ok((self.disk.free_bytes(&self.dir)?, need))
+    }
+
+    /// Whether there is room for one of these blocks, and as much again for others, without the reserve.
+    pub(crate) fn has_ample_room(&self, blocks: &Blocks) -> io::Result<bool> {
+        let (free, need) = self.free_and_needed(blocks)?;
+        let for_reserve = if self.reserve.is_lacking() { self.reserve.bytes() } else { 0 };
+        Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
+    }
+
+    /// Whether there is room for one of these blocks; the reserve is given up for it.
+    fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
+        let (free, need) = self.free_and_needed(blocks)?;
         if free >= need {
             return Ok(true);
         }

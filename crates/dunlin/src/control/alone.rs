@@ -36,13 +36,13 @@ impl Control {
     ) -> Result<Arc<Control>, ControlError> {
         let start = |error: io::Error| ControlError::Start(error.to_string());
         let control = match place {
-            Some((disk, dir)) => Control::take_part(node, ID, disk, dir, Nobody, limits),
+            Some(place) => Control::open(node, ID, place, Nobody, limits, true),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // Memory has its own budget.
                 limits.raft.reserve_bytes = 0;
                 let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
-                Control::take_part(node, ID, disk, dir, Nobody, limits)
+                Control::open(node, ID, (disk, dir), Nobody, limits, false)
             }
         };
         let control = control.map_err(start)?;
@@ -60,6 +60,7 @@ impl Control {
             History::close(node);
             return Err(error);
         }
+        History::is_nowhere_else(node);
         Ok(control)
     }
 }

@@ -1,5 +1,6 @@
 //! Asking: here where this node leads, else the leader over the transport.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use dunlin_control::{Answer, Answered, Command, Query, Refusal, Reply, State};
 use dunlin_raft::{Commands, Group, GroupError, Lead};
 
 use super::asking::{self, PAUSE, Patience};
-use super::forward::Request;
+use super::forward::{self, Request};
 use super::machine::Replicated;
 use super::waiting::Told;
 use super::{Consistency, Control, ControlError};
@@ -71,16 +72,28 @@ impl Control {
         asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await
     }
 
+    /// Whether this node has applied what it had before it was started.
+    fn has_caught_up(&self) -> Result<bool, ControlError> {
+        let caught_up = self.caught_up.load(Ordering::Relaxed) || self.status()?.applied >= self.last_before;
+        self.caught_up.store(caught_up, Ordering::Relaxed);
+        Ok(caught_up)
+    }
+
     /// Looks at the state, as fresh as is asked for.
     pub async fn read<R>(
         &self,
         consistency: Consistency,
         look: impl FnOnce(&State) -> R,
     ) -> Result<R, ControlError> {
-        if consistency == Consistency::Linearizable {
+        if consistency == Consistency::Linearizable || !self.has_caught_up()? {
             self.catch_up().await?;
         }
         self.with(look)
+    }
+
+    /// The epoch of revisions.
+    pub async fn epoch(&self) -> Result<u32, ControlError> {
+        self.read(Consistency::Stale, State::epoch).await
     }
 
     /// Answers a question.
@@ -116,12 +129,19 @@ impl Control {
         }
     }
 
+    /// Begins the cluster's first epoch, where none has begun. A leader that was started again leads before it has applied its log, in
+    /// which there may be one.
     pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
         let group = self.group()?;
         let mut command = Vec::new();
         Command::Begin { epoch: self.epoch }.encode(&mut command);
         let answer = loop {
-            match group.propose(command.clone().into()).await {
+            let tried = match group.catch_up().await {
+                Ok(()) if self.has_begun(&group) => return Ok(()),
+                Ok(()) => group.propose(command.clone().into()).await,
+                Err(error) => Err(error),
+            };
+            match tried {
                 Err(GroupError::NotLeader { .. }) if group.leader().await.is_some() => {
                     if group.lead() != Lead::Here {
                         return Ok(());
@@ -139,9 +159,13 @@ impl Control {
 
     /// What another node asks of this one, which leads or says that it does not.
     pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
-        if matches!(request, Request::Propose(_)) && group.lead() == Lead::Here && !self.has_begun(group) {
-            // What comes of it shows in what follows.
-            let _ = self.begin_epoch().await;
+        if matches!(request, Request::Propose(_))
+            && group.lead() == Lead::Here
+            && !self.has_begun(group)
+            && self.begin_epoch().await.is_err()
+        {
+            // Certainly not done: it is asked for again.
+            return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
         }
         asking::answer(group, request, |command| Command::decode(command).is_ok()).await
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_control::{Answered, Command, Effects, Granted, Reply, Restoring, State};
 use dunlin_raft::{Frozen, Machine};
 
-use super::history::History;
+use super::history::{History, Past, is_past};
 use super::waiting::Waiting;
 
 /// The state, and who is told of what it becomes.
@@ -94,27 +94,41 @@ impl Machine for Replicated {
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
-        Box::new(Still(self.state.freeze()))
+        Box::new(Still { state: self.state.freeze(), past: self.history.freeze() })
+    }
+
+    fn may_leave_out(block: &[u8]) -> bool {
+        is_past(block)
     }
 
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let mut restoring = Restoring::default();
+        let (mut restoring, mut past) = (Restoring::default(), Vec::new());
         for block in blocks {
-            restoring.take(&block).map_err(invalid)?;
+            match is_past(&block) {
+                true => past.push(block),
+                false => restoring.take(&block).map_err(invalid)?,
+            }
         }
         self.state = restoring.end().map_err(invalid)?;
-        self.history.move_on(self.state.epoch(), self.state.revision());
+        self.history.restore(self.state.epoch(), self.state.revision(), &past);
         self.waiting.look(&self.state);
         Ok(())
     }
 }
 
 /// The state at one moment.
-struct Still(dunlin_control::Frozen);
+struct Still {
+    state: dunlin_control::Frozen,
+    past: Option<Past>,
+}
 
 impl Frozen for Still {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        self.0.write(take)
+        self.state.write(take)
+    }
+
+    fn write_past(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        self.past.as_ref().map_or(Ok(()), |past| past.write(take))
     }
 }

@@ -78,7 +78,8 @@ impl Tasks {
 
     /// Answers a question by what is as fresh as is asked for.
     pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Found, TasksError> {
-        if consistency == Consistency::Linearizable {
+        let is_caught_up = self.shards.iter().all(|shard| shard.has_caught_up());
+        if consistency == Consistency::Linearizable || !is_caught_up {
             self.catch_up().await?;
         }
         self.answer(query)
@@ -127,6 +128,14 @@ impl Shard {
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         Ok(asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
+    }
+
+    /// Whether this node has applied what it had before it was started.
+    fn has_caught_up(&self) -> bool {
+        let has_applied = || self.status().is_ok_and(|status| status.applied >= self.last_before);
+        let caught_up = self.caught_up.load(Ordering::Relaxed) || has_applied();
+        self.caught_up.store(caught_up, Ordering::Relaxed);
+        caught_up
     }
 
     /// A leader says first how late it is in the world: while nobody led, the cluster's own count stood still.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,9 @@ pub struct Shard {
     pub(super) keeper: Keeper,
     /// The last term in which this node led and has said how late it is.
     pub(super) clock_term: AtomicU64,
+    /// The last entry of its log when it was started, and whether it has applied all up to there.
+    pub(super) last_before: Option<u64>,
+    pub(super) caught_up: AtomicBool,
     pub(super) limits: TasksLimits,
 }
 
@@ -84,8 +87,10 @@ impl Shard {
     ) -> io::Result<Arc<Shard>> {
         let transport: Arc<dyn Transport> = Arc::new(Marked(transport, number));
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft)?;
+        let last_before = group.status().last;
         let (group, clock_term) = (Mutex::new(Some(Arc::new(group))), AtomicU64::new(0));
-        Ok(Arc::new(Shard { number, group, transport, keeper, clock_term, limits }))
+        let caught_up = AtomicBool::new(false);
+        Ok(Arc::new(Shard { number, group, transport, keeper, clock_term, last_before, caught_up, limits }))
     }
 
     /// Its number.

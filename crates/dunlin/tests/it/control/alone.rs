@@ -98,6 +98,23 @@ fn what_was_acknowledged_is_there_after_a_crash_and_a_watch_goes_on_where_it_was
 }
 
 #[test]
+fn history_is_there_after_a_snapshot_and_a_restart() {
+    let disk = Arc::new(FakeDisk::new(7));
+    let open = || Node::open(Config::default(), disk.clone(), std::path::Path::new("/data")).unwrap().0;
+    let node = open();
+    let control = node.control().unwrap();
+    for value in ["1", "2", "3"] {
+        block_on(control.ask(&put("a", value))).unwrap();
+    }
+    block_on(control.snapshot()).unwrap();
+    until("it is taken", || control.status().unwrap().snapshot.is_some());
+    block_on(control.ask(&put("a", "4"))).unwrap();
+    disk.crash();
+    let seen = Watch::from_first(&open()).until(|seen| seen.len() == 4).to_vec();
+    assert_eq!(seen, ["1 a=1", "2 a=2", "3 a=3", "4 a=4"]);
+}
+
+#[test]
 fn a_node_without_a_disk_begins_a_later_epoch_when_it_starts_anew() {
     let epoch = || {
         let node = node();

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dunlin::state::{Answer, Command, Query, Refusal, Reply};
-use dunlin::{Consistency, ControlError, block_on};
+use dunlin::topic::{Position, Start, SubscribeOptions};
+use dunlin::{Consistency, ControlError, KV, block_on};
 use dunlin_wait::POLL;
 
 use super::stage::*;
@@ -102,10 +103,11 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     asked > 0
 }
 
-#[test]
-fn a_node_that_comes_late_is_given_a_snapshot_and_its_watchers_are_told_what_they_missed() {
+/// A node that is away until the others have given up the log that it lacks, and what its watcher sees then.
+fn seen_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
+    limits.history_bytes = history_bytes;
     let mut stage = Stage::of(3, limits);
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let late = stage.followers()[0];
@@ -126,15 +128,104 @@ fn a_node_that_comes_late_is_given_a_snapshot_and_its_watchers_are_told_what_the
     until("it caught up", || stage.control(late).with(|state| state.revision()).unwrap() >= 401);
     stage.ask_among(&[1, 2, 3], &put("c", "3"));
     let seen = watch.until(|seen| seen.last().is_some_and(|last| last.ends_with("c=3"))).to_vec();
-    assert!(seen[1].starts_with("gap 2 to "), "{:?}", &seen[..3]);
-    let told: u64 = seen[1].rsplit(' ').next().unwrap().parse().unwrap();
-    let follows: Vec<u64> =
-        seen[2..].iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
-    assert!(follows.iter().zip(told + 1..).all(|(seq, expected)| *seq == expected), "{:?}", &seen[..5]);
     stage.join(4);
     let mut newcomer = Watch::from_first(&stage.nodes[&4]);
     block_on(stage.control(4).ask(&put("d", "4"))).unwrap();
     newcomer.until(|seen| seen.last().is_some_and(|last| last.ends_with("d=4")));
+    seen
+}
+
+fn revisions(seen: &[String]) -> Vec<u64> {
+    seen.iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn watcher_of_a_node_given_a_snapshot_misses_nothing() {
+    let seen = seen_after_a_snapshot(64 << 20);
+    assert!(revisions(&seen).into_iter().eq(1..=seen.len() as u64), "{:?}", &seen[..3]);
+}
+
+#[test]
+fn watcher_is_told_what_a_snapshot_does_not_hold() {
+    let seen = seen_after_a_snapshot(16 << 10);
+    assert!(seen[1].starts_with("gap 2 to "), "{:?}", &seen[..3]);
+    let told: u64 = seen[1].rsplit(' ').next().unwrap().parse().unwrap();
+    let follows = revisions(&seen[2..]);
+    assert!(follows.iter().zip(told + 1..).all(|(seq, expected)| *seq == expected), "{:?}", &seen[..5]);
+}
+
+fn epoch(stage: &Stage, id: u64) -> u32 {
+    block_on(stage.control(id).epoch()).unwrap()
+}
+
+/// A leader that was started again was asked for a change before it had applied its log, took it that no epoch had begun, and began
+/// one: all watches ended, and all history was gone.
+#[test]
+fn restarted_cluster_goes_on_in_its_epoch_with_its_history() {
+    let mut stage = Stage::of(3, limits());
+    block_on(stage.control(1).ask(&put("a", "0"))).unwrap();
+    let first = epoch(&stage, 1);
+    for round in 1..=4_u64 {
+        (1..=3).for_each(|id| stage.stop(id));
+        (1..=3).for_each(|id| stage.start(id));
+        // Each of them as soon as it leads.
+        std::thread::scope(|scope| {
+            for id in 1..=3 {
+                let control = stage.control(id);
+                scope.spawn(move || block_on(control.ask(&put("a", "1"))).unwrap());
+            }
+        });
+        for id in 1..=3 {
+            assert_eq!(epoch(&stage, id), first, "after {round} restarts");
+        }
+        let seen =
+            Watch::from_first(&stage.nodes[&1]).until(|seen| seen.len() as u64 == 3 * round + 1).to_vec();
+        assert!(revisions(&seen).into_iter().eq(1..=3 * round + 1), "{seen:?}");
+    }
+}
+
+fn watch_after(stage: &Stage, id: u64, position: Position) -> Watch {
+    let options = SubscribeOptions { start: Start::After(position), ..SubscribeOptions::default() };
+    Watch::of(&stage.nodes[&id], &options)
+}
+
+/// A follower that has been started again and has heard of nobody yet.
+fn restarted_follower(stage: &mut Stage) -> (u64, Position) {
+    for _ in 0..3 {
+        block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
+    }
+    let id = stage.followers()[0];
+    block_on(stage.control(id).catch_up()).unwrap();
+    let position = stage.nodes[&id].topic(KV).unwrap().logs()[0].last();
+    stage.stop(id);
+    stage.isolate(id, true);
+    stage.start(id);
+    (id, position)
+}
+
+#[test]
+fn watch_goes_on_at_a_node_that_has_not_applied_its_log() {
+    let mut stage = Stage::of(3, limits());
+    let (id, position) = restarted_follower(&mut stage);
+    assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
+    let mut watch = watch_after(&stage, id, position);
+    stage.isolate(id, false);
+    stage.ask_among(&[1, 2, 3], &put("b", "2"));
+    assert_eq!(watch.until(|seen| !seen.is_empty()), ["4 b=2"]);
+}
+
+#[test]
+fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
+    let mut stage = Stage::of(3, limits());
+    let (id, position) = restarted_follower(&mut stage);
+    std::thread::scope(|scope| {
+        let control = stage.control(id);
+        let read = scope.spawn(move || {
+            block_on(control.read(Consistency::Stale, |state| (state.epoch(), state.revision())))
+        });
+        stage.isolate(id, false);
+        assert_eq!(read.join().unwrap(), Ok((position.epoch, position.seq)));
+    });
 }
 
 #[test]

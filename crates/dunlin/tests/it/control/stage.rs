@@ -147,9 +147,20 @@ impl Stage {
     /// Starts a node over its disk, or over an empty one.
     pub fn start(&mut self, id: u64) {
         let disk = Arc::clone(self.disks.entry(id).or_default());
-        let way = Way { from: id, ways: Arc::clone(&self.ways) };
-        let node = Node::start(Config::default()).unwrap();
-        let control = Control::take_part(&node, id, disk, Path::new("/control"), way, self.limits).unwrap();
+        let (deadline, dir) = (Deadline::new(), Path::new("/control"));
+        let (node, control) = loop {
+            let way = Way { from: id, ways: Arc::clone(&self.ways) };
+            let node = Node::start(Config::default()).unwrap();
+            match Control::take_part(&node, id, disk.clone(), dir, way, self.limits) {
+                Ok(control) => break (node, control),
+                // One that was stopped may be asked something yet, and has its log until it has answered.
+                Err(error) if error.to_string().contains("is being written") => {
+                    deadline.check("its log is free")
+                }
+                Err(error) => panic!("{error}"),
+            }
+            std::thread::sleep(POLL);
+        };
         self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&control));
         assert!(node.set_control(control));
         self.nodes.insert(id, node);

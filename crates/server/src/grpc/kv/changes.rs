@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::state::{Event, Events, State};
+use dunlin::state::{Event, Events};
 use dunlin::topic::{LogName, Notice, OnGap, Position, Snapshot, Start, SubscribeOptions, Wait};
 use dunlin::wire::ErrorCode;
 use dunlin::{KV, Refused};
+use prost::Message as _;
 use tonic::Status;
 use v1::key_event::Type;
 
@@ -23,6 +24,9 @@ use crate::door::Door;
 
 /// About how large answers are.
 const BATCH_BYTES: usize = 32 << 10;
+/// Of one answer, so that clients that take no more than 4 MiB, as by default, get past every revision: a key with its value is
+/// shorter than that.
+const ANSWER_BYTES: usize = 1 << 20;
 /// After so many revisions of other keys a watch is told how far it is.
 const QUIET_REVISIONS: u64 = 1_024;
 
@@ -50,7 +54,7 @@ pub(in super::super) async fn watch(
         (false, Some(seq)) => {
             let control = node.control_async().await.map_err(|error| Refused::from(&error))?;
             let epoch = match start_epoch {
-                0 => control.with(State::epoch).map_err(|error| Refused::from(&error))?,
+                0 => control.epoch().await.map_err(|error| Refused::from(&error))?,
                 epoch => epoch,
             };
             Start::After(Position { epoch, seq })
@@ -77,7 +81,19 @@ impl Changes {
 
     fn say(&mut self, out: &mut Outgoing, at: Position, events: Vec<v1::KeyEvent>) {
         self.told = at.seq;
-        out.say(&v1::WatchResponse { epoch: at.epoch, revision: at.seq, events });
+        let answer =
+            |events, fragment| v1::WatchResponse { epoch: at.epoch, revision: at.seq, events, fragment };
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        for event in events {
+            let more = event.encoded_len();
+            if !part.is_empty() && bytes + more > ANSWER_BYTES {
+                out.say(&answer(std::mem::take(&mut part), true));
+                bytes = 0;
+            }
+            bytes += more;
+            part.push(event);
+        }
+        out.say(&answer(part, false));
     }
 
     /// What a revision changed of the keys asked for.

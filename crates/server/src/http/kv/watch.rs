@@ -54,7 +54,7 @@ pub(in crate::http) async fn watch(
 }
 
 async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Result<Subscriber, Problem> {
-    let epoch = context.node().control_async().await?.with(dunlin::state::State::epoch)?;
+    let epoch = context.node().control_async().await?.epoch().await?;
     let options = SubscribeOptions {
         name: context.peer(),
         door: Door::Http.name(),

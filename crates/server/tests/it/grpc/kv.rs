@@ -1,6 +1,7 @@
 //! `dunlin.v1.Kv`, by its generated client.
 
 use dunlin::Config;
+use dunlin::state::{Command, Operation};
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -199,6 +200,37 @@ fn a_watch_tells_every_revision_of_its_keys_from_where_it_is_asked_to() {
         assert!(progress.ends_with(' ') && progress != "5 ", "{progress}");
         let ahead = (Code::OutOfRange, "AHEAD".to_owned());
         assert_eq!(refused(kv.watch(watch("a", "", 9_999_999)).await), ahead);
+    });
+}
+
+/// Clients take messages of up to 4 MiB by default: a larger revision was one message, past which no watch came.
+#[test]
+fn large_revision_comes_to_a_watch_in_parts() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        let keys: Vec<String> = (0..48).map(|key| format!("c/{key:02}")).collect();
+        let value = vec![b'v'; 100_000];
+        let puts = keys.iter().map(|key| Operation::Put { key: key.as_bytes(), value: &value, lease: 0 });
+        let then = puts.collect();
+        let command = Command::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
+        node.control_async().await.unwrap().ask(&command).await.unwrap();
+        kv.put(put("c/after", "x")).await.unwrap();
+        let mut changes = kv.watch(watch("c/", "c0", 1)).await.unwrap().into_inner();
+        assert_eq!(told(&mut changes).await, "0 ", "where it stands");
+        let (mut seen, mut answers) = (Vec::new(), 0);
+        loop {
+            let change = changes.message().await.unwrap().expect("it goes on");
+            assert_eq!(change.revision, 1);
+            answers += 1;
+            seen.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
+            assert_eq!(change.fragment, seen.len() < keys.len(), "more of the revision follows");
+            if !change.fragment {
+                break;
+            }
+        }
+        assert!(answers > 1 && seen == keys);
+        assert_eq!(told(&mut changes).await, "2 c/after=x");
     });
 }
 

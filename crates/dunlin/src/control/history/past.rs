@@ -1,0 +1,182 @@
+//! The changes that a snapshot holds beside the state, so that watches go on after it: over a restart, and on a node that is given it.
+//!
+//! ```text
+//!  block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      each change stands behind its length, a `u32`
+//! ```
+//! Integers are little-endian. Blocks follow those of the state ([`dunlin_control::Frozen`]), whose kinds are others. Nodes may hold
+//! different numbers of changes, so the blocks are no part of what is the same on every node.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes};
+use dunlin_control::Change;
+use dunlin_topic::{Consumption, Cursor, Fill, Log, OnGap, Position, Start, SubscribeOptions, Wait};
+
+const VERSION: u8 = 1;
+const KIND: u8 = 6;
+/// About how long a block is, or as long as one change.
+const BLOCK_BYTES: usize = 64 << 10;
+/// A change that is longer is left out, with those before it: a block is one record of a journal.
+const CHANGE_BYTES_MAX: usize = 8 << 20;
+
+/// The changes up to a revision, while more are made. The oldest may be given up before they are written.
+#[derive(Debug)]
+pub(in crate::control) struct Past {
+    log: Arc<Log>,
+    last: Position,
+}
+
+impl Past {
+    pub(super) fn of(log: Arc<Log>, last: Position) -> Past {
+        Past { log, last }
+    }
+
+    /// Gives blocks, one after another, until `take` refuses one.
+    pub(in crate::control) fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let options = SubscribeOptions {
+            start: Start::Earliest,
+            on_gap: OnGap::Oldest,
+            wait: Wait::Parked,
+            ..SubscribeOptions::default()
+        };
+        let cursor = Cursor::new(Arc::clone(&self.log), &options, None, Consumption::Reads);
+        // Where there is no room for a reader the snapshot does without.
+        let Ok(mut cursor) = cursor else { return Ok(()) };
+        let mut block = Block::default();
+        while cursor.next() <= self.last {
+            match cursor.fill() {
+                Fill::Records => {
+                    let mut written = Ok(());
+                    cursor.drain(usize::MAX, |record| {
+                        if written.is_ok() && record.position <= self.last {
+                            written = block.push(record.position, record.payload(), take);
+                        }
+                    });
+                    written?;
+                }
+                Fill::Notice(_) => {}
+                Fill::Empty | Fill::Closed => break,
+            }
+        }
+        block.end(take)
+    }
+}
+
+/// A block while it is written.
+#[derive(Default)]
+struct Block {
+    bytes: Vec<u8>,
+    next: Position,
+}
+
+impl Block {
+    fn push(
+        &mut self,
+        at: Position,
+        change: &[u8],
+        take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if change.len() > CHANGE_BYTES_MAX {
+            return self.end(take);
+        }
+        if at != self.next || self.bytes.len() + change.len() > BLOCK_BYTES {
+            self.end(take)?;
+        }
+        if self.bytes.is_empty() {
+            self.bytes.extend_from_slice(&[VERSION, KIND]);
+            self.bytes.put_u32_le(at.epoch);
+            self.bytes.put_u64_le(at.seq);
+        }
+        self.bytes.put_u32_le(change.len() as u32);
+        self.bytes.extend_from_slice(change);
+        self.next = Position { seq: at.seq + 1, ..at };
+        Ok(())
+    }
+
+    fn end(&mut self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        if !self.bytes.is_empty() {
+            take(&self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Whether a block of a snapshot holds changes.
+pub(in crate::control) fn is_past(block: &[u8]) -> bool {
+    block.starts_with(&[VERSION, KIND])
+}
+
+/// The changes of an epoch that these blocks hold, without a hole: what lies before the last hole is left out.
+pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
+    let mut changes: Vec<Change> = Vec::new();
+    for mut block in blocks.iter().cloned() {
+        block.advance(2);
+        let (Ok(of), Ok(mut revision)) = (block.try_get_u32_le(), block.try_get_u64_le()) else { continue };
+        let joins = changes.last().is_none_or(|last| last.revision + 1 == revision);
+        if of != epoch || !joins {
+            changes.clear();
+        }
+        if of != epoch {
+            continue;
+        }
+        while let Ok(len) = block.try_get_u32_le() {
+            if len as usize > block.len() {
+                break;
+            }
+            changes.push(Change { revision, bytes: block.split_to(len as usize).into() });
+            revision += 1;
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(changes: &[(u32, u64, &[u8])]) -> Vec<Bytes> {
+        let (mut blocks, mut block) = (Vec::new(), Block::default());
+        let mut take = |bytes: &[u8]| {
+            blocks.push(Bytes::copy_from_slice(bytes));
+            Ok(())
+        };
+        for (epoch, seq, change) in changes {
+            block.push(Position { epoch: *epoch, seq: *seq }, change, &mut take).unwrap();
+        }
+        block.end(&mut take).unwrap();
+        blocks
+    }
+
+    fn revisions(epoch: u32, blocks: &[Bytes]) -> Vec<u64> {
+        changes(epoch, blocks).iter().map(|change| change.revision).collect()
+    }
+
+    #[test]
+    fn changes_come_back_as_they_were_written() {
+        let large = vec![7; BLOCK_BYTES];
+        let written = blocks(&[(3, 1, b"one"), (3, 2, &large), (3, 3, b"")]);
+        assert!(written.len() > 1 && written.iter().all(|block| is_past(block)));
+        let read = changes(3, &written);
+        let expected = [(1, b"one".to_vec()), (2, large), (3, Vec::new())];
+        assert!(read.iter().map(|change| (change.revision, change.bytes.clone())).eq(expected));
+    }
+
+    #[test]
+    fn changes_before_a_hole_or_of_another_epoch_are_left_out() {
+        assert_eq!(revisions(3, &blocks(&[(3, 1, b"1"), (3, 3, b"3"), (3, 4, b"4")])), [3, 4]);
+        assert_eq!(revisions(4, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])), [2]);
+        assert!(revisions(3, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])).is_empty());
+        let long = vec![0; CHANGE_BYTES_MAX + 1];
+        assert_eq!(revisions(3, &blocks(&[(3, 1, b"1"), (3, 2, &long), (3, 3, b"3")])), [3]);
+    }
+
+    #[test]
+    fn block_that_is_cut_short_gives_whole_changes_only() {
+        let block = blocks(&[(3, 1, b"one"), (3, 2, b"two")]).remove(0);
+        for bytes in 2..block.len() {
+            assert!(changes(3, &[block.slice(..bytes)]).len() < 2);
+        }
+    }
+}
