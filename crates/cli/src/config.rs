@@ -28,6 +28,8 @@ use crate::workers::WorkersConfig;
 /// What a node is to do, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// What clients are told it is called.
+    pub name: String,
     pub listen: Option<SocketAddr>,
     pub unix: Option<PathBuf>,
     pub nats: Option<SocketAddr>,
@@ -60,6 +62,10 @@ pub struct Config {
     pub otlp_endpoint: Option<String>,
     /// How long a NATS client may take over one operation.
     pub nats_publish: Duration,
+    /// How often a NATS client is asked for a sign of life.
+    pub nats_ping: Duration,
+    /// How many of them it may leave unanswered.
+    pub nats_pings_max: u32,
     /// Processes that work for its tasks.
     pub workers: Option<WorkersConfig>,
 }
@@ -112,6 +118,9 @@ impl TryFrom<&RawConfig> for Config {
             log_as_json: log_as_json(raw)?,
             otlp_endpoint: value::<Off<String>>(raw, "otlp.endpoint", "a URL, or off")?.0,
             nats_publish: duration(raw, "nats.publish_timeout")?,
+            nats_ping: duration(raw, "nats.ping_interval")?,
+            nats_pings_max: u32::try_from(count(raw, "nats.pings_max")?).unwrap_or(u32::MAX),
+            name: raw.get("name").text.clone(),
             workers: WorkersConfig::of(raw)?,
         };
         refuse_the_open_network(&config, raw)?;

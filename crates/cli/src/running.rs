@@ -181,6 +181,7 @@ fn node_config(config: &Config) -> dunlin::Config {
         auto_create: config.auto_create,
         limits: config.limits.clone(),
         is_of_cluster: config.cluster.is_some(),
+        name: config.name.clone(),
         ..dunlin::Config::default()
     }
 }
@@ -207,6 +208,8 @@ fn server_config(config: &Config) -> ServerConfig {
             grpc: config.grpc_limits,
             nats: NatsLimits {
                 publish_ms_max: u32::try_from(config.nats_publish.as_millis()).unwrap_or(u32::MAX),
+                ping_ms: u32::try_from(config.nats_ping.as_millis()).unwrap_or(u32::MAX),
+                pings_max: config.nats_pings_max,
                 ..NatsLimits::default()
             },
             ..dunlin_server::Limits::default()

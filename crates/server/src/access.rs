@@ -3,7 +3,7 @@
 //! What they may do is decided by [`dunlin::Permissions`] behind the node that a session is given
 //! ([`Node::used_by`](dunlin::Node::used_by)); a door only carries credentials here and answers back.
 //!
-//! `users` reads the file, `secret` keeps what proves, `credentials` is what clients bring, `throttle` slows down who
+//! `users` reads the file, `secret` keeps what proves, `nkey` checks keys of NATS, `credentials` is what clients bring, `throttle` slows down who
 //! guesses, `checker` checks passwords on threads of its own, `account` and `tenancy` are a user and a tenant while the
 //! node runs, `login` is a connection's hold on them.
 //!
@@ -20,6 +20,7 @@ mod credentials;
 mod inboxes;
 mod login;
 mod meter;
+mod nkey;
 mod quota;
 mod remembered;
 mod secret;
@@ -90,6 +91,7 @@ pub(crate) struct Access {
     throttle: Mutex<Throttle>,
     checker: Checker,
     cache: Mutex<Cache>,
+    nonces: nkey::Nonces,
     inboxes: inboxes::Inboxes,
     counts: Counts,
 }
@@ -127,6 +129,7 @@ impl Access {
             checker: Checker::new(limits),
             inboxes: inboxes::Inboxes::default(),
             cache: Mutex::new(Cache::new(limits)?),
+            nonces: nkey::Nonces::new().map_err(UsersError::unlikely)?,
             counts: Counts::default(),
         };
         let access = Arc::new(access);
@@ -188,6 +191,11 @@ impl Access {
             .collect();
         tenants.sort_by(|a, b| a.name.cmp(&b.name));
         tenants
+    }
+
+    /// What a NATS client signs on the connection of this number; `None` where no user has an nkey.
+    pub(crate) fn nonce(&self, session: u64) -> Option<String> {
+        self.users().has_nkeys().then(|| self.nonces.of(session))
     }
 
     fn users(&self) -> Arc<Users> {

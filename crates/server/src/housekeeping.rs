@@ -9,6 +9,7 @@ use dunlin::now_ns;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::door::Door;
 use crate::shared::Shared;
 
 /// How often the housekeeping runs.
@@ -70,6 +71,8 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 
 /// Runs the housekeeping, which may wait for a disk or a cluster, away from the threads of listeners.
 async fn tick(shared: &Arc<Shared>) {
+    let reached = || [Door::Nats, Door::Http].map(|door| shared.nats_addresses(door));
+    let mut known = reached();
     loop {
         let of = Arc::clone(shared);
         let done = shared.node.unblock(move |node| {
@@ -78,6 +81,11 @@ async fn tick(shared: &Arc<Shared>) {
         });
         if done.await.is_some() {
             shared.housekeeping.ran();
+        }
+        let now = reached();
+        if now != known {
+            known = now;
+            shared.nodes_changed();
         }
         sleep(TICK).await;
     }

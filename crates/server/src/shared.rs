@@ -32,6 +32,8 @@ pub(crate) const STOP: u32 = u32::MAX - 1;
 pub(crate) const USERS: u32 = u32::MAX - 4;
 /// The token by which a session is told that it is known who its client is.
 pub(crate) const LOGIN: u32 = u32::MAX - 5;
+/// The token by which a session is told that clients reach other nodes than before.
+pub(crate) const NODES: u32 = u32::MAX - 9;
 
 /// What a subscription takes of the node's memory, and each log that it reads: a cursor, what wakes it, what operators see
 /// of it. Texts that the client gave come on top.
@@ -192,6 +194,16 @@ impl Shared {
         access.reload()?;
         self.tell(USERS);
         Ok(())
+    }
+
+    /// Where NATS clients reach the nodes of the cluster, by a door; nowhere outside a cluster.
+    pub(crate) fn nats_addresses(&self, door: Door) -> Vec<String> {
+        self.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(door))
+    }
+
+    /// Has every session look at where clients reach the nodes now.
+    pub(crate) fn nodes_changed(&self) {
+        self.tell(NODES);
     }
 
     fn tell(&self, token: u32) {

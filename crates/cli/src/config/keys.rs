@@ -49,6 +49,12 @@ pub const KEYS: &[Key] = &[
         default: "127.0.0.1:4220",
         help: "TCP address of Dunlin's own protocol; port 0 takes any free port",
     },
+    Key {
+        name: "name",
+        value: "NAME",
+        default: "dunlin",
+        help: "What the node is called, to clients and in metrics",
+    },
     Key { name: "unix", value: "PATH|off", default: "off", help: "Unix socket of Dunlin's own protocol" },
     Key {
         name: "nats.listen",
@@ -61,6 +67,18 @@ pub const KEYS: &[Key] = &[
         value: "DURATION",
         default: "30s",
         help: "How long a NATS client may take over one operation, from its first byte to its last",
+    },
+    Key {
+        name: "nats.ping_interval",
+        value: "DURATION",
+        default: "2m",
+        help: "How often a NATS client is asked for a sign of life",
+    },
+    Key {
+        name: "nats.pings_max",
+        value: "COUNT",
+        default: "2",
+        help: "A NATS client that leaves so many of them unanswered is disconnected",
     },
     Key { name: "grpc.listen", value: "ADDRESS|off", default: "off", help: "TCP address of gRPC" },
     Key {

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::nkey;
 use super::secret::SECRET_BYTES_MAX;
 use crate::tls::ClientCertificate;
 
@@ -17,6 +18,8 @@ pub(crate) enum Credentials {
     },
     /// What a certificate says of its owner, which an authority of clients has signed.
     Certificate(Vec<String>),
+    /// A public key of NATS, whose owner has signed the connection's nonce.
+    Nkey(String),
     /// Something that is none of these.
     Unsound,
 }
@@ -31,8 +34,15 @@ impl Credentials {
         }
     }
 
-    /// Those of CONNECT.
-    pub(crate) fn of_connect(connect: &dunlin::wire::nats::Connect) -> Credentials {
+    /// Those of CONNECT, on a connection with this nonce.
+    pub(crate) fn of_connect(connect: &dunlin::wire::nats::Connect, nonce: &str) -> Credentials {
+        if let Some(key) = connect.nkey.as_deref().filter(|key| !key.is_empty()) {
+            let signature = connect.sig.as_deref().unwrap_or_default();
+            return match nkey::verify(key, nonce, signature) {
+                true => Credentials::Nkey(key.to_owned()),
+                false => Credentials::Unsound,
+            };
+        }
         match (&connect.auth_token, &connect.user) {
             (Some(token), _) if !token.is_empty() => Credentials::token(token.as_bytes()),
             (_, Some(user)) if !user.is_empty() => {
@@ -92,6 +102,7 @@ impl std::fmt::Debug for Credentials {
             Credentials::None => "None",
             Credentials::Token(_) => "Token",
             Credentials::Certificate(_) => "Certificate",
+            Credentials::Nkey(_) => "Nkey",
             Credentials::Password { .. } => "Password",
             Credentials::Unsound => "Unsound",
         })

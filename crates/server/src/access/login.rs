@@ -36,6 +36,8 @@ enum Proof {
     Password(String),
     /// What a certificate says.
     Certificate(String),
+    /// The public key.
+    Nkey(String),
 }
 
 /// Who it is, or why nobody.
@@ -112,6 +114,13 @@ impl Access {
                         tracing::warn!(?said, "login failed: a certificate of no user");
                         Err(Refused::new(ErrorCode::Unauthenticated, "the certificate is no user's"))
                     }
+                });
+            }
+            Credentials::Nkey(key) => {
+                let known = self.users().of_nkey(&key).map(str::to_owned);
+                done(match known {
+                    Some(name) => self.enter(&name, Proof::Nkey(key), &tenant, from),
+                    None => Err(self.refuse(from, "unknown nkey")),
                 });
             }
             Credentials::Password { user, password } => match self.wait(from, &user) {
@@ -233,6 +242,7 @@ impl Login {
             Proof::Token(digest) => user.tokens.contains(digest),
             Proof::Password(hash) => user.password.as_ref() == Some(hash),
             Proof::Certificate(said) => user.certificates.contains(said),
+            Proof::Nkey(key) => user.nkeys.contains(key),
         };
         if holds { Ok(()) } else { gone("has other credentials now") }
     }
@@ -256,11 +266,7 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn new(limits: AccessLimits) -> Result<Cache, UsersError> {
-        let unlikely = |error: super::SecretError| UsersError {
-            place: "starting to check passwords".to_owned(),
-            why: error.to_string(),
-        };
-        Ok(Cache { key: secret::random().map_err(unlikely)?, known: HashMap::new(), limits })
+        Ok(Cache { key: secret::random().map_err(UsersError::unlikely)?, known: HashMap::new(), limits })
     }
 
     fn key(&self, user: &str, password: &[u8], hash: &str) -> Digest {

@@ -12,7 +12,8 @@ use dunlin::topic::Pattern;
 use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule, Work};
 use toml::Spanned;
 
-use super::secret::{self, Digest};
+use super::nkey;
+use super::secret::{self, Digest, SecretError};
 use crate::reload;
 use raw::{RawFile, RawTenant, RawUser};
 
@@ -30,6 +31,13 @@ pub struct UsersError {
     pub why: String,
 }
 
+impl UsersError {
+    /// The system gave no random numbers.
+    pub(super) fn unlikely(error: SecretError) -> UsersError {
+        UsersError { place: "starting to check who connects".to_owned(), why: error.to_string() }
+    }
+}
+
 /// Everybody whom a node knows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Users {
@@ -38,6 +46,7 @@ pub struct Users {
     by_token: HashMap<Digest, String>,
     /// By what their certificates say of them.
     by_certificate: HashMap<String, String>,
+    by_nkey: HashMap<String, String>,
 }
 
 /// A user.
@@ -49,6 +58,8 @@ pub(crate) struct User {
     pub(crate) tokens: Vec<Digest>,
     /// Subjects or alternative names of certificates, each of which lets in.
     pub(crate) certificates: Vec<String>,
+    /// Public keys of NATS, each of which lets in who has the private one.
+    pub(crate) nkeys: Vec<String>,
     pub(crate) permissions: Arc<Permissions>,
     pub(crate) limits: UserLimits,
 }
@@ -113,6 +124,16 @@ impl Users {
     /// Whose certificate it is that says one of these; and which.
     pub(crate) fn of_certificate<'c>(&self, said: &'c [String]) -> Option<(&str, &'c str)> {
         said.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
+    }
+
+    /// Whose key it is.
+    pub(crate) fn of_nkey(&self, key: &str) -> Option<&str> {
+        self.by_nkey.get(key).map(String::as_str)
+    }
+
+    /// Whether some user has one.
+    pub(crate) fn has_nkeys(&self) -> bool {
+        !self.by_nkey.is_empty()
     }
 
     /// Every user: name and tenant, whether there is a password, and how many tokens.
@@ -184,6 +205,11 @@ impl Reader<'_> {
                     return Err(self.error(at, format!("{name} and {other} have a certificate in common")));
                 }
             }
+            for nkey in &user.nkeys {
+                if let Some(other) = users.by_nkey.insert(nkey.clone(), name.clone()) {
+                    return Err(self.error(at, format!("{name} and {other} have an nkey in common")));
+                }
+            }
             users.by_name.insert(name, user);
         }
         Ok(users)
@@ -251,6 +277,15 @@ impl Reader<'_> {
             trimmed => Ok(trimmed.to_owned()),
         };
         let certificates = raw.certificates.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let read = |text: Spanned<String>| match nkey::public_key(text.get_ref()) {
+            Some(_) => Ok(text.into_inner()),
+            None => Err(self.error(
+                text.span().start,
+                "nkeys: expected the public key of a user, 56 letters and digits that begin with U"
+                    .to_owned(),
+            )),
+        };
+        let nkeys = raw.nkeys.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let rule = |allow, deny| Ok(Rule { allow: self.patterns(allow)?, deny: self.patterns(deny)? });
         let permissions = Permissions {
             tenant: tenant.bounds.clone(),
@@ -269,6 +304,7 @@ impl Reader<'_> {
             password: password.transpose()?,
             tokens,
             certificates,
+            nkeys,
             permissions: Arc::new(permissions),
             limits: UserLimits {
                 connections: self.over_zero("connections", limits.connections)?,

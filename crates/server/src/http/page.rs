@@ -35,13 +35,13 @@ pub(crate) fn is_built_in() -> bool {
 }
 
 /// `/`: the page for browsers, words for everybody else.
-pub(super) async fn index(headers: HeaderMap) -> Response<Body> {
+pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     let is_browser = headers
         .get_all(header::ACCEPT)
         .iter()
         .any(|accept| accept.to_str().is_ok_and(|text| text.contains("text/html")));
     let start = find(START).filter(|_| is_browser);
-    let mut response = start.map_or_else(|| INDEX.into_response(), |file| send(file, &headers));
+    let mut response = start.map_or_else(|| INDEX.into_response(), |file| send(file, headers));
     response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
     response
 }

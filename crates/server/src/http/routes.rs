@@ -42,7 +42,7 @@ const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STA
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
     let only = |methods: MethodRouter| methods.fallback(wrong_method);
     Router::new()
-        .route(paths::INDEX, only(get(page::index)))
+        .route(paths::INDEX, only(get(socket::upgrade_or_index)))
         .route(paths::TOPICS, only(get(topics::list)))
         .route(
             paths::TOPIC,

@@ -50,7 +50,7 @@ use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
 use crate::session::{Gone, Progress};
-use crate::shared::{LOGIN, Place, STOP, Shared, USERS};
+use crate::shared::{LOGIN, NODES, Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 use crate::visit::Visit;
 
@@ -261,7 +261,8 @@ impl Session {
 
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
-        let (mut newcomers, mut stop, mut users, mut answered) = (false, false, false, false);
+        let (mut newcomers, mut stop, mut users, mut answered, mut nodes) =
+            (false, false, false, false, false);
         let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => blocked.iter_mut().for_each(Blocked::room),
@@ -269,13 +270,15 @@ impl Session {
             STOP => stop = true,
             USERS => users = true,
             ANSWERED => answered = true,
+            NODES => nodes = true,
             // Who waits for it looks anyway.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken_at_a_door(WAKES);
                     line.push_back(number);
-                } else if members.contains_key(&number) {
+                } else if let Some(member) = members.get_mut(&number) {
+                    member.waits = false;
                     member_line.push_back(number);
                 }
             }
@@ -288,6 +291,9 @@ impl Session {
         }
         if answered {
             self.hear_owners();
+        }
+        if nodes {
+            self.say_info_again();
         }
         if stop {
             self.part();

@@ -45,7 +45,7 @@ use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
 use crate::session::{Gone, Progress, pace, scratch, spin};
-use crate::shared::{LOGIN, Place, STOP, Shared, USERS};
+use crate::shared::{LOGIN, NODES, Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 use crate::visit::Visit;
 
@@ -256,6 +256,7 @@ impl Session {
             USERS => users = true,
             // Who waits for it looks anyway.
             LOGIN => {}
+            NODES => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken_at_a_door(WAKES);

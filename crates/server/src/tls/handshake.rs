@@ -60,7 +60,7 @@ pub(crate) async fn let_in(
     let shaking = async {
         if greets {
             let mut info = Vec::new();
-            nats::say_info(shared, socket.local_addr().ok(), session, true, &mut info);
+            nats::say_info(shared, Some(&socket), session, true, &mut info);
             socket.write_all(&info).await?;
         }
         if first_byte(&socket).await? != HANDSHAKE {
@@ -188,7 +188,7 @@ async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
     let mut said = Vec::new();
     match told {
         Some(session) => {
-            nats::say_info(shared, socket.local_addr().ok(), session, true, &mut said);
+            nats::say_info(shared, Some(socket), session, true, &mut said);
             said.extend(nats::refusal(&shared.no_place()));
         }
         None => said.extend(NO_PLACE),

@@ -12,6 +12,7 @@ mod members;
 mod memory;
 mod nats;
 mod nats_bad_input;
+mod nats_like_server;
 mod nats_peer;
 mod nats_services;
 mod nodes;

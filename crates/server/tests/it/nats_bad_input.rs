@@ -36,7 +36,7 @@ fn what_breaks_the_protocol_ends_that_connection_with_a_reason() {
         (b"CONNECT {\r\n", "Parser Error"),
         (b"CONNECT {\"no_responders\":true}\r\n", "no responders requires headers support"),
         (b"PUB a 999999999\r\n", "Maximum Payload Violation"),
-        (too_long.as_bytes(), "Maximum Control Line Exceeded"),
+        (too_long.as_bytes(), "maximum control line exceeded"),
     ] {
         assert_eq!(
             ended_by(&server, bytes),

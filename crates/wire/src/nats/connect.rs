@@ -17,6 +17,8 @@ pub struct Connect {
     pub headers: bool,
     /// Requests that nobody hears are answered with a status.
     pub no_responders: bool,
+    /// The version of the protocol; from 1 on the client takes an `INFO` at any time.
+    pub protocol: u32,
     /// The client's library.
     pub lang: String,
     /// The library's version.
@@ -29,6 +31,10 @@ pub struct Connect {
     pub pass: Option<String>,
     /// A token in the place of user and password.
     pub auth_token: Option<String>,
+    /// The public key of an nkey, in the place of both.
+    pub nkey: Option<String>,
+    /// The nonce of `INFO`, signed with it, in base64.
+    pub sig: Option<String>,
 }
 
 /// As it is written: what is `null` is as good as left out.
@@ -40,12 +46,15 @@ struct Written {
     echo: Option<bool>,
     headers: Option<bool>,
     no_responders: Option<bool>,
+    protocol: Option<u32>,
     lang: Option<String>,
     version: Option<String>,
     name: Option<String>,
     user: Option<String>,
     pass: Option<String>,
     auth_token: Option<String>,
+    nkey: Option<String>,
+    sig: Option<String>,
 }
 
 impl Default for Connect {
@@ -56,12 +65,15 @@ impl Default for Connect {
             echo: true,
             headers: false,
             no_responders: false,
+            protocol: 0,
             lang: String::new(),
             version: String::new(),
             name: String::new(),
             user: None,
             pass: None,
             auth_token: None,
+            nkey: None,
+            sig: None,
         }
     }
 }
@@ -80,12 +92,15 @@ impl Connect {
             echo: written.echo.unwrap_or(defaults.echo),
             headers: written.headers.unwrap_or(defaults.headers),
             no_responders: written.no_responders.unwrap_or(defaults.no_responders),
+            protocol: written.protocol.unwrap_or_default(),
             lang: written.lang.unwrap_or_default(),
             version: written.version.unwrap_or_default(),
             name: written.name.unwrap_or_default(),
             user: written.user,
             pass: written.pass,
             auth_token: written.auth_token,
+            nkey: written.nkey,
+            sig: written.sig,
         })
     }
 }
@@ -102,8 +117,13 @@ mod tests {
         let given =
             Connect::parse(br#"{"verbose":false,"name":"a","auth_token":"t","protocol":1,"jwt":"x"}"#)
                 .unwrap();
-        let expected =
-            Connect { verbose: false, name: "a".into(), auth_token: Some("t".into()), ..Connect::default() };
+        let expected = Connect {
+            verbose: false,
+            protocol: 1,
+            name: "a".into(),
+            auth_token: Some("t".into()),
+            ..Connect::default()
+        };
         assert_eq!(given, expected);
     }
 

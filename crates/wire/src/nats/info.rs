@@ -25,12 +25,24 @@ pub struct Info<'a> {
     pub max_payload: usize,
     /// The connection's number.
     pub client_id: u64,
+    /// The address that the client comes from; empty where there is none.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub client_ip: &'a str,
+    /// The name of the cluster that the node takes part in; empty without one.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub cluster: &'a str,
     /// The client is to prove who it is.
     #[serde(skip_serializing_if = "is_not")]
     pub auth_required: bool,
+    /// What a client signs whose user has an nkey; empty where no user has one.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub nonce: &'a str,
     /// Where else clients may connect to: the nodes of the cluster, this one among them.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub connect_urls: &'a [String],
+    /// The node is about to end: clients connect elsewhere.
+    #[serde(skip_serializing_if = "is_not")]
+    pub ldm: bool,
     /// Nothing but TLS is taken from here on.
     #[serde(skip_serializing_if = "is_not")]
     pub tls_required: bool,

@@ -10,7 +10,7 @@ pub enum Violation {
     #[error("Parser Error")]
     Arguments,
     /// A line without an end.
-    #[error("Maximum Control Line Exceeded")]
+    #[error("maximum control line exceeded")]
     LineTooLong,
     /// A payload that is too large.
     #[error("Maximum Payload Violation")]

@@ -46,6 +46,8 @@ pub(super) struct RawUser {
     #[serde(default)]
     pub(super) certificates: Texts,
     #[serde(default)]
+    pub(super) nkeys: Texts,
+    #[serde(default)]
     pub(super) publish: Texts,
     #[serde(default)]
     pub(super) publish_deny: Texts,

@@ -22,21 +22,20 @@ pub(super) enum Speaks {
     Bytes,
     /// An object of JSON in each message.
     Texts,
+    /// The NATS client protocol, in binary messages. Its clients ask for no sub-protocol.
+    Nats,
 }
 
 impl Speaks {
-    const ALL: [Speaks; 2] = [Speaks::Bytes, Speaks::Texts];
+    const NAMED: [(Speaks, &str); 2] = [(Speaks::Bytes, "dunlin.v1"), (Speaks::Texts, "dunlin.v1.json")];
 
-    fn name(self) -> &'static str {
-        match self {
-            Speaks::Bytes => "dunlin.v1",
-            Speaks::Texts => "dunlin.v1.json",
-        }
+    fn name(self) -> Option<&'static str> {
+        Speaks::NAMED.into_iter().find(|(speaks, _)| *speaks == self).map(|(_, name)| name)
     }
 }
 
-/// What is spoken from now on, and the answer that says so.
-pub(super) fn answer(headers: &HeaderMap) -> Result<(Speaks, Response), Problem> {
+/// What is spoken from now on, and the answer that says so. `unnamed` is spoken where the client asks for no sub-protocol.
+pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Speaks, Response), Problem> {
     if !lists(headers, &header::CONNECTION, "upgrade") || !lists(headers, &header::UPGRADE, "websocket") {
         let text = "this is for WebSockets: Connection: Upgrade, Upgrade: websocket";
         let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
@@ -50,7 +49,8 @@ pub(super) fn answer(headers: &HeaderMap) -> Result<(Speaks, Response), Problem>
     let key = only(headers, &header::SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
     let key =
         key.ok_or_else(|| Problem::bad_request("Sec-WebSocket-Key: expected 16 bytes in base64, once"))?;
-    let speaks = wanted(headers).ok_or_else(|| {
+    let names_none = !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL);
+    let speaks = wanted(headers).or(unnamed.filter(|_| names_none)).ok_or_else(|| {
         Problem::bad_request(
             "Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json among those offered",
         )
@@ -63,7 +63,9 @@ pub(super) fn answer(headers: &HeaderMap) -> Result<(Speaks, Response), Problem>
     said.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     said.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     said.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    said.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(speaks.name()));
+    if let Some(name) = speaks.name() {
+        said.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
+    }
     Ok((speaks, response))
 }
 
@@ -71,6 +73,11 @@ pub(super) fn answer(headers: &HeaderMap) -> Result<(Speaks, Response), Problem>
 fn items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+/// Whether the request asks for a WebSocket.
+pub(in crate::http) fn is_asked_for(headers: &HeaderMap) -> bool {
+    lists(headers, &header::UPGRADE, "websocket")
 }
 
 fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
@@ -91,7 +98,7 @@ fn is_key(key: &str) -> bool {
 /// The first of those that the client offers which there is.
 fn wanted(headers: &HeaderMap) -> Option<Speaks> {
     items(headers, &header::SEC_WEBSOCKET_PROTOCOL)
-        .find_map(|item| Speaks::ALL.into_iter().find(|speaks| speaks.name() == item))
+        .find_map(|item| Speaks::NAMED.into_iter().find(|(_, name)| *name == item).map(|(speaks, _)| speaks))
 }
 
 #[cfg(test)]
@@ -116,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_first_that_is_known_of_what_is_offered_is_spoken() {
-        let (speaks, response) = answer(&headers(("", ""))).unwrap();
+        let (speaks, response) = answer(&headers(("", "")), None).unwrap();
         assert_eq!((speaks, response.status().as_u16()), (Speaks::Texts, 101));
         // The example of the standard.
         assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
@@ -136,10 +143,26 @@ mod tests {
             ("sec-websocket-protocol", "", 400),
             ("sec-websocket-protocol", "dunlin.v2", 400),
         ] {
-            assert_eq!(answer(&headers((name, value))).unwrap_err().status(), status, "{name}: {value}");
+            assert_eq!(
+                answer(&headers((name, value)), None).unwrap_err().status(),
+                status,
+                "{name}: {value}"
+            );
         }
         let mut twice = headers(("", ""));
         twice.append("sec-websocket-key", HeaderValue::from_static("AAAAAAAAAAAAAAAAAAAAAA=="));
-        assert_eq!(answer(&twice).unwrap_err().status(), 400);
+        assert_eq!(answer(&twice, None).unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn client_without_sub_protocol_speaks_the_unnamed_one() {
+        let plain = headers(("sec-websocket-protocol", ""));
+        let (speaks, response) = answer(&plain, Some(Speaks::Nats)).unwrap();
+        assert_eq!(speaks, Speaks::Nats);
+        assert!(!response.headers().contains_key(header::SEC_WEBSOCKET_PROTOCOL));
+        let wrong = headers(("sec-websocket-protocol", "mqtt"));
+        assert_eq!(answer(&wrong, Some(Speaks::Nats)).unwrap_err().status(), 400);
+        let named = headers(("sec-websocket-protocol", "dunlin.v1"));
+        assert_eq!(answer(&named, Some(Speaks::Nats)).unwrap().0, Speaks::Bytes);
     }
 }

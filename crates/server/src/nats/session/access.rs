@@ -52,7 +52,10 @@ impl Session {
         };
         if let (Entrance::Unasked, Some(access)) = (&self.entrance, &self.shared.access) {
             let credentials = match Connect::parse(json) {
-                Ok(connect) => Credentials::of_connect(&connect),
+                Ok(connect) => {
+                    let nonce = access.nonce(self.id).unwrap_or_default();
+                    Credentials::of_connect(&connect, &nonce)
+                }
                 Err(violation) => {
                     self.fail(&violation.to_string());
                     return Ok(false);
@@ -108,7 +111,7 @@ impl Session {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)
         {
-            let text = not_to_subscribe(subscription.pattern.as_str());
+            let text = not_to_subscribe(subscription.pattern.as_str(), subscription.queue.as_deref());
             nats::refuse(&mut self.outbound.control, &text);
             self.end_subscription(number);
         }
@@ -139,8 +142,13 @@ impl Session {
 }
 
 /// As nats-server says it.
-pub(super) fn not_to_subscribe(subject: &str) -> String {
-    format!("Permissions Violation for Subscription to \"{subject}\"")
+pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
+    match queue {
+        Some(queue) => {
+            format!("Permissions Violation for Subscription to \"{subject}\" using queue \"{queue}\"")
+        }
+        None => format!("Permissions Violation for Subscription to \"{subject}\""),
+    }
 }
 
 /// As nats-server says it.

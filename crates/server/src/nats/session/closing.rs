@@ -54,6 +54,8 @@ impl Session {
         }
         if self.shared.is_stopping() {
             self.visit.ends_with_the_node();
+            // It says that the node ends; a client that has just come heard it in its first INFO.
+            self.say_info_again();
         }
         self.phase = Phase::Closing(Closing::default());
         self.line.clear();

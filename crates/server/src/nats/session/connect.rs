@@ -1,13 +1,12 @@
 //! What both sides say of themselves.
 
-use std::net::SocketAddr;
-
 use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 use dunlin::wire::nats::{self, Connect, Info};
+use tokio::net::TcpStream;
 
-use super::Session;
 use super::reading::limits;
+use super::{Phase, Session};
 use crate::door::Door;
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -15,14 +14,24 @@ use crate::stream::Stream;
 /// Clients look at the version to see what they may ask for: what this door offers came with this one at the latest.
 const LIKE_VERSION: &str = "2.10.0";
 const PROTOCOL: u32 = 1;
+/// What clients are told the cluster is called: it has no name of its own.
+const CLUSTER: &str = "dunlin";
 /// There is no place for the client.
 const FULL: &str = "maximum connections exceeded";
 
 impl Session {
     pub(super) fn say_info(&mut self) {
         let is_tls = matches!(self.stream, Stream::Tls(_));
-        let local = self.stream.local_address();
-        say_info(&self.shared, local, self.id, is_tls, &mut self.outbound.control);
+        let door = if matches!(self.stream, Stream::Ws(_)) { Door::Http } else { Door::Nats };
+        let said = &mut self.outbound.control;
+        say_info_at(&self.shared, door, self.stream.socket(), self.id, is_tls, said);
+    }
+
+    /// Tells a client that may hear it at any time.
+    pub(super) fn say_info_again(&mut self) {
+        if matches!(self.phase, Phase::Open) && self.connect.protocol >= PROTOCOL {
+            self.say_info();
+        }
     }
 
     pub(super) fn connect(&mut self, json: &[u8]) {
@@ -51,15 +60,29 @@ impl Session {
     }
 }
 
-/// Appends what a client hears first: where clients come by TLS, before it, unless they begin with it.
+/// Appends what a client hears first at the port of door `nats`: where clients come by TLS, before it, unless they begin with it.
 pub(crate) fn say_info(
     shared: &Shared,
-    local: Option<SocketAddr>,
+    socket: Option<&TcpStream>,
+    session: u64,
+    is_tls: bool,
+    out: &mut Vec<u8>,
+) {
+    say_info_at(shared, Door::Nats, socket, session, is_tls, out);
+}
+
+/// The same at the port of any door: clients are told where the other nodes have that one.
+fn say_info_at(
+    shared: &Shared,
+    door: Door,
+    socket: Option<&TcpStream>,
     session: u64,
     is_tls: bool,
     out: &mut Vec<u8>,
 ) {
     let node = &shared.node;
+    let local = socket.and_then(|socket| socket.local_addr().ok());
+    let client = socket.and_then(|socket| socket.peer_addr().ok());
     let host = local.map_or_else(String::new, |address| address.ip().to_string());
     let info = Info {
         server_id: &format!("DUNLIN{:016X}", node.id()),
@@ -72,7 +95,11 @@ pub(crate) fn say_info(
         headers: true,
         max_payload: limits(shared).payload_bytes_max,
         client_id: session,
-        connect_urls: &shared.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(Door::Nats)),
+        client_ip: &client.map_or_else(String::new, |address| address.ip().to_string()),
+        cluster: if shared.cluster.get().is_some() { CLUSTER } else { "" },
+        nonce: &shared.access.as_ref().and_then(|access| access.nonce(session)).unwrap_or_default(),
+        ldm: shared.is_stopping(),
+        connect_urls: &shared.nats_addresses(door),
         auth_required: shared.access.is_some(),
         tls_required: is_tls,
         tls_available: is_tls,

@@ -13,9 +13,17 @@ use super::Session;
 /// Answers that wait.
 const PONGS_MAX: usize = 1_024;
 
-/// `PONG`s that are due when channels have come past these positions, in order.
+/// `PONG`s that are due, in order.
 #[derive(Debug, Default)]
-pub(super) struct Pongs(VecDeque<Vec<(u32, Position)>>);
+pub(super) struct Pongs(VecDeque<Due>);
+
+/// A `PONG` is due when channels and members of queue groups have come past these positions.
+#[derive(Debug)]
+struct Due {
+    channels: Vec<(u32, Position)>,
+    /// With the last record of each log of the topic.
+    members: Vec<(u32, Vec<u64>)>,
+}
 
 impl Pongs {
     pub(super) fn are_many(&self) -> bool {
@@ -36,19 +44,28 @@ impl Session {
         // And behind the beginning of what is being opened.
         let opening = self.opening.iter().filter(|opening| opening.subjects.is_some());
         let opening = opening.map(|opening| (opening.channel, Position::default()));
-        self.pongs.0.push_back(due.chain(opening).collect());
+        let channels = due.chain(opening).collect();
+        let members = self.members.iter().filter(|(_, member)| !member.waits);
+        let members = members.map(|(number, member)| (*number, member.last_seqs())).collect();
+        self.pongs.0.push_back(Due { channels, members });
         self.say_pongs();
     }
 
     /// Says those that are due.
     pub(super) fn say_pongs(&mut self) {
         while let Some(waits_for) = self.pongs.0.front_mut() {
-            while let Some((number, last)) = waits_for.last() {
+            while let Some((number, last)) = waits_for.channels.last() {
                 let is_opening = self.opening.iter().any(|opening| opening.channel == *number);
                 if is_opening || self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {
                     return;
                 }
-                waits_for.pop();
+                waits_for.channels.pop();
+            }
+            while let Some((number, last)) = waits_for.members.last() {
+                if self.members.get(number).is_some_and(|member| !member.is_past(last)) {
+                    return;
+                }
+                waits_for.members.pop();
             }
             self.pongs.0.pop_front();
             self.outbound.control.extend_from_slice(PONG);

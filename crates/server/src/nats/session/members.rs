@@ -28,6 +28,10 @@ pub(super) struct Member {
     filter: Option<Filter>,
     /// Records that the log gave up before any member had them, of which it was told.
     given_up: u64,
+    /// The last record of each log that it has had.
+    taken: Vec<u64>,
+    /// There is nothing for it until it is woken.
+    pub(super) waits: bool,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
@@ -39,6 +43,16 @@ impl Member {
 
     pub(super) fn group(&self) -> &str {
         self.share.group()
+    }
+
+    /// The last record of each log of its topic.
+    pub(super) fn last_seqs(&self) -> Vec<u64> {
+        self.topic().logs().iter().map(|log| log.last().seq).collect()
+    }
+
+    /// Whether it was given what there was for it up to these records.
+    pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
+        self.waits || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last)
     }
 }
 
@@ -84,7 +98,9 @@ impl Session {
             other => SubscribeError::Refused(other.to_string()),
         })?;
         of.members.push(number);
-        let member = Member { subscription, share, filter, given_up: 0, _charge: charge };
+        let taken = vec![0; share.topic().logs().len()];
+        let member =
+            Member { subscription, share, filter, given_up: 0, taken, waits: false, _charge: charge };
         self.members.insert(number, Box::new(member));
         self.member_line.push_back(number);
         Ok(())
@@ -98,7 +114,9 @@ impl Session {
             }
             let Some(number) = self.member_line.pop_front() else { return };
             match self.member_turn(number) {
-                Turn::Waits => {}
+                Turn::Waits => {
+                    self.members.get_mut(&number).into_iter().for_each(|member| member.waits = true)
+                }
                 Turn::More => self.member_line.push_back(number),
                 Turn::Ended => self.leave_group(number),
                 Turn::Over => {
@@ -185,6 +203,7 @@ impl Session {
                     continue;
                 }
             };
+            member.taken[usize::from(consumed.0)] = consumed.1;
             member.share.consume(consumed.0, consumed.1);
         }
         Turn::More

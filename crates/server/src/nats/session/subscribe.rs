@@ -32,12 +32,12 @@ enum NoSubscription {
 
 impl NoSubscription {
     /// As the client is told.
-    fn in_words(self, subject: &str) -> String {
+    fn in_words(self, subject: &str, queue: Option<&str>) -> String {
         match self {
             NoSubscription::Unsound => "Invalid Subject".to_owned(),
             NoSubscription::Forbidden
             | NoSubscription::Refused(Refused { code: ErrorCode::Forbidden, .. }) => {
-                not_to_subscribe(subject)
+                not_to_subscribe(subject, queue)
             }
             NoSubscription::NeedsHeaders => "message headers not supported".to_owned(),
             NoSubscription::Refused(Refused { code: ErrorCode::Limit, .. }) => {
@@ -60,7 +60,8 @@ impl Session {
         match self.try_subscribe(&shown, queue, sid) {
             Ok(()) => self.done(),
             Err(why) => {
-                let text = why.in_words(&shown);
+                let queue = queue.map(String::from_utf8_lossy);
+                let text = why.in_words(&shown, queue.as_deref());
                 self.visit.subscription_refused(&text);
                 nats::refuse(&mut self.outbound.control, &text);
             }
@@ -167,9 +168,11 @@ impl Session {
             .collect();
         for (number, logs) in arrived {
             if let Err(why) = self.read_logs(number, logs, Start::Earliest) {
-                let of = self.subscriptions.get(&number).map(|of| of.pattern.as_str().to_owned());
-                let refused = NoSubscription::Refused(Refused::from(&why));
-                nats::refuse(&mut self.outbound.control, &refused.in_words(&of.unwrap_or_default()));
+                if let Some(of) = self.subscriptions.get(&number) {
+                    let refused = NoSubscription::Refused(Refused::from(&why));
+                    let text = refused.in_words(of.pattern.as_str(), of.queue.as_deref());
+                    nats::refuse(&mut self.outbound.control, &text);
+                }
                 self.end_subscription(number);
             }
         }

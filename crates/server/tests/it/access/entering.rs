@@ -5,6 +5,7 @@ use dunlin_client::Credentials;
 use dunlin_wait::until;
 
 use super::{Door, Guarded, HttpPeer, PASSWORD, PATIENCE, TOKEN, basic, bearer, refusal};
+use crate::nats_peer::NatsPeer;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\
                      [users.bob]\npassword = \"HASH\"\n";
@@ -28,6 +29,36 @@ fn who_has_the_password_or_the_token_comes_in_through_every_door() {
     }
     assert_eq!(guarded.metric("ana", "dunlin_logins_total{outcome=\"failed\"}"), 0.0);
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"accepted\"}") >= 6.0);
+}
+
+/// A key pair of NATS, as the library nkeys makes it, and its public half in the users file.
+const NKEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
+const NKEY_SEED: &[u8; 32] = b"dunlin's test seed of 32 bytes..";
+
+#[test]
+fn nats_client_with_an_nkey_signs_its_nonce() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let guarded = Guarded::new(&format!("[users.ana]\nnkeys = [\"{NKEY}\"]\nsubscribe = [\">\"]\n"));
+    let nonce_of = |peer: &mut NatsPeer| {
+        let info = peer.line();
+        let (_, rest) = info.split_once("\"nonce\":\"").unwrap_or_else(|| panic!("no nonce in {info}"));
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let pair = ring::signature::Ed25519KeyPair::from_seed_unchecked(NKEY_SEED).unwrap();
+    let connect = |peer: &mut NatsPeer, nonce: &str| {
+        let signature = URL_SAFE_NO_PAD.encode(pair.sign(nonce.as_bytes()));
+        peer.say(&format!("CONNECT {{\"verbose\":false,\"nkey\":\"{NKEY}\",\"sig\":\"{signature}\"}}"));
+    };
+    let (mut right, mut wrong) = (NatsPeer::raw(&guarded.server), NatsPeer::raw(&guarded.server));
+    let (nonce, other) = (nonce_of(&mut right), nonce_of(&mut wrong));
+    assert_ne!(nonce, other);
+    connect(&mut right, &nonce);
+    right.subscribe("a 1");
+    connect(&mut wrong, &nonce);
+    assert_eq!(wrong.line(), "-ERR 'Authorization Violation'", "the nonce of another connection");
+    guarded.rewrite("[users.ana]\npassword = \"HASH\"\nsubscribe = [\">\"]\n");
+    assert_eq!(right.line(), "-ERR 'User Authentication Revoked'");
 }
 
 #[test]

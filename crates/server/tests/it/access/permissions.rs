@@ -218,7 +218,10 @@ fn a_group_is_joined_by_who_may_read_all_that_it_shares() {
     assert!(matches!(join("secret.plans", "workers"), Err(SubscribeError::Forbidden(_))));
     let mut nats = guarded.nats_by_password("ana");
     nats.say("SUB orders.eu others 1");
-    assert_eq!(nats.line(), "-ERR 'Permissions Violation for Subscription to \"orders.eu\"'");
+    assert_eq!(
+        nats.line(),
+        "-ERR 'Permissions Violation for Subscription to \"orders.eu\" using queue \"others\"'"
+    );
     nats.say("SUB orders.eu workers 2");
     nats.settle();
 }

@@ -24,12 +24,16 @@ fn shake(stage: &Stage, more: &[(&str, &str)]) -> (Peer, u16) {
 }
 
 fn shake_at(address: SocketAddr, more: &[(&str, &str)]) -> (Peer, u16) {
+    shake_at_path(address, "/v1/ws", more)
+}
+
+fn shake_at_path(address: SocketAddr, path: &str, more: &[(&str, &str)]) -> (Peer, u16) {
     let mut headers =
         vec![("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
     headers.push(("sec-websocket-key", KEY));
     headers.extend(more);
     let mut peer = Peer::connect(address);
-    peer.head("GET", "/v1/ws", &headers);
+    peer.head("GET", path, &headers);
     let (status, _) = peer.answer_head();
     (peer, status)
 }
@@ -43,6 +47,28 @@ impl Socket {
         let (peer, status) = shake_at(address, &[("sec-websocket-protocol", protocol)]);
         assert_eq!(status, 101);
         Socket(peer)
+    }
+
+    /// As NATS clients begin it.
+    pub(crate) fn nats_at(address: SocketAddr) -> Socket {
+        let (peer, status) = shake_at_path(address, "/", &[]);
+        assert_eq!(status, 101);
+        Socket(peer)
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.frame(0x80 | BINARY, bytes);
+    }
+
+    /// What comes in binary messages, up to this end.
+    pub(crate) fn bytes_until(&mut self, end: &[u8]) -> Vec<u8> {
+        let mut came = Vec::new();
+        while !came.ends_with(end) {
+            let (kind, payload) = self.next();
+            assert_eq!(kind, BINARY, "{payload:?}");
+            came.extend(payload);
+        }
+        came
     }
 
     fn json(stage: &Stage) -> Socket {

@@ -1,0 +1,122 @@
+//! Keys of NATS users (`nkeys`): an Ed25519 key pair, of which the users file has the public half. A client proves that it has
+//! the other by signing the nonce of its connection.
+//!
+//! The nonce is made from the connection's number and a secret of the process, so nobody has to keep it, and nobody can know
+//! the nonce of a connection that is yet to come.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::signature::{ED25519, UnparsedPublicKey};
+use sha2::{Digest as _, Sha256};
+
+use super::secret::{self, SecretError};
+
+/// What the text of a user's public key stands for: a kind, the key, and a checksum of both.
+const BYTES: usize = 1 + KEY_BYTES + 2;
+const KEY_BYTES: usize = 32;
+/// Public keys of users begin with a U.
+const USER: u8 = 20 << 3;
+const NONCE_BYTES: usize = 16;
+
+/// The secret that nonces are made with.
+#[derive(Debug)]
+pub(super) struct Nonces([u8; 32]);
+
+impl Nonces {
+    pub(super) fn new() -> Result<Nonces, SecretError> {
+        Ok(Nonces(secret::random()?))
+    }
+
+    /// The nonce of a connection.
+    pub(super) fn of(&self, session: u64) -> String {
+        let sum = Sha256::new().chain_update(self.0).chain_update(session.to_le_bytes()).finalize();
+        URL_SAFE_NO_PAD.encode(&sum[..NONCE_BYTES])
+    }
+}
+
+/// The public key of a user; `None` if the text is none.
+pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
+    let bytes = base32(text)?;
+    let (body, sum) = bytes.split_at(BYTES - 2);
+    let is_sound = body[0] == USER && crc16(body).to_le_bytes() == *sum;
+    is_sound.then(|| body[1..].try_into().ok()).flatten()
+}
+
+/// Whether the signature is the key's, of the nonce. Libraries write it in either alphabet of base64.
+pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
+    let signature = signature.trim_end_matches('=');
+    let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| {
+        let padding = "=".repeat((4 - signature.len() % 4) % 4);
+        STANDARD.decode(format!("{signature}{padding}"))
+    });
+    let (Some(key), Ok(signature)) = (public_key(key), decoded) else { return false };
+    UnparsedPublicKey::new(&ED25519, key).verify(nonce.as_bytes(), &signature).is_ok()
+}
+
+fn base32(text: &str) -> Option<[u8; BYTES]> {
+    if text.len() != BYTES * 8 / 5 {
+        return None;
+    }
+    let (mut bytes, mut held, mut bits, mut at) = ([0; BYTES], 0u16, 0, 0);
+    for letter in text.bytes() {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'2'..=b'7' => letter - b'2' + 26,
+            _ => return None,
+        };
+        (held, bits) = ((held << 5) | u16::from(value), bits + 5);
+        if bits >= 8 {
+            bits -= 8;
+            bytes[at] = (held >> bits) as u8;
+            at += 1;
+            held &= (1 << bits) - 1;
+        }
+    }
+    Some(bytes)
+}
+
+/// The checksum of XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |sum: u16, &byte| {
+        (0..8).fold(sum ^ (u16::from(byte) << 8), |sum, _| match sum & 0x8000 {
+            0 => sum << 1,
+            _ => (sum << 1) ^ 0x1021,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made with the library nkeys: the key, and its signature of `nonce`.
+    const KEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
+    const SIGNATURE: &str =
+        "ni33mbHsuWwOepm35ueG5j8IZbwrxz6v83oUKPeEVxXch2pNRTffzCFTFnLezEbwaR81HYOeXy5ThmR8clADBw";
+
+    #[test]
+    fn nkey_signature_is_right_only_for_its_nonce_and_key() {
+        assert!(verify(KEY, "nonce", SIGNATURE));
+        let standard = STANDARD.encode(URL_SAFE_NO_PAD.decode(SIGNATURE).unwrap());
+        assert!(verify(KEY, "nonce", &standard));
+        assert!(!verify(KEY, "nonce2", SIGNATURE) && !verify(KEY, "nonce", &SIGNATURE[..80]));
+        let other = "UBABIZX6SZFAKHK2KGUFD6QH53FDAH5QVCH2R5MJLFPEVYAW22QWQQCX";
+        assert!(public_key(other).is_some() && !verify(other, "nonce", SIGNATURE));
+    }
+
+    #[test]
+    fn text_that_is_no_user_key_is_refused() {
+        let swapped = KEY.replace(&KEY[10..12], &KEY[11..12].repeat(2));
+        let account = format!("A{}", &KEY[1..]);
+        for wrong in ["", "U", &KEY[1..], &swapped, &account, &KEY.to_lowercase()] {
+            assert_eq!(public_key(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_connection_has_a_nonce_of_its_own() {
+        let (one, other) = (Nonces::new().unwrap(), Nonces::new().unwrap());
+        assert_eq!(one.of(1), one.of(1));
+        assert!(one.of(1) != one.of(2) && one.of(1) != other.of(1) && one.of(1).len() == 22);
+    }
+}

@@ -1,0 +1,63 @@
+//! What NATS clients' own test suites expect of a server, beside what `nats.rs` tries.
+
+use crate::http::socket::Socket;
+use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
+use dunlin_server::Door;
+
+#[test]
+fn pong_comes_behind_messages_of_queue_groups() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    peer.say("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
+    peer.settle();
+    // More than a turn of a member.
+    (0..1_000).for_each(|n| peer.publish("jobs", &n.to_string()));
+    let mut got = Vec::new();
+    peer.settle_with_messages(&mut got);
+    let mut numbers: Vec<u32> = got.iter().map(|n| n.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
+    (0..1_000).for_each(|n| peer.publish(&format!("jobs.{}", n % 7), &n.to_string()));
+    got.clear();
+    peer.settle_with_messages(&mut got);
+    assert_eq!(got.len(), 1_000);
+}
+
+#[test]
+fn info_names_the_clients_address() {
+    let (_node, server) = serve_nats(|_| {});
+    let info = NatsPeer::raw(&server).line();
+    assert!(info.contains("\"client_ip\":\"127.0.0.1\""), "{info}");
+    assert!(!info.contains("ldm") && !info.contains("nonce") && !info.contains("cluster"), "{info}");
+}
+
+#[test]
+fn client_hears_that_the_node_ends_if_its_protocol_has_it() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut told = NatsPeer::open_with(&server, ",\"protocol\":1");
+    let mut old = NatsPeer::open(&server);
+    let stopping = std::thread::spawn(move || server.stop());
+    let info = told.line();
+    assert!(info.starts_with("INFO {") && info.contains("\"ldm\":true"), "{info:?}");
+    assert!(told.is_at_end() && old.is_at_end());
+    drop((told, old));
+    stopping.join().unwrap();
+}
+
+#[test]
+fn nats_is_spoken_over_websocket_too() {
+    let (_node, server) = serve_nats(|config| config.http = vec![([127, 0, 0, 1], 0).into()]);
+    let http = server.addresses().iter().find(|(door, _)| *door == Door::Http).unwrap().1;
+    assert_ne!(http, nats_address(&server));
+    let mut socket = Socket::nats_at(http);
+    assert!(socket.bytes_until(b"\r\n").starts_with(b"INFO {"));
+    socket.send_bytes(b"CONNECT {\"verbose\":false,\"headers\":true}\r\nSUB a 1\r\nPI");
+    socket.send_bytes(b"NG\r\n");
+    assert_eq!(socket.bytes_until(b"\r\n"), b"PONG\r\n");
+    let mut other = NatsPeer::open(&server);
+    other.publish("a", "over");
+    assert_eq!(socket.bytes_until(b"over\r\n"), b"MSG a 1 4\r\nover\r\n");
+    other.subscribe("b 1");
+    socket.send_bytes(b"PUB b 2\r\nhi\r\n");
+    assert_eq!(other.text().1, "hi");
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// exclusions are the lines of excluded.tsv: which nodes, which test, why.
+type exclusions struct {
+	lines []*exclusion
+	smoke map[string]bool
+}
+
+type exclusion struct {
+	test, reason string
+	used         bool
+}
+
+// readExclusions reads the lines that hold for so many nodes. A test is a name, a name's part with a slash, a beginning
+// with * behind it, or a file.
+func readExclusions(name string, nodes int) (*exclusions, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	list := &exclusions{smoke: map[string]bool{}}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		line := lines.Text()
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		fields := strings.Split(line, "\t")
+		if len(fields) != 4 || fields[3] == "" {
+			return nil, fmt.Errorf("%s: not suite, nodes, test, reason: %q", name, line)
+		}
+		if fields[0] != "nats.go" {
+			continue
+		}
+		switch fields[1] {
+		case "smoke":
+			list.smoke[fields[2]] = true
+		case "any", strconv.Itoa(nodes):
+			list.lines = append(list.lines, &exclusion{test: fields[2], reason: fields[3]})
+		}
+	}
+	return list, nil
+}
+
+// reason says why a test is left out; empty where it is not.
+func (e *exclusions) reason(file, test string) string {
+	for _, line := range e.lines {
+		start, is := strings.CutSuffix(line.test, "*")
+		if line.test == test || line.test == file || is && strings.HasPrefix(test, start) {
+			line.used = true
+			return line.reason
+		}
+	}
+	return ""
+}
+
+// parts is the expression that finds the parts of tests that are left out.
+func (e *exclusions) parts() string {
+	var parts []string
+	for _, line := range e.lines {
+		if strings.HasPrefix(line.test, "Test") && strings.Contains(line.test, "/") {
+			line.used = true
+			test, part, _ := strings.Cut(line.test, "/")
+			parts = append(parts, "^"+test+"$/^"+part+"$")
+		}
+	}
+	return strings.Join(parts, "|")
+}
+
+// unused lists the lines that name no test.
+func (e *exclusions) unused() []string {
+	var names []string
+	for _, line := range e.lines {
+		if !line.used {
+			names = append(names, line.test)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,29 @@
+// The core test suites of NATS clients, unmodified, against Dunlin.
+//
+// Called as nats-server it takes nats-server's own flags and configuration file, and runs one Dunlin node in its place,
+// or SUITE_NODES of them behind one port. Called as nats_suites it runs the suite of nats.go: see go_suite.go.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Nodes are killed with the thread that started them: all are started from this one.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if filepath.Base(os.Args[0]) == "nats-server" {
+		os.Exit(shim(os.Args[1:]))
+	}
+	passed, err := goSuite(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nats_suites:", err)
+		os.Exit(2)
+	}
+	if !passed {
+		os.Exit(1)
+	}
+}
