@@ -1,13 +1,11 @@
 //! `cluster`, and `dev --nodes`: a cluster as a person sees it.
 
+use dunlin_wait::{Deadline, find};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `dev --nodes 3` in a directory; what it says up to the point where it waits.
 fn dev(dir: &str) -> (Program, Vec<String>) {
@@ -33,14 +31,13 @@ fn status(dir: &str) -> Vec<serde_json::Value> {
 }
 
 fn until(dir: &str, what: &str, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serde_json::Value> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     loop {
         let nodes = status(dir);
         if is_so(&nodes) {
             return nodes;
         }
-        assert!(Instant::now() < deadline, "it never came to be that {what}: {nodes:#?}");
-        std::thread::sleep(Duration::from_millis(100));
+        deadline.check(format_args!("{what}: {nodes:#?}"));
     }
 }
 
@@ -106,19 +103,13 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
         serde_json::from_str::<serde_json::Value>(&described).expect("an object")["owner"].clone()
     };
     for to in [2, 3] {
-        let deadline = Instant::now() + PATIENCE;
-        let Outcome { code, err, .. } = loop {
+        let Outcome { code, err, .. } = find("it takes part", || {
             let moved = ask(&["topics", "move", "orders", &to.to_string()]);
             // On a busy machine its lease may have run out for a moment.
-            if Instant::now() > deadline || !moved.err.contains("takes no part at present") {
-                break moved;
-            }
-        };
+            (!moved.err.contains("takes no part at present")).then_some(moved)
+        });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
-        while owner()["node"] != to {
-            assert!(Instant::now() < deadline, "{}", owner());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        dunlin_wait::until(format!("node {to} owns it"), || owner()["node"] == to);
         ask(&["pub", "orders", &format!("at {to}")]).done();
     }
     let read = ["sub", "orders", "--from", "earliest", "--count", "1", "--format", "{payload}"];

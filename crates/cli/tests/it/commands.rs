@@ -2,7 +2,8 @@
 
 use std::io::Read;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+
+use dunlin_wait::find;
 
 use crate::dunlin::{Node, Program, dunlin, run};
 
@@ -86,19 +87,14 @@ fn subscriptions_are_listed_the_furthest_behind_first() {
         node.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap().into()
     };
     let _both = [reader("fast", &[]), reader("slow", &["--from", "earliest", "--sleep", "1h"])];
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    let seen = find("both are there", || {
         let out = node.run(&["subscriptions", "--json"]).done();
         let seen: Vec<serde_json::Value> =
             out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        if seen.len() == 2 {
-            assert!(seen.iter().all(|row| row["topic"] == "ticks" && row["lost"] == 0), "{out}");
-            assert!(seen[0]["behind"].as_u64() >= seen[1]["behind"].as_u64(), "{out}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "{out}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        (seen.len() == 2).then_some(seen)
+    });
+    assert!(seen.iter().all(|row| row["topic"] == "ticks" && row["lost"] == 0), "{seen:?}");
+    assert!(seen[0]["behind"].as_u64() >= seen[1]["behind"].as_u64(), "{seen:?}");
     let table = node.run(&["subscriptions", "ticks", "--sort", "name", "--limit", "1"]).done();
     assert!(table.contains("fast") && !table.contains("slow") && table.contains("and 1 more"), "{table}");
 }

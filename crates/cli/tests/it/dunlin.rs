@@ -4,13 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use dunlin_chaos::port;
 use dunlin_chaos::process::bind_to_this_thread;
-
-/// Nothing here takes that long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+use dunlin_wait::find;
 
 /// The binary, with nothing of our own surroundings to confuse it.
 pub fn dunlin(arguments: &[&str]) -> Command {
@@ -45,19 +42,6 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
 
 pub fn run(arguments: &[&str]) -> Outcome {
     run_with(dunlin(arguments), b"")
-}
-
-/// Looks again and again until it is so.
-///
-/// # Panics
-/// When it never is.
-#[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it never came to be that {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Reads what it writes to standard error up to this text, and leaves what follows.
@@ -115,19 +99,12 @@ impl Drop for Program {
 }
 
 impl Outcome {
-    /// Waits for the end; kills what does not come to one.
+    /// Waits for the end. What does not come to one is ended with its test.
     pub fn of(program: impl Into<Program>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
         let err = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            match child.try_wait().expect("it can be waited for") {
-                Some(status) => break status,
-                None if Instant::now() > deadline => child.kill().expect("it can be killed"),
-                None => thread::sleep(Duration::from_millis(5)),
-            }
-        };
+        let status = child.wait().expect("it can be waited for");
         let text =
             |reader: Option<thread::JoinHandle<String>>| reader.map_or(String::new(), |r| r.join().unwrap());
         Outcome { code: status.code(), out: text(out), err: text(err) }
@@ -196,14 +173,7 @@ impl Node {
     /// SIGTERM, and how it ended.
     pub fn stop(mut self) -> Option<i32> {
         signal("TERM", self.child.id());
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
-                return status.code();
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        panic!("the node did not stop");
+        find("the node stops", || self.child.try_wait().expect("it can be waited for")).code()
     }
 }
 

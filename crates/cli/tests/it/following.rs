@@ -1,15 +1,12 @@
 //! Commands that follow something: each says when its node is gone and when it is back, and ends on Ctrl-C at once.
 
+use dunlin_wait::{PATIENCE, find, until};
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::dunlin::{Node, Program, dunlin, signal};
-
-/// Nothing here takes that long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command, and the lines that it writes.
 struct Following {
@@ -27,28 +24,16 @@ impl Following {
     }
 
     fn says(&self, what: &str, arguments: &[&str]) {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let line = self
-                .errors
-                .recv_timeout(left)
-                .unwrap_or_else(|_| panic!("{arguments:?} does not say {what}"));
-            if line.contains(what) {
-                return;
-            }
-        }
+        let line = || self.errors.recv_timeout(PATIENCE);
+        let is_said = std::iter::from_fn(|| line().ok()).any(|line| line.contains(what));
+        assert!(is_said, "{arguments:?} does not say {what}");
     }
 
     /// Ends it as Ctrl-C does.
     fn interrupt(mut self, arguments: &[&str]) {
         signal("INT", self.program.id());
-        let until = Instant::now() + PATIENCE;
-        while self.program.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < until, "{arguments:?} does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
-        assert_eq!(self.program.wait().unwrap().code(), Some(0), "{arguments:?}");
+        let status = find(format_args!("the end of {arguments:?}"), || self.program.try_wait().unwrap());
+        assert_eq!(status.code(), Some(0), "{arguments:?}");
     }
 }
 
@@ -74,11 +59,10 @@ fn all_begun(node: &Node) -> [Following; 4] {
     node.run(&["task", "submit", "count", "before"]).done();
     let following = COMMANDS.map(|(command, _)| Following::start(node, command));
     for ((command, makes), following) in COMMANDS.iter().zip(&following) {
-        let until = Instant::now() + PATIENCE;
-        while following.out.try_recv().is_err() {
-            assert!(Instant::now() < until, "{command:?} writes nothing");
+        until(format_args!("{command:?} writes something"), || {
             node.run(makes).done();
-        }
+            following.out.try_recv().is_ok()
+        });
     }
     following
 }

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
-use crate::dunlin::{Node, Outcome, Program, signal, until};
+use dunlin_wait::{PATIENCE, until};
+
+use crate::dunlin::{Node, Outcome, Program, signal};
 
 fn member(node: &Node, arguments: &[&str]) -> Program {
     let arguments = [&["sub", "jobs", "--group", "crew"], arguments].concat();
@@ -33,8 +34,7 @@ fn each_record_goes_to_one_member_of_the_group() {
     }
     drop(given);
     let number = |line: String| line.parse::<u32>().unwrap();
-    let first: Vec<u32> =
-        (0..5_000).map(|_| number(seen.recv_timeout(Duration::from_secs(120)).unwrap())).collect();
+    let first: Vec<u32> = (0..5_000).map(|_| number(seen.recv_timeout(PATIENCE).unwrap())).collect();
     members.iter().for_each(|member| signal("INT", member.id()));
     // Until both have ended.
     let more: Vec<u32> = seen.iter().map(number).collect();

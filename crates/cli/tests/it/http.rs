@@ -79,14 +79,11 @@ fn a_nodes_scaler_says_what_it_forecasts_or_how_much_it_lacks_for_that() {
         let node =
             Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
         let url = format!("{}/v1/node/work", http_url(&node.ready));
-        let said: serde_json::Value = loop {
+        // It has looked when it has decided that there is to be a worker.
+        let said = dunlin_wait::find("it has looked", || {
             let said: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
-            // It has looked when it has decided that there is to be a worker.
-            if said["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()) {
-                break said;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        };
+            said["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(said)
+        });
         assert_eq!(node.stop(), Some(0));
         said["scaling"]["forecast"].clone()
     };

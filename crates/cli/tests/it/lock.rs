@@ -2,13 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+
+use dunlin_wait::until;
 
 use crate::dunlin::{Node, Program, signal};
-
-/// Nothing here takes that long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A lock's command that writes its process number when it begins; the number.
 fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
@@ -75,10 +72,6 @@ fn frozen_holder_loses_its_command_with_the_lease() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());
-    let until = Instant::now() + PATIENCE;
-    while runs(pid) {
-        assert!(Instant::now() < until, "it runs on without a lease");
-        thread::sleep(Duration::from_millis(20));
-    }
+    until("it does not run on without a lease", || !runs(pid));
     signal("CONT", first.id());
 }

@@ -4,15 +4,14 @@ mod collector;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_wait::PATIENCE;
 use v1::dunlin_client::DunlinClient;
 
 use crate::dunlin::{Node, run};
 use collector::{Collector, Seen};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 

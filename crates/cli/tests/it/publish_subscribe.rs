@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::thread;
 
+use dunlin_wait::until;
 use serde_json::Value;
 
-use crate::dunlin::{Node, Outcome, signal, until, until_said};
+use crate::dunlin::{Node, Outcome, signal, until_said};
 
 #[test]
 fn texts_lines_and_files_come_out_as_they_went_in() {

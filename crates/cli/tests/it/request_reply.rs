@@ -3,7 +3,9 @@
 use std::process::{Child, Stdio};
 use std::thread;
 
-use crate::dunlin::{Node, Program, signal, until};
+use dunlin_wait::until;
+
+use crate::dunlin::{Node, Program, signal};
 
 /// Somebody who answers, once they do.
 struct Replier(Child);

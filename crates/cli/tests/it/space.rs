@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+
+use dunlin_wait::{Deadline, PATIENCE};
 
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{Entity, Host, RegionId, Setup, World};
@@ -15,8 +16,6 @@ use dunlin_server::{Server, ServerConfig};
 use crate::dunlin::{Program, dunlin, run};
 
 /// Longer than anything here takes, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A process of a world, and what it says.
 struct Process {
     _program: Program,
@@ -39,10 +38,10 @@ impl Process {
 
     /// The next that it says which is so.
     fn says(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let said = self.said.recv_timeout(left).unwrap_or_else(|why| panic!("{what}: {why}"));
+            deadline.check(what);
+            let said = self.said.recv_timeout(PATIENCE).unwrap_or_else(|why| panic!("{what}: {why}"));
             if is_so(&said) {
                 return said;
             }
@@ -130,7 +129,8 @@ fn world_goes_on_when_its_first_process_is_started_again() {
 /// Two processes, as the README has it: one is killed, and the other goes on with everybody until another joins.
 #[test]
 fn a_world_goes_on_in_the_only_process_that_is_left() {
-    let ttl = ["--ttl", "1s"];
+    // A machine that stands still for long does not end a lease that nobody ended.
+    let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
     let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use dunlin_wait::{find, until};
+
 use crate::dunlin::{Node, Outcome, Program, signal};
 
 fn worker(node: &Node, arguments: &[&str]) -> Program {
@@ -24,10 +26,7 @@ fn tasks_are_submitted_done_by_a_command_looked_at_and_told_of() {
         node.run_with(&["task", "submit", "count", "--tenant", "acme", "--each", "-"], b"a\nbb\nccc\n");
     let ids: Vec<String> = many.done().lines().map(str::to_owned).collect();
     assert_eq!(ids.len(), 3);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !node.run(&["task", "get", &ids[2]]).done().contains("completed") {
-        assert!(std::time::Instant::now() < deadline);
-    }
+    until("it is done", || node.run(&["task", "get", &ids[2]]).done().contains("completed"));
     assert_eq!(node.run(&["task", "get", &ids[2], "--result"]).done().trim(), "3");
     let task = json(&node.run(&["task", "get", &ids[2], "--json"]).done());
     assert_eq!((&task["tenant"], &task["payload"]), (&"acme".into(), &"ccc".into()));
@@ -152,14 +151,9 @@ fn a_command_is_told_to_end_when_its_task_is_cancelled() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
     let id = node.run(&["task", "submit", "long"]).done();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !node.run(&["task", "get", id.trim()]).done().contains("running") {
-        assert!(std::time::Instant::now() < deadline);
-    }
+    until("it runs", || node.run(&["task", "get", id.trim()]).done().contains("running"));
     node.run(&["task", "cancel", id.trim()]).done();
-    while !node.run(&["task", "get", id.trim()]).done().contains("cancelled") {
-        assert!(std::time::Instant::now() < deadline);
-    }
+    until("it has ended", || node.run(&["task", "get", id.trim()]).done().contains("cancelled"));
     signal("TERM", working.id());
     assert_eq!(Outcome::of(working).code, Some(0));
 }
@@ -216,22 +210,15 @@ fn a_task_ends_with_its_command_whoever_holds_its_output_and_with_it_what_is_lef
     let working = worker(&node, &["--kind", "leave", "--", "sh", "-c", &script]);
     let submit =
         |arguments: &[&str]| node.run(&[&["task", "submit", "leave", "--retries", "0"], arguments].concat());
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     let group = submit(&["group", "--wait"]).done();
-    while is_there(&group) {
-        assert!(std::time::Instant::now() < deadline, "{group}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until("its group is gone", || !is_there(&group));
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n");
     let late = submit(&["hang", "--timeout", "1s", "--wait"]);
     assert_eq!((late.code, late.err.contains("took longer than")), (Some(1), true), "{late:?}");
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
     let before = holders.pids().len();
     let cancelled = submit(&["hang"]).done();
-    while holders.pids().len() == before {
-        assert!(std::time::Instant::now() < deadline);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until("it runs", || holders.pids().len() > before);
     node.run(&["task", "cancel", cancelled.trim()]).done();
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
     signal("TERM", working.id());
@@ -281,25 +268,13 @@ fn of_a_worker_that_is_killed_nothing_runs_on_and_another_has_its_task_long_befo
     let script = format!("sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait", begun.display());
     let first = worker(&node, &["--ttl", "10min", "--kind", "work", "--", "sh", "-c", &script]);
     let id = node.run(&["task", "submit", "work"]).done();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    let running = loop {
-        match std::fs::read_to_string(&begun) {
-            Ok(running) => break running,
-            Err(_) => assert!(std::time::Instant::now() < deadline, "it has not begun"),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    };
+    let running = find("it has begun", || std::fs::read_to_string(&begun).ok());
     let running: Vec<&str> = running.split_whitespace().collect();
     assert_eq!((running.len(), running.iter().all(|pid| is_there(pid))), (2, true), "{running:?}");
     signal("KILL", first.id());
-    while running.iter().any(|pid| is_there(pid)) {
-        assert!(std::time::Instant::now() < deadline, "{running:?}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until("nothing of it runs", || !running.iter().any(|pid| is_there(pid)));
     let _second = worker(&node, &["--kind", "work", "--", "echo", "done by another"]);
-    while !node.run(&["task", "get", id.trim()]).done().contains("completed") {
-        assert!(std::time::Instant::now() < deadline, "{}", node.run(&["task", "why", id.trim()]).done());
-    }
+    until("it is done", || node.run(&["task", "get", id.trim()]).done().contains("completed"));
     assert_eq!(node.run(&["task", "get", id.trim(), "--result"]).done(), "done by another\n");
 }
 
@@ -351,13 +326,9 @@ fn node_knows_a_worker_by_the_name_it_gave_it() {
     let node = Node::start();
     let mut command = node.command(&["task", "worker", "--kind", "k", "--name", "own", "--", "true"]);
     let _worker = Program::from(command.env("DUNLIN_WORKER_NAME", "given-1").spawn().unwrap());
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    loop {
+    let workers = find("it is attached", || {
         let workers = node.run(&["task", "workers", "--json"]).done();
-        if !workers.is_empty() {
-            assert_eq!(json(&workers)["name"], "given-1");
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline);
-    }
+        (!workers.is_empty()).then_some(workers)
+    });
+    assert_eq!(json(&workers)["name"], "given-1");
 }

@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+
+use dunlin_wait::{find, until};
 
 use crate::dunlin::{Node, Outcome, dunlin, run, signal};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `dunlin dev --tls` in a directory, and all it said up to its last line.
 struct Dev {
@@ -55,13 +54,10 @@ impl Dev {
 
 /// Clients give a node two seconds, and not every machine has them.
 fn unhurried(attempt: impl Fn() -> Outcome) -> Outcome {
-    let until = Instant::now() + PATIENCE;
-    loop {
+    find("the node answers in time", || {
         let outcome = attempt();
-        if !outcome.err.contains("did not answer in time") || Instant::now() > until {
-            return outcome;
-        }
-    }
+        (!outcome.err.contains("did not answer in time")).then_some(outcome)
+    })
 }
 
 impl Drop for Dev {
@@ -125,10 +121,7 @@ fn sighup_has_certificates_read_again() {
         std::fs::copy(new.join(name), old.join(name)).unwrap();
     }
     signal("HUP", node.pid());
-    let until = Instant::now() + PATIENCE;
-    while publish(&new).code != Some(0) {
-        assert!(Instant::now() < until, "the new certificate is not met");
-    }
+    until("the new certificate is shown", || publish(&new).code == Some(0));
     let refused = publish(&old);
     assert!(refused.err.contains("not trusted here"), "{refused:?}");
     assert_eq!(node.stop(), Some(0));

@@ -6,15 +6,13 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use dunlin_wait::{Deadline, PATIENCE, find};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::dunlin::{Node, Program, dunlin, run_with};
-
-const PATIENCE: Duration = Duration::from_secs(90);
 
 #[test]
 fn once_prints_what_the_node_says_of_itself() {
@@ -105,19 +103,12 @@ fn in_a_terminal_it_is_drawn_and_q_ends_it() {
         }
     });
     let mut seen = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
     while !(contains(&seen, "records a second") && contains(&seen, "orders")) {
-        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&seen));
-        seen.extend(drawn.recv_timeout(Duration::from_millis(200)).unwrap_or_default());
+        let more = drawn.recv_timeout(PATIENCE);
+        seen.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&seen))));
     }
     keys.write_all(b"q").unwrap();
-    let status = loop {
-        assert!(Instant::now() < deadline, "q does not end it");
-        match top.try_wait().unwrap() {
-            Some(status) => break status,
-            None => thread::sleep(Duration::from_millis(20)),
-        }
-    };
+    let status = find("q ends it", || top.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
 }
 
@@ -137,10 +128,10 @@ fn objects(out: impl Read + Send + 'static) -> Receiver<Value> {
 }
 
 fn next(objects: &Receiver<Value>, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let object = objects.recv_timeout(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+        deadline.check(what);
+        let object = objects.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
         if is_it(&object) {
             return object;
         }

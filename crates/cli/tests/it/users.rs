@@ -2,7 +2,8 @@
 
 use std::io::Write;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+
+use dunlin_wait::until;
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run_with};
 
@@ -97,11 +98,7 @@ fn who_may_not_come_in_again_ends_and_does_not_try_for_ever() {
     let mut lines = spawn(&["pub", "a"], Stdio::piped());
     let mut input = lines.stdin.take().unwrap();
     // Both are there.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1") {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("both are there", || node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1"));
     input.write_all(b"one\n").unwrap();
     node.kill();
     run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");

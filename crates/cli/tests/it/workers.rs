@@ -2,22 +2,21 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+
+use dunlin_wait::{Deadline, POLL};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, signal};
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// Does until it is so; what it last saw where it never is.
 fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is_so: impl Fn(&T) -> bool) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::new();
     loop {
         let seen = look();
         if is_so(&seen) {
             return seen;
         }
-        assert!(Instant::now() < deadline, "{what}: {seen:?}");
-        std::thread::sleep(Duration::from_millis(20));
+        deadline.check(format_args!("{what}: {seen:?}"));
+        std::thread::sleep(POLL);
     }
 }
 
