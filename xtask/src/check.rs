@@ -57,7 +57,7 @@ pub fn dependencies() -> Result<()> {
 
 /// Lints first: what clippy rewrites may need formatting.
 pub fn fix() -> Result<()> {
-    let generated = ["test", "-p", "dunlin-system-tests", "--test", "it", "generated::"];
+    let generated = ["test", "-p", "xtask", "--test", "generated"];
     process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;
     process::run(&mut cargo(&[
         "clippy",

@@ -10,7 +10,6 @@ mod cluster_deleted;
 mod cluster_stage;
 mod cluster_topics;
 mod crowd;
-mod generated;
 mod killed_node;
 mod killed_store;
 mod killed_writer;

@@ -313,6 +313,17 @@ pub struct PublishRequest {
     /// Only if the log's last record has this number.
     #[prost(uint64, optional, tag = "4")]
     pub expect_last_seq: ::core::option::Option<u64>,
+    /// Of this publisher's last receipt of the partition. The topic is not created then, the receipt says whether the epoch is
+    /// another, and a topic that keeps a state and has lost that record refuses this one (STATE_LOST).
+    #[prost(message, optional, tag = "5")]
+    pub last_position: ::core::option::Option<LastPosition>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LastPosition {
+    #[prost(uint32, tag = "1")]
+    pub epoch: u32,
+    #[prost(uint64, tag = "2")]
+    pub seq: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PublishResponse {
@@ -335,6 +346,9 @@ pub struct Receipt {
     /// This was a retry: the position is the first attempt's.
     #[prost(bool, tag = "6")]
     pub duplicate: bool,
+    /// The log began anew since the position that the request, or the stream's last receipt, had: acknowledged records may be lost.
+    #[prost(bool, tag = "7")]
+    pub new_epoch: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishBatchRequest {
@@ -371,6 +385,9 @@ pub struct PublishStreamRequest {
     /// With the first message: numbers the stream's records. For one subject of one partition.
     #[prost(message, optional, tag = "3")]
     pub producer: ::core::option::Option<Producer>,
+    /// With the first message: of the publisher's last receipt, as in PublishRequest. For one subject of one partition.
+    #[prost(message, optional, tag = "4")]
+    pub last_position: ::core::option::Option<LastPosition>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishStreamResponse {
@@ -2233,6 +2250,9 @@ pub struct WatchResponse {
     pub revision: u64,
     #[prost(message, repeated, tag = "3")]
     pub events: ::prost::alloc::vec::Vec<KeyEvent>,
+    /// More of this revision's events follow in the next answer: a revision that changes more than about 1 MiB comes in several.
+    #[prost(bool, tag = "4")]
+    pub fragment: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyEvent {
