@@ -1,4 +1,5 @@
-//! `cargo xtask nats-clients`: NATS client libraries as their users get them, against the NATS door.
+//! `cargo xtask nats-clients`: NATS client libraries as their users get them, against the NATS door; and nats.go's own
+//! tests, with Dunlin in the place of nats-server.
 //!
 //! They are installed into `target/nats-clients`, versions pinned beside the programs in `tests/clients`; what is there is
 //! kept. A library that cannot be installed fails the command.
@@ -23,14 +24,31 @@ const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_go", nats_go, "go, and its module proxy"),
 ];
 
-/// Every library: every case, and the README's programs that use them.
+/// Every library: every case, the README's programs that use them, and nats.go's own tests against one node.
 pub fn run() -> Result<()> {
-    run_with(LIBRARIES, "test(nats_clients::) | test(readme::)")
+    run_with(LIBRARIES, "test(nats_clients::) | test(readme::)")?;
+    suite(&["-nodes", "1"])
 }
 
-/// The one of the default tier: it needs no compiler.
+/// One library, and some of nats.go's own tests.
 pub fn one() -> Result<()> {
-    run_with(&LIBRARIES[..1], "test(nats_py_)")
+    run_with(&LIBRARIES[..1], "test(nats_py_)")?;
+    suite(&["-nodes", "1", "-smoke"])
+}
+
+/// Runs nats.go's own tests (`tests/clients/nats_suites`).
+fn suite(arguments: &[&str]) -> Result<()> {
+    let clients = workspace::target_directory()?.join("nats-clients");
+    let sources = workspace::root().join("tests/clients/nats_suites");
+    let dunlin = workspace::dunlin()?;
+    std::fs::create_dir_all(&clients).with_context(|| format!("cannot make {}", clients.display()))?;
+    let program = clients.join("nats_suites");
+    let mut build = Command::new("go");
+    process::run(build.args(["build", "-o"]).arg(&program).arg(".").current_dir(&sources))
+        .context("cannot build tests/clients/nats_suites; it needs go, and its module proxy")?;
+    let mut suite = Command::new(program);
+    suite.arg("-dir").arg(clients.join("nats.go")).args(arguments).current_dir(&sources);
+    process::run(suite.env("DUNLIN", dunlin.get_program()))
 }
 
 fn run_with(libraries: &[(&str, Install, &str)], filter: &str) -> Result<()> {
