@@ -28,7 +28,6 @@ use crate::workers::WorkersConfig;
 /// What a node is to do, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What clients are told it is called.
     pub name: String,
     pub listen: Option<SocketAddr>,
     pub unix: Option<PathBuf>,
@@ -64,7 +63,6 @@ pub struct Config {
     pub nats_publish: Duration,
     /// How often a NATS client is asked for a sign of life.
     pub nats_ping: Duration,
-    /// How many of them it may leave unanswered.
     pub nats_pings_max: u32,
     /// Processes that work for its tasks.
     pub workers: Option<WorkersConfig>,
