@@ -185,6 +185,9 @@ func startCluster(count int, config *nodeConfig, address, webSocket, dir string)
 		}
 		if number == 1 {
 			first = cluster
+			if err := initCluster(at); err != nil {
+				return all, err
+			}
 		} else {
 			at.join, at.token = first, token
 		}
@@ -250,6 +253,15 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), nil
 }
 
+// initCluster begins a cluster in the data directory of its first node.
+func initCluster(first place) error {
+	out, err := exec.Command(dunlin(), "cluster", "init", "--data-dir", first.data, "--address", first.cluster).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("no cluster: %w: %s", err, out)
+	}
+	return nil
+}
+
 func writeToken(data, file string) error {
 	token, err := exec.Command(dunlin(), "cluster", "token", "--reusable", "--data-dir", data).Output()
 	if err != nil {
@@ -295,6 +307,11 @@ func startMember(opts *server.Options, config *nodeConfig, address, dir string) 
 		at.join = net.JoinHostPort("127.0.0.1", strconv.Itoa(first))
 		at.token = kept(first, "token")
 		if err := until(func() bool { _, err := os.Stat(at.token); return err == nil }); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := os.Stat(at.data); own == first && errors.Is(err, os.ErrNotExist) {
+		if err := initCluster(at); err != nil {
 			return nil, err
 		}
 	}

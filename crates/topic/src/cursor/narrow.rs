@@ -67,12 +67,31 @@ impl Cursor {
         }
         asleep.is_armed = false;
         if goes_on != ANYWHERE && goes_on > self.next.seq {
-            self.skipped += goes_on - self.next.seq;
-            self.next.seq = goes_on;
-            (self.hint, self.offset) = (Hint::None, 0);
-            self.show();
+            self.pass_to(goes_on);
         }
         true
+    }
+
+    /// Goes on behind what has come for others while it sleeps, and says whether there was any.
+    pub fn pass_unwanted(&mut self) -> bool {
+        if !self.is_armed_narrow() {
+            return false;
+        }
+        let goes_on = self.asleep().map(|asleep| Arc::clone(&asleep.goes_on));
+        let Some(behind) = goes_on.and_then(|goes_on| self.log.slept_through(&goes_on)) else { return false };
+        if behind.epoch != self.next.epoch || behind.seq <= self.next.seq {
+            return false;
+        }
+        self.pass_to(behind.seq);
+        true
+    }
+
+    /// What lies before `seq` was for others.
+    fn pass_to(&mut self, seq: u64) {
+        self.skipped += seq - self.next.seq;
+        self.next.seq = seq;
+        (self.hint, self.offset) = (Hint::None, 0);
+        self.show();
     }
 
     fn asleep(&mut self) -> Option<&mut Asleep> {

@@ -169,6 +169,14 @@ impl Log {
         true
     }
 
+    /// Behind the newest record, if all up to there was for others than this cursor, which sleeps.
+    pub(crate) fn slept_through(&self, goes_on: &GoesOn) -> Option<Position> {
+        let state = self.lock();
+        let narrow = state.narrow.as_ref().filter(|narrow| narrow.epoch == state.epoch)?;
+        let sleeps = narrow.len > 0 && goes_on.load(Ordering::Acquire) == ASLEEP;
+        sleeps.then_some(Position { epoch: state.epoch, seq: state.next_seq })
+    }
+
     /// Takes the cursor out; `None` when it was taken out before, to be woken.
     pub(crate) fn disarm_narrow(&self, (pattern, goes_on): (&Pattern, &GoesOn)) -> Option<Armed> {
         let mut state = self.lock();

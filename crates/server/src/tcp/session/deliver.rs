@@ -250,6 +250,11 @@ impl Session {
 
     /// Says of channels with records since the last heartbeat how far the client may take itself to be.
     pub(super) fn advance_touched(&mut self) {
+        for (&number, channel) in &mut self.channels {
+            if channel.cursor.pass_unwanted() {
+                channel.touch(number, &mut self.touched);
+            }
+        }
         for number in std::mem::take(&mut self.touched) {
             self.advance_channel(number);
             if self.channels.contains_key(&number) {
