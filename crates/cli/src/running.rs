@@ -182,7 +182,6 @@ fn node_config(config: &Config) -> dunlin::Config {
         limits: config.limits.clone(),
         is_of_cluster: config.cluster.is_some(),
         name: config.name.clone(),
-        ..dunlin::Config::default()
     }
 }
 

@@ -120,7 +120,7 @@ impl Control {
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
         let group = group.inspect_err(|_| History::close(node))?;
-        let last_before = group.status().last;
+        let last_before = group.last_before_start();
         let group = Mutex::new(Some(Arc::new(group)));
         let (begun, caught_up) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Arc::new(Control { group, transport, waiting, epoch, begun, last_before, caught_up, limits }))

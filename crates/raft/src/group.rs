@@ -58,6 +58,7 @@ pub struct Group<M: Machine> {
     elections: Elections,
     commits: Commits,
     handle: Handle,
+    last_before_start: Option<u64>,
     _running: Running,
 }
 
@@ -112,7 +113,7 @@ impl<M: Machine> Group<M> {
     ) -> io::Result<Group<M>> {
         let log = log::open(Arc::clone(&disk), &dir.join("log"), &limits)?;
         let machines = Machines::open(disk, &dir.join("snapshots"), machine, limits.reserve_bytes)?;
-        let room = log.room().clone();
+        let (room, last_before_start) = (log.room().clone(), log.last());
         let config = config(&limits).validate().map_err(io::Error::other)?;
         let (started, start) = std::sync::mpsc::channel();
         let (asked, asking) = mpsc::channel(limits.waiting_max);
@@ -159,8 +160,14 @@ impl<M: Machine> Group<M> {
             elections,
             commits,
             handle,
+            last_before_start,
             _running,
         })
+    }
+
+    /// The last entry that its log had when it was started. [`Group::status`] knows it only a moment later.
+    pub fn last_before_start(&self) -> Option<u64> {
+        self.last_before_start
     }
 
     /// Begins a group of these nodes; on one of them, and once in its life.

@@ -94,5 +94,6 @@ fn world_shows_walkers_and_gives_a_second_process_a_region() {
     let mut second = Running::start(&[url]);
     second.line();
     let owns = second.line();
-    assert!(owns.contains("Owns { region: RegionId(") && owns.contains("from_tick: Some("), "{owns}");
+    // Of the first one, or one that the first had not taken yet.
+    assert!(owns.contains("Owns { region: RegionId("), "{owns}");
 }

@@ -87,7 +87,7 @@ impl Shard {
     ) -> io::Result<Arc<Shard>> {
         let transport: Arc<dyn Transport> = Arc::new(Marked(transport, number));
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft)?;
-        let last_before = group.status().last;
+        let last_before = group.last_before_start();
         let (group, clock_term) = (Mutex::new(Some(Arc::new(group))), AtomicU64::new(0));
         let caught_up = AtomicBool::new(false);
         Ok(Arc::new(Shard { number, group, transport, keeper, clock_term, last_before, caught_up, limits }))

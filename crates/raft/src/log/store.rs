@@ -104,6 +104,12 @@ impl Log {
         &self.room
     }
 
+    /// Its last entry, which may be purged.
+    pub(crate) fn last(&self) -> Option<u64> {
+        let kept = self.kept();
+        kept.entries.back().map(Held::index).or(kept.purged.map(|purged| purged.index))
+    }
+
     /// How many bytes of commands the entries after this one hold.
     pub(crate) fn bytes_after(&self, index: Option<u64>) -> u64 {
         let kept = self.kept();

@@ -303,7 +303,8 @@ fn large_messages_that_never_end_are_refused_once_the_budget_is_spent() {
         let first = ended.recv_timeout(PATIENCE);
         let used = node.budget().used();
         streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-        assert_eq!(first, Ok(Some(())), "one is refused");
+        // By an error, or a reset that overtook it.
+        assert!(first.is_ok(), "one is refused");
         assert!(used <= 8 << 20, "{used}");
     });
     drop(peers);

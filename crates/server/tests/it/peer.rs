@@ -1,6 +1,6 @@
 //! A client of a few lines, for tests.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use dunlin::topic::frame::{Frame, Meta};
@@ -63,12 +63,17 @@ impl Peer {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// `false` at the end.
+    /// `false` at the end. A node that ends a connection with bytes unread resets it.
     fn receive(&mut self) -> bool {
         let mut buffer = [0; 64 << 10];
-        let read = self.stream.read(&mut buffer).unwrap();
-        self.received.extend_from_slice(&buffer[..read]);
-        read > 0
+        match self.stream.read(&mut buffer) {
+            Ok(read) => {
+                self.received.extend_from_slice(&buffer[..read]);
+                read > 0
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// What `pick` makes of the first message it makes something of; others are dropped. `None` when the
