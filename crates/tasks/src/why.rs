@@ -74,19 +74,17 @@ impl State {
             (!self.is_served(other), *other_rank, *other_at) < (!is_served, rank, at)
         };
         let ahead = group.waiting.iter().filter(|other| is_ahead(other)).count();
-        if !is_served {
+        let waiting = if is_served {
+            "waiting".to_owned()
+        } else {
             let class = &self.classes[self.lanes[task.lane as usize].class as usize];
-            return format!(
-                "waiting: {}; until then others come first under the limit of {} {}; {ahead} ahead of it",
-                self.why_unserved(class, &self.tenants[task.tenant as usize].name, &task.need()),
-                text(&limit.key),
-                text(&key.2),
-            );
-        }
+            let tenant = &self.tenants[task.tenant as usize].name;
+            format!("waiting: {}; besides", self.why_unserved(class, tenant, &task.need()))
+        };
         if let Some(rate) = limit.rate.filter(|_| group.places < limit.running_max) {
             let due_ms = group.bucket.due_ms(&rate, u64::from(group.ready) + ahead as u64 + 1);
             return format!(
-                "waiting: {} tasks with {} {} may start in {}; {ahead} ahead of it, about {}",
+                "{waiting}: {} tasks with {} {} may start in {}; {ahead} ahead of it, about {}",
                 rate.count,
                 text(&limit.key),
                 text(&key.2),
@@ -97,7 +95,7 @@ impl State {
         let ready = group.ready_members.len();
         let and_ready = if ready > 0 { format!(", {ready} more wait for a worker") } else { String::new() };
         format!(
-            "waiting: {} of {} allowed tasks with {} {} are under way{and_ready}; {ahead} ahead of it",
+            "{waiting}: {} of {} allowed tasks with {} {} are under way{and_ready}; {ahead} ahead of it",
             group.places as usize - ready,
             limit.running_max,
             text(&limit.key),

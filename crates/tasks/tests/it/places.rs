@@ -34,7 +34,7 @@ fn unservable_task_gives_its_place_to_one_that_can_run() {
     assert_eq!(start.task, plain);
     assert_eq!(
         scene.why(gpu),
-        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); until then others come first under the limit of user ann; \
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); besides: 1 of 1 allowed tasks with user ann are under way; \
          0 ahead of it"
     );
     let third = scene.submit(of_ann(work()));
