@@ -1,5 +1,7 @@
 //! Topics whose names were deleted before, while nodes are killed and started again: what is read again of the past is not done again.
 
+use std::fmt::from_fn;
+
 use dunlin_client::Client;
 use dunlin_client::topic::{Durable, Publish, Start, TopicConfig};
 
@@ -52,7 +54,8 @@ fn a_topic_that_was_deleted_while_its_owner_was_away_is_gone_when_that_is_back()
     let back = flock.members.last().expect("it is back");
     let listed = |member: &Member| http(member, "GET", "/v1/topics?limit=100", "");
     let is_told = |member: &Member| listed(member).contains("stays") && !listed(member).contains("gone");
-    until("it is gone at the node that is back", || is_told(back));
+    let still = from_fn(|f| write!(f, "it is gone at the node that is back, which lists {}", listed(back)));
+    until(still, || is_told(back));
     let mut publisher = back.connect().publisher("stays").expect("a publisher");
     until("the node that is back takes part", || publisher.publish(b"101").is_ok());
     flock.members.iter().for_each(|member| assert!(is_told(member), "{}", listed(member)));

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin::state::{Command, Events, State};
 use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, Wait};
@@ -38,6 +38,8 @@ const REST: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a node that ends waits until others have its topics.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a node that begins waits for the history of what was agreed on before.
+const HISTORY_WITHIN: Duration = Duration::from_secs(10);
 /// Between two tries of what the cluster did not answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -163,13 +165,7 @@ impl Known {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
             let state = block_on(self.control.read(Consistency::Linearizable, State::clone));
-            while let Ok(Some(event)) = news.try_next() {
-                if let Event::Record(record) = event
-                    && let Ok(events) = Events::new(record.payload())
-                {
-                    deleted.extend(Ownership::deleted_by(events));
-                }
-            }
+            self.hear_of_deletions(news, state.as_ref().map_or(0, |state| state.revision()), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
             if let Ok(state) = state {
                 ownership.settle_all(&state);
@@ -181,6 +177,37 @@ impl Known {
             thread::sleep(PAUSE);
         }
         false
+    }
+
+    /// Waits for word of all that was deleted up to a revision, which may come later than the state does. Without it what lies on the disk
+    /// would be announced, and so made again.
+    fn hear_of_deletions(&self, news: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
+        let latest = Instant::now() + HISTORY_WITHIN;
+        loop {
+            while let Ok(Some(event)) = news.try_next() {
+                if let Event::Record(record) = event
+                    && let Ok(events) = Events::new(record.payload())
+                {
+                    deleted.extend(Ownership::deleted_by(events));
+                }
+            }
+            let mut heard = 0;
+            news.for_each_position(|_, at| heard = heard.max(at.seq));
+            if heard >= revision || self.has_ended() {
+                return;
+            }
+            if Instant::now() >= latest {
+                tracing::error!(
+                    heard,
+                    revision,
+                    "topics that were deleted may come back: their history is missing"
+                );
+                return;
+            }
+            if news.wait(Some(LOOK)).is_err() {
+                return;
+            }
+        }
     }
 
     fn deleted_before(&self, ownership: &Arc<Ownership>, names: impl Iterator<Item = String>) {
@@ -236,7 +263,8 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         name: "the node's own".to_owned(),
         // Raft may have come far before somebody listens.
         start: Start::Earliest,
-        on_gap: OnGap::Newest,
+        // A node that begins finds its first epoch changed: it has read nothing then, and nothing of the past may be left out.
+        on_gap: OnGap::Oldest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()
     };
