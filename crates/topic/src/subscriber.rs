@@ -89,11 +89,14 @@ impl Subscriber {
 
     /// Hands over each log that is read, and the last record of it that was given or skipped. What
     /// [`ready`](Subscribe::ready) found and nobody took was neither.
-    pub fn for_each_position(&self, mut each: impl FnMut(&Arc<LogName>, Position)) {
-        let mut tell = |cursor: &Cursor| each(cursor.name(), cursor.read_through());
-        match &self.reading {
+    pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
+        let mut tell = |cursor: &mut Cursor| {
+            cursor.pass_unwanted();
+            each(cursor.name(), cursor.read_through());
+        };
+        match &mut self.reading {
             Reading::One(cursor) => tell(cursor),
-            Reading::Many(many) => many.cursors().for_each(tell),
+            Reading::Many(many) => many.cursors_mut().for_each(tell),
         }
     }
 

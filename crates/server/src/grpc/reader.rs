@@ -295,13 +295,13 @@ impl Reader {
         match turn? {
             Turn::More => self.line.push_back(number),
             Turn::Sleeps => {
-                if channel.cursor.read_through() != channel.told
-                    && !std::mem::replace(&mut channel.skipped, true)
-                {
-                    self.skipped.push(number);
-                }
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.line.push_back(number);
+                }
+                // Nobody wakes a reader for what it skips asleep: it is looked at now and then.
+                let skips = channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.told;
+                if skips && !std::mem::replace(&mut channel.skipped, true) {
+                    self.skipped.push(number);
                 }
             }
             Turn::Ended => {
@@ -324,22 +324,25 @@ impl Reader {
         out: &mut Outgoing,
         writer: &mut impl Writer,
     ) -> Result<(), Status> {
-        if self.skipped.is_empty() {
-            return Ok(());
-        }
-        let timer = self.advance.get_or_insert_with(|| Box::pin(tokio::time::sleep(ADVANCE_AFTER)));
-        if timer.as_mut().poll(cx).is_pending() {
-            return Ok(());
-        }
-        self.advance = None;
-        for number in std::mem::take(&mut self.skipped) {
-            let Some(Some(channel)) = self.channels.get_mut(number as usize) else { continue };
-            channel.skipped = false;
-            let through = channel.cursor.read_through();
-            if channel.sending.is_none() && through != channel.told {
-                channel.told = through;
-                let log = Arc::clone(channel.cursor.name());
-                writer.notice(out, &Notice::Advance { log, through })?;
+        while !self.skipped.is_empty() {
+            let timer = self.advance.get_or_insert_with(|| Box::pin(tokio::time::sleep(ADVANCE_AFTER)));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Ok(());
+            }
+            self.advance = None;
+            for number in std::mem::take(&mut self.skipped) {
+                let Some(Some(channel)) = self.channels.get_mut(number as usize) else { continue };
+                channel.cursor.pass_unwanted();
+                channel.skipped = channel.cursor.is_armed_narrow();
+                if channel.skipped {
+                    self.skipped.push(number);
+                }
+                let through = channel.cursor.read_through();
+                if channel.sending.is_none() && through != channel.told {
+                    channel.told = through;
+                    let log = Arc::clone(channel.cursor.name());
+                    writer.notice(out, &Notice::Advance { log, through })?;
+                }
             }
         }
         Ok(())

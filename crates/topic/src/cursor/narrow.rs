@@ -39,7 +39,8 @@ impl Cursor {
         is_armed
     }
 
-    pub(super) fn is_armed_narrow(&self) -> bool {
+    /// Whether it sleeps until a record of its own subjects comes, and so is not woken by what it skips.
+    pub fn is_armed_narrow(&self) -> bool {
         let narrow = self.select.as_ref().and_then(|select| select.narrow.as_ref());
         narrow.is_some_and(|asleep| asleep.is_armed)
     }

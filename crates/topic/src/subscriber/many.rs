@@ -93,6 +93,10 @@ impl Many {
         self.cursors.iter().flatten()
     }
 
+    pub(super) fn cursors_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
+        self.cursors.iter_mut().flatten()
+    }
+
     #[inline(always)]
     pub(super) fn current(&mut self) -> Option<&mut Cursor> {
         let token = self.current?;

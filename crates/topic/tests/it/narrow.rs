@@ -94,6 +94,22 @@ fn woken_cursor_goes_on_behind_what_it_skipped() {
 }
 
 #[test]
+fn sleeping_cursor_passes_what_is_for_others() {
+    let topic = wide_topic(1 << 20);
+    let mut reader = Reader::of(&topic, "users.1.>");
+    reader.read();
+    assert!(!reader.cursor.pass_unwanted(), "nothing has come");
+    let last = [2, 2, 2].map(|user| publish(&topic, user))[2];
+    assert!(!reader.was_woken());
+    assert!(reader.cursor.pass_unwanted());
+    assert_eq!((reader.cursor.read_through().seq, reader.cursor.behind()), (last, 0));
+    let wanted = publish(&topic, 1);
+    assert!(!reader.cursor.pass_unwanted(), "what is for it is not passed");
+    assert!(reader.was_woken());
+    assert_eq!(reader.seen, [wanted]);
+}
+
+#[test]
 fn sleeping_cursor_is_not_overtaken_by_what_it_skips() {
     let topic = wide_topic(64 << 10);
     let mut reader = Reader::of(&topic, "users.1.>");

@@ -43,7 +43,7 @@ impl Stands {
     }
 
     /// It is where the subscriber is, which may have skipped records.
-    pub(in crate::http) fn look(&mut self, subscriber: &Subscriber) {
+    pub(in crate::http) fn look(&mut self, subscriber: &mut Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
         for (log, position) in found {

@@ -104,7 +104,7 @@ impl Source for TopicEvents {
 
     /// Where records were skipped, how far.
     fn beat(&mut self, out: &mut String) {
-        self.stands.look(&self.subscriber);
+        self.stands.look(&mut self.subscriber);
         match self.stands.take_id() {
             Some(id) => write_id(&id, out),
             None => write_comment("still here", out),

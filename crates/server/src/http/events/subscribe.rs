@@ -69,12 +69,12 @@ pub(in crate::http) async fn subscribe(
         cursors.push(cursor.await?);
     }
     let gone = starts.left();
-    let subscriber = match (cursors.len(), selected.newcomers) {
+    let mut subscriber = match (cursors.len(), selected.newcomers) {
         (1, None) => Subscriber::one(cursors.remove(0), options.wait),
         (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
     };
     let mut stands = Stands::new(is_one, options.start, options.follows_state());
-    stands.look(&subscriber);
+    stands.look(&mut subscriber);
     Ok(Subscribed { subscriber, stands, gone, charge })
 }
 

@@ -121,7 +121,7 @@ impl Reading {
 
     /// How far it has come where nothing was told, because records were skipped.
     pub(super) fn beat(&mut self, out: &mut Vec<String>) {
-        self.stands.look(&self.subscriber);
+        self.stands.look(&mut self.subscriber);
         self.say_where(out);
     }
 

@@ -169,7 +169,6 @@ fn a_reader_goes_on_in_every_log_where_it_stood() {
 
 #[test]
 fn what_is_filtered_is_skipped_and_told() {
-    const UNWANTED: u64 = 15;
     run(async {
         let (node, server) = serve_grpc();
         let config = TopicConfig { pattern: Some("all.>".to_owned()), ..Default::default() };
@@ -177,11 +176,9 @@ fn what_is_filtered_is_skipped_and_told() {
         let mut client = connect(&server).await;
         let (mut stream, _) = begun(&mut client, subscribe(&["all.wanted"], At::Latest(true))).await.unwrap();
         let mut unwanted = node.publisher("all.unwanted").unwrap();
-        // A reader is not woken for each record that it does not want, but before a quarter of the history has gone by.
-        let payload = vec![0; 100_000];
-        (0..UNWANTED).for_each(|_| drop(unwanted.publish(&payload[..])));
+        (0..5).for_each(|_| drop(unwanted.publish("x")));
         match next(&mut stream).await.unwrap() {
-            Event::Advance(advance) => assert!((1..=UNWANTED).contains(&advance.through.unwrap().seq)),
+            Event::Advance(advance) => assert!((1..=5).contains(&advance.through.unwrap().seq)),
             other => panic!("{other:?}"),
         }
         node.publisher("all.wanted").unwrap().publish("y").unwrap();
@@ -189,7 +186,7 @@ fn what_is_filtered_is_skipped_and_told() {
             match next(&mut stream).await.unwrap() {
                 Event::Advance(_) => {}
                 Event::Records(records) => {
-                    assert_eq!(records.records[0].seq, UNWANTED + 1);
+                    assert_eq!(records.records[0].seq, 6);
                     assert_eq!(records.records[0].subject, "all.wanted");
                     break;
                 }
