@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Event, Frame, LogName, MemberId, Position, Record, Resync, Share, Subscribe, SubscribeError,
-    Topic,
+    Departure, Event, Frame, LogName, MemberId, Position, Record, Share, SubscribeError, Topic,
 };
 
 use crate::groups::seat::Seat;
@@ -145,15 +144,16 @@ impl State<Share> {
     }
 }
 
-impl Subscribe for Here {
-    fn ready(&mut self) -> Result<bool, SubscribeError> {
+/// What [`Subscribe`](dunlin_topic::Subscribe) has of it, for [`ShareMember`](super::ShareMember).
+impl Here {
+    pub(super) fn ready(&mut self) -> Result<bool, SubscribeError> {
         if !self.taken.is_empty() || self.seat.has_notice() {
             return Ok(true);
         }
         self.fetch()
     }
 
-    fn take(&mut self) -> Event<'_> {
+    pub(super) fn take(&mut self) -> Event<'_> {
         if let Some(notice) = self.seat.pop_notice() {
             return Event::Notice(notice);
         }
@@ -166,31 +166,12 @@ impl Subscribe for Here {
         Event::Record(self.record(&taken))
     }
 
-    /// Members share the records: there is nothing that one of them should have and has not.
-    fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
-        Err(SubscribeError::Refused("a member of a group has no place of its own in the log".to_owned()))
-    }
-
-    fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
-        let mut given = 0;
-        while given < max {
-            match self.ready() {
-                Ok(true) => each(self.take()),
-                Ok(false) => break,
-                Err(_) if given > 0 => break,
-                Err(ended) => return Err(ended),
-            }
-            given += 1;
-        }
-        Ok(given)
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.confirm_given();
         Ok(!self.taken.is_empty() || self.seat.wait(timeout))
     }
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
         self.confirm_given();
         if self.taken.is_empty() { self.seat.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
     }
