@@ -5,7 +5,8 @@
 //! the nonce of a connection that is yet to come.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use data_encoding::BASE32_NOPAD;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 
@@ -36,7 +37,7 @@ impl Nonces {
 
 /// The public key of a user; `None` if the text is none.
 pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
-    let bytes = base32(text)?;
+    let bytes: [u8; BYTES] = BASE32_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
     let (body, sum) = bytes.split_at(BYTES - 2);
     let is_sound = body[0] == USER && crc16(body).to_le_bytes() == *sum;
     is_sound.then(|| body[1..].try_into().ok()).flatten()
@@ -45,34 +46,9 @@ pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
 /// Whether the signature is the key's, of the nonce. Libraries write it in either alphabet of base64.
 pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     let signature = signature.trim_end_matches('=');
-    let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| {
-        let padding = "=".repeat((4 - signature.len() % 4) % 4);
-        STANDARD.decode(format!("{signature}{padding}"))
-    });
+    let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD_NO_PAD.decode(signature));
     let (Some(key), Ok(signature)) = (public_key(key), decoded) else { return false };
     UnparsedPublicKey::new(&ED25519, key).verify(nonce.as_bytes(), &signature).is_ok()
-}
-
-fn base32(text: &str) -> Option<[u8; BYTES]> {
-    if text.len() != BYTES * 8 / 5 {
-        return None;
-    }
-    let (mut bytes, mut held, mut bits, mut at) = ([0; BYTES], 0u16, 0, 0);
-    for letter in text.bytes() {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'2'..=b'7' => letter - b'2' + 26,
-            _ => return None,
-        };
-        (held, bits) = ((held << 5) | u16::from(value), bits + 5);
-        if bits >= 8 {
-            bits -= 8;
-            bytes[at] = (held >> bits) as u8;
-            at += 1;
-            held &= (1 << bits) - 1;
-        }
-    }
-    Some(bytes)
 }
 
 /// The checksum of XMODEM.
@@ -97,7 +73,7 @@ mod tests {
     #[test]
     fn nkey_signature_is_right_only_for_its_nonce_and_key() {
         assert!(verify(KEY, "nonce", SIGNATURE));
-        let standard = STANDARD.encode(URL_SAFE_NO_PAD.decode(SIGNATURE).unwrap());
+        let standard = STANDARD_NO_PAD.encode(URL_SAFE_NO_PAD.decode(SIGNATURE).unwrap());
         assert!(verify(KEY, "nonce", &standard));
         assert!(!verify(KEY, "nonce2", SIGNATURE) && !verify(KEY, "nonce", &SIGNATURE[..80]));
         let other = "UBABIZX6SZFAKHK2KGUFD6QH53FDAH5QVCH2R5MJLFPEVYAW22QWQQCX";
