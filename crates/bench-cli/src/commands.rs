@@ -1,4 +1,4 @@
-//! What each command does; its arguments are in `dunlin-cli`.
+//! The commands. Their arguments are in `dunlin-cli`.
 
 pub mod bench;
 pub mod demo;

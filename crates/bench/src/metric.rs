@@ -3,7 +3,7 @@
 //! Metrics are named with their unit last (`msgs_per_s`, `p99_ns`, `rss_bytes`), so the name alone
 //! decides all three and there is no table of metrics to keep in step.
 
-/// What stands where a figure was not measured.
+/// Shown in place of a figure that was not measured.
 pub const ABSENT: &str = "–";
 
 /// The unit of a metric, as it stands in a row.

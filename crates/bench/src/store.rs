@@ -109,7 +109,7 @@ impl KeptRun {
     }
 }
 
-/// What rows did not say before points differed in it: tasks were in one shard, and a tenant's alone; nobody stood by for regions.
+/// Parameters that old rows lack, with the values they were measured at: one shard, one tenant, no standby.
 fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];

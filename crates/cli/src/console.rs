@@ -87,6 +87,11 @@ impl Paint {
         self.with(AnsiColor::Green.on_default().bold(), text)
     }
 
+    /// A closing sentence, good or bad.
+    pub fn verdict(self, holds: bool, text: &str) -> String {
+        if holds { self.good(text) } else { self.bad(text) }
+    }
+
     /// Not yet bad.
     pub fn warning(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default().bold(), text)

@@ -146,7 +146,7 @@ fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source
     narration.say("Ctrl-C stops it.")
 }
 
-/// What is told beside the table: to standard error where standard output is for objects.
+/// Messages beside the table go to standard error where standard output is for objects.
 struct Narration<'a> {
     console: &'a Console,
 }

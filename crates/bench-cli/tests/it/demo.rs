@@ -3,7 +3,7 @@
 use crate::program::run;
 
 #[test]
-fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+fn demo_accounts_for_every_record() {
     let out = every_record_is_accounted_for(&["--lines", "6000"]);
     // How far the slow one falls behind is a matter of the machine's speed.
     let is_true = |line: &str| line.ends_with(" equal") || line.ends_with(" equal but for its gaps");
@@ -14,7 +14,7 @@ fn row<'a>(out: &'a str, name: &str, topic: &str) -> Option<&'a str> {
     out.lines().find(|line| line.starts_with(name) && line.contains(topic))
 }
 
-/// What the demo printed.
+/// The demo's standard output.
 fn every_record_is_accounted_for(more: &[&str]) -> String {
     let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
     let out = run(&[&demo[..], more].concat()).done();
@@ -44,7 +44,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+    fn demo_accounts_for_every_record() {
         let out = every_record_is_accounted_for(&[]);
         let slow = row(&out, "slow", "short.market");
         assert!(slow.is_some_and(|row| row.ends_with("equal but for its gaps")), "{out}");

@@ -7,7 +7,7 @@ mod long {
 
     /// The demo is the test: it fails where a single entity is lost or doubled.
     #[test]
-    fn a_world_of_three_processes_outlives_one_of_them_with_everybody() {
+    fn killed_process_loses_no_entity() {
         let outcome = run(&[
             "demo",
             "--space",

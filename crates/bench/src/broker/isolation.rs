@@ -4,7 +4,7 @@
 //! The one that floods is a user who may publish 10,000 records a second and sends all it can. A second row shows the same flood
 //! of a user without a limit: then nobody has said that it may not have what the processors can do, and it has.
 //!
-//! What is told is the median of five pairs (`--quick`: of one), each of a run alone and a run beside: a neighbour's noise that lasts longer than a
+//! Each figure is the median of five pairs (`--quick`: of one), each of a run alone and a run beside: a neighbour's noise that lasts longer than a
 //! pair falls on both. The offender is a process of its own on the same cores, and what the kernel takes for it is
 //! part of what the others see.
 

@@ -121,7 +121,7 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// What the broker says next of what was read already. A ping is answered, whatever is waited for.
+    /// The broker's next message in the bytes read so far. A ping is answered at once, whichever message the caller waits for.
     #[inline]
     fn next(&mut self) -> Result<Option<Said>> {
         let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?

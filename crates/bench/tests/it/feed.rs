@@ -56,7 +56,7 @@ fn a_slow_client_that_is_conflated_lacks_nothing() {
 }
 
 #[test]
-fn a_slow_client_reads_no_faster_than_its_delay_allows() {
+fn slow_client_keeps_its_delay() {
     let rows = scenario("slow_client", &["--conflate=no"]);
     let (count, per_s) = (figure(&rows, "deliveries"), figure(&rows, "deliveries_per_s"));
     // Ten readers, each of which takes 5 ms over an update; each one's first is free.

@@ -159,7 +159,7 @@ fn from(text: &str) -> Result<WatchStart, String> {
 }
 
 /// The same number is another revision in each epoch: one that was seen before revisions began anew would go on elsewhere.
-fn of_which_epoch(client: &Client, from: WatchStart) -> Result<WatchFrom> {
+fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     match from {
         WatchStart::Clear(from) => Ok(from),
         WatchStart::Bare(revision) => {
@@ -302,7 +302,7 @@ fn watch(
     stop: &Stop,
     console: &Console,
 ) -> Result<()> {
-    let mut watch = client.kv().watch(prefix, of_which_epoch(client, from)?)?;
+    let mut watch = client.kv().watch(prefix, watch_start(client, from)?)?;
     let (mut out, mut left, mut outage) = (console.out(), count.unwrap_or(usize::MAX), Outage::default());
     while left > 0 && !stop.is_set() {
         outage.look(client, console.errors)?;

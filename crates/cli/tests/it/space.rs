@@ -62,7 +62,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
 
 /// A world that a program of its own runs is found as any other.
 #[test]
-fn world_of_another_program_is_watched_and_its_owners_are_listed() {
+fn world_of_another_program_is_shown() {
     let node = Node::start(Config::default()).unwrap();
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();

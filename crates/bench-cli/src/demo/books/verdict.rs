@@ -116,9 +116,7 @@ impl Verdicts {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             writeln!(out, "{} {}: {first}{more}", console.paint.bad("not the oracle's book:"), row.name)?;
         }
-        let told = self.sentence();
-        let paint = console.paint;
-        writeln!(out, "\n{}", if self.different() == 0 { paint.good(&told) } else { paint.bad(&told) })
+        writeln!(out, "\n{}", console.paint.verdict(self.different() == 0, &self.sentence()))
     }
 }
 

@@ -190,7 +190,7 @@ impl Node {
         Ok(child)
     }
 
-    /// What it writes to standard error.
+    /// The text that the process writes to standard error.
     fn errors(&self) -> PathBuf {
         self.dir.with_extension("errors")
     }

@@ -87,9 +87,7 @@ impl Verdicts {
             let why = row.fault.as_deref().unwrap_or("other lines, or not all of them");
             writeln!(out, "{} {}, {}: {why}", console.paint.bad("not the recording:"), row.node, row.topic)?;
         }
-        let told = self.sentence();
-        let paint = console.paint;
-        writeln!(out, "\n{}", if self.different() == 0 { paint.good(&told) } else { paint.bad(&told) })
+        writeln!(out, "\n{}", console.paint.verdict(self.different() == 0, &self.sentence()))
     }
 }
 

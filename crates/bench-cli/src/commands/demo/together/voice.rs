@@ -96,8 +96,7 @@ impl Closing {
         table.write(&mut out, console.paint)?;
         let held = self.sentences.iter().filter(|(_, (holds, _))| *holds).count();
         let told = format!("{held} of {} faces hold", self.sentences.len());
-        let paint = console.paint;
-        writeln!(out, "\n{}", if self.holds() { paint.good(&told) } else { paint.bad(&told) })?;
+        writeln!(out, "\n{}", console.paint.verdict(self.holds(), &told))?;
         Ok(out.flush()?)
     }
 }
