@@ -141,10 +141,11 @@ fn run_all(history: &History, options: &Options) -> Result<()> {
 }
 
 fn recorded(history: &History, what: &str, options: &Options, run: impl Fn() -> Result<()>) -> Result<()> {
+    let commit = options.record.then(History::commit).transpose()?;
     let start = Instant::now();
     let outcome = run();
-    if options.record {
-        history.add(what, options.busy, start.elapsed(), outcome.is_ok())?;
+    if let Some(commit) = commit {
+        history.add(&commit, what, options.busy, start.elapsed(), outcome.is_ok())?;
     }
     outcome
 }

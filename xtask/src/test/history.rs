@@ -34,18 +34,24 @@ impl History {
         lines.map(Row::parse).collect::<Result<_>>().map(History)
     }
 
-    /// Appends a row. The tree must be what the commit says, the table apart.
-    pub fn add(&self, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
+    /// The commit that is run. The tree must be what it says, the table apart.
+    pub fn commit() -> Result<String> {
         let git = |arguments: &[&str]| {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
         };
         let changed = git(&["status", "--porcelain", "--", ".", &format!(":!{PATH}")])?;
         ensure!(changed.is_empty(), "not recorded: the tree differs from the commit:\n{changed}");
-        let commit = git(&["rev-parse", "--short", "HEAD"])?;
+        Ok(git(&["rev-parse", "--short", "HEAD"])?.trim().to_owned())
+    }
+
+    /// Appends a row. `commit` was that of the tree when the run began, and must be still.
+    pub fn add(&self, commit: &str, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
+        let now = History::commit()?;
+        ensure!(now == commit, "not recorded: the run began at {commit} and ended at {now}");
         let date = process::text(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%MZ"]))?;
         let minutes = took.as_secs_f64() / 60.0;
         let verdict = if passed { "passed" } else { "failed" };
-        let row = format!("{}\t{}\t{what}\t{busy}\t{minutes:.1}\t{verdict}\n", date.trim(), commit.trim());
+        let row = format!("{}\t{commit}\t{what}\t{busy}\t{minutes:.1}\t{verdict}\n", date.trim());
         let mut file = OpenOptions::new().append(true).open(workspace::root().join(PATH)).context(PATH)?;
         file.write_all(row.as_bytes()).context(PATH)
     }
