@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::workspace;
+use crate::{process, workspace};
 
 /// What a user downloads and installs for a node.
 const DUNLIN_MAX: u64 = 40_000_000;
@@ -16,10 +17,16 @@ pub struct Options {
     /// The profile with which they were built
     #[arg(long, value_name = "PROFILE", default_value = "release")]
     profile: String,
+    /// Install `dunlin` as a user does, from an empty target directory, and print its size and the minutes
+    #[arg(long, conflicts_with = "profile")]
+    install: bool,
 }
 
-/// Prints the size of each program that is built; none is built here.
+/// Prints the size of each program that is built, or installs `dunlin` and prints its size.
 pub fn run(options: &Options) -> Result<()> {
+    if options.install {
+        return install();
+    }
     let folder = workspace::target_directory()?.join(&options.profile);
     let built: Vec<_> =
         workspace::PROGRAMS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
@@ -30,6 +37,18 @@ pub fn run(options: &Options) -> Result<()> {
         options.profile
     );
     built.iter().try_for_each(|file| print(file))
+}
+
+fn install() -> Result<()> {
+    let root = workspace::target_directory()?.join("install");
+    if root.exists() {
+        fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
+    }
+    let start = Instant::now();
+    let mut cargo = process::cargo(&["install", "--quiet", "--locked", "--path", "crates/cli", "--root"]);
+    process::run(cargo.arg(&root).arg("--target-dir").arg(root.join("build")))?;
+    println!("{:>7.1} min", start.elapsed().as_secs_f64() / 60.0);
+    print(&root.join("bin").join(workspace::PROGRAMS[0]))
 }
 
 /// Prints the size of one program, and fails if it is `dunlin` and too large.
