@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_wire::FromClient;
+use dunlin_wire::{FromClient, NamedTopic};
 
-use crate::client::Shared;
+use crate::client::{Client, Shared};
 use crate::drive::Waited;
 use crate::follow::lock;
 use crate::session::{Answer, Question};
@@ -39,6 +39,37 @@ impl Shared {
         self.say(&request(number));
         drop(session);
         Ok(Asked { shared: Arc::clone(self), question, number })
+    }
+}
+
+impl Client {
+    /// Asks for the settings of a topic now; what comes of it is told to `callback`, on the thread that drives the connection or, where
+    /// there is none, at once.
+    pub fn topic_settings_at_once(
+        &self,
+        topic: &str,
+        callback: impl FnOnce(Result<Vec<(String, String)>, AskError>) + Send + 'static,
+    ) {
+        let shared = Arc::downgrade(&self.shared);
+        let question = Question::of_callback(Box::new(move |answer| {
+            let bytes = match answer {
+                Answer::Done => Ok(Vec::new()),
+                Answer::Message(bytes) => Ok(bytes),
+                Answer::Refused(refused) => Err(AskError::Refused(refused)),
+                Answer::Lost(why) => Err(AskError::Unknown(why)),
+            };
+            let away = || AskError::Unknown("the client is closed".to_owned());
+            let read = |bytes: Vec<u8>| shared.upgrade().ok_or_else(away)?.read_settings(&bytes);
+            callback(bytes.and_then(read));
+        }));
+        let mut session = lock(&self.shared.session);
+        if !session.up {
+            drop(session);
+            return question.lost("there is no connection");
+        }
+        let request = session.number();
+        session.add_question(request, Arc::new(question));
+        self.shared.say(&FromClient::DescribeSettings(NamedTopic { request, topic }));
     }
 }
 

@@ -9,6 +9,7 @@ mod following;
 mod resume;
 mod tasks;
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -137,11 +138,16 @@ struct Channel {
 }
 
 /// A request that waits for its answer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Question {
     pub(crate) waiting: Waiting,
     answer: Mutex<Option<Answer>>,
+    /// Called with the answer, where nobody waits for it.
+    callback: Mutex<Option<Callback>>,
 }
+
+/// Runs on the thread that drives the connection, which it must not hold up.
+pub(crate) type Callback = Box<dyn FnOnce(Answer) + Send>;
 
 /// How a request ended. Pages and descriptions stay in the bytes they came in.
 #[derive(Debug, Clone)]
@@ -153,6 +159,14 @@ pub(crate) enum Answer {
 }
 
 impl Question {
+    pub(crate) fn of_callback(callback: Callback) -> Question {
+        Question { callback: Mutex::new(Some(callback)), ..Question::default() }
+    }
+
+    pub(crate) fn lost(&self, why: &str) {
+        self.answer(Answer::Lost(why.to_owned()));
+    }
+
     pub(crate) fn is_answered(&self) -> bool {
         lock(&self.answer).is_some()
     }
@@ -162,8 +176,17 @@ impl Question {
     }
 
     fn answer(&self, answer: Answer) {
+        if let Some(callback) = lock(&self.callback).take() {
+            return callback(answer);
+        }
         *lock(&self.answer) = Some(answer);
         self.waiting.wake();
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question").field("answer", &self.answer).finish_non_exhaustive()
     }
 }
 

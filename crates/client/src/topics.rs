@@ -187,7 +187,13 @@ impl Client {
     /// What a topic was set to beside what all have (`durable`, `fold`), by name, and what has become of it.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
-        match self.shared.read_answer(&bytes) {
+        self.shared.read_settings(&bytes)
+    }
+}
+
+impl Shared {
+    pub(crate) fn read_settings(&self, bytes: &[u8]) -> Result<Vec<(String, String)>, AskError> {
+        match self.read_answer(bytes) {
             Some(FromNode::Settings(settings)) => {
                 let owned = |setting: Setting<'_>| (setting.name.to_owned(), setting.value.to_owned());
                 Ok(settings.settings.iter().map(owned).collect())

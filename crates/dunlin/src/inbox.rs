@@ -10,6 +10,7 @@ use dunlin_topic::Topic;
 
 use crate::error::TopicError;
 use crate::node::Node;
+use crate::registry::is_reserved;
 
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
@@ -57,6 +58,14 @@ impl Inbox {
         }
     }
 
+    /// The patterns of inboxes with a prefix of the client's own that hold this reply subject: all subjects that differ from it
+    /// in the last token, or the subject itself. The prefix is two tokens at least, so that it is nobody else's by accident.
+    pub fn patterns_of(reply: &str) -> Option<[String; 2]> {
+        let (prefix, _) = reply.rsplit_once('.')?;
+        let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
+        is_own.then(|| [format!("{prefix}.*"), reply.to_owned()])
+    }
+
     /// What all its subjects begin with, `_INBOX.<something>.`.
     pub fn prefix(&self) -> String {
         self.pattern.trim_end_matches('>').to_owned()
@@ -85,11 +94,29 @@ impl Inbox {
     }
 }
 
+/// Whether the topic is an inbox whose subjects do not begin with [`FIRST_TOKEN`].
+pub(crate) fn is_of_pattern(topic: &Topic) -> bool {
+    is_reserved(topic.name()) && !is_reserved(topic.pattern())
+}
+
 impl Drop for Inbox {
     fn drop(&mut self) {
         if self.topic.is_some() {
             // Only this session could have deleted it before.
             let _ = self.node.delete(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inbox_of_own_prefix_has_two_tokens_before_the_last() {
+        assert_eq!(Inbox::patterns_of("acme.reply.1").unwrap(), ["acme.reply.*", "acme.reply.1"]);
+        for other in ["orders.eu", "orders", "$SRV.a.b", "_INBOX.a.b"] {
+            assert!(Inbox::patterns_of(other).is_none(), "{other}");
         }
     }
 }

@@ -73,7 +73,8 @@ pub use itself::ITSELF;
 pub use node::{Node, STATES};
 pub use owner::Owner;
 pub use ownership::{
-    AskError, Beginning, Feed, Handed, Membership, Ownership, OwnershipLimits, Peers, Taken,
+    AskError, Beginning, Feed, Handed, Interest, InterestQuery, Membership, Ownership, OwnershipLimits,
+    Peers, Taken,
 };
 pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};

@@ -20,6 +20,7 @@
 mod feed;
 mod handed;
 mod inboxes;
+mod interest;
 mod keeper;
 mod lease;
 mod leaving;
@@ -45,6 +46,8 @@ pub use feed::{Beginning, Feed, Taken};
 pub use handed::Handed;
 use handed::Tickets;
 use inboxes::Inboxes;
+use interest::Remembered;
+pub use interest::{Interest, InterestQuery};
 use keeper::Keeper;
 pub use membership::Membership;
 pub(crate) use membership::{Outcome, Received};
@@ -122,6 +125,11 @@ pub trait Peers: Send + Sync + Debug {
         membership.ended(&SubscribeError::OwnerAway(format!("node {to} cannot be asked for memberships")));
     }
 
+    /// Queries a node for the interest there; [answered](InterestQuery::answer) once, within bounded time.
+    fn query_interest(&self, _to: u64, query: InterestQuery) {
+        drop(query);
+    }
+
     /// A node takes part no more, however its connections stand: nothing that it was sent will be answered.
     fn gone(&self, _node: u64) {}
 }
@@ -149,6 +157,7 @@ pub struct Ownership {
     /// Topics that are not served, and nobody has been told.
     aside: Mutex<Vec<(String, String)>>,
     inboxes: Inboxes,
+    heard_elsewhere: Remembered,
     /// Held while the registry is brought to what is agreed on.
     settling: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
@@ -179,6 +188,7 @@ impl Node {
                 ways: Mutex::default(),
                 aside: Mutex::default(),
                 inboxes: Inboxes::default(),
+                heard_elsewhere: Remembered::default(),
                 settling: Mutex::default(),
                 private_mirrors: Arc::default(),
                 asked_in_vain_ns: AtomicU64::new(0),

@@ -24,6 +24,7 @@ use dunlin_topic::{
 use crate::access::User;
 use crate::config::Limits;
 use crate::error::TopicError;
+use crate::inbox::is_of_pattern;
 use names::Names;
 use watchers::Watchers;
 
@@ -122,6 +123,17 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
+    /// The inboxes with prefixes of their clients' own that own a subject of the pattern.
+    pub(crate) fn inboxes_within(&self, pattern: &Pattern) -> Vec<Arc<Topic>> {
+        let mut inboxes = Vec::new();
+        self.read().owners.for_each_overlapping(pattern, |entry| {
+            if is_of_pattern(&entry.topic) {
+                inboxes.push(Arc::clone(&entry.topic));
+            }
+        });
+        inboxes
+    }
+
     /// Adds the topic that `make` makes and what it is charged, unless its name is taken or its pattern meets another's.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
@@ -197,10 +209,15 @@ impl Registry {
 
     /// Whether a subscription waits for topics that own the subject.
     pub(crate) fn is_watched(&self, subject: Subject<'_>) -> bool {
-        let reserved = is_reserved(subject.as_str());
+        self.is_pattern_watched(&Pattern::from(subject))
+    }
+
+    /// Whether a subscription waits for topics that own a subject of the pattern.
+    pub(crate) fn is_pattern_watched(&self, pattern: &Pattern) -> bool {
+        let reserved = is_reserved(pattern.as_str());
         let mut watched = false;
-        self.read().watchers.for_each(&Pattern::from(subject), |pattern, _, _| {
-            watched |= !reserved || first_token(pattern.as_str()) == first_token(subject.as_str());
+        self.read().watchers.for_each(pattern, |wanted, _, _| {
+            watched |= !reserved || first_token(wanted.as_str()) == first_token(pattern.as_str());
         });
         watched
     }

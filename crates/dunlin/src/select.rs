@@ -78,19 +78,15 @@ impl Node {
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
-    /// Whether somebody reads what is published to the subject, will be told of its topic, or, where the topic is durable,
-    /// may read it at any time. Where other nodes might have such readers and this one cannot know it, so it is.
-    pub fn is_heard(&self, subject: Subject<'_>) -> bool {
-        let heard = match self.registry().owner(subject) {
-            Some(topic) => {
-                let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
-                let heard = |log: &Arc<Log>| log.is_mirror() || log.has_listener(tail.unwrap_or(""));
-                topic.config().durable.is_some() || topic.logs().iter().any(heard)
-            }
-            // Those who wait for topics to come do so with their own node.
-            None => !is_reserved(subject.as_str()) && self.ownership().is_some_and(|of| of.nodes().len() > 1),
-        };
-        heard || self.registry().is_watched(subject)
+    /// Whether somebody at this node reads what is published to the subject, will be told of its topic, or, where the topic is
+    /// durable, may read it at any time.
+    pub(crate) fn is_heard_here(&self, subject: Subject<'_>) -> bool {
+        let is_read = self.registry().owner(subject).is_some_and(|topic| {
+            let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
+            let is_read = |log: &Arc<Log>| log.has_own_listener(tail.unwrap_or(""));
+            topic.config().durable.is_some() || topic.logs().iter().any(is_read)
+        });
+        is_read || self.registry().is_watched(subject)
     }
 
     fn select_any(
@@ -139,6 +135,8 @@ impl Node {
                 Missing::Create | Missing::Await => self.find_owner(subject),
             };
             match owner {
+                // An inbox of another node is read by its client alone.
+                Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
                     let logs = self.readable(self.registry().select(pattern, None)?);
                     return Ok(Selected { logs, newcomers: None });

@@ -24,6 +24,7 @@ use crate::access::Action;
 use crate::control::{Control, ControlError, KV};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
+use crate::inbox::Inbox;
 use crate::node::Node;
 use crate::owner::Owner;
 use crate::ownership::Ownership;
@@ -198,8 +199,13 @@ enum Outcome<T, E> {
 }
 
 impl<T, E> Later<T, E> {
-    fn ready(outcome: Result<T, E>) -> Later<T, E> {
+    pub(crate) fn ready(outcome: Result<T, E>) -> Later<T, E> {
         Later(Outcome::Ready(Some(outcome)))
+    }
+
+    /// What somebody sends.
+    pub(crate) fn waiting(outcome: oneshot::Receiver<Result<T, E>>) -> Later<T, E> {
+        Later(Outcome::Waiting(outcome))
     }
 
     /// The outcome, where it is there without waiting.
@@ -262,10 +268,19 @@ impl Node {
         if is_reserved(subject.as_str()) || self.registry().owner(subject).is_some() {
             return true;
         }
+        let knows_inbox = |ownership: &Arc<Ownership>| ownership.known_inbox(subject.as_str()).is_some();
+        if self.ownership().is_some_and(knows_inbox) {
+            return true;
+        }
         match missing {
             Missing::Refuse => self.ownership().is_none(),
-            Missing::Create | Missing::Await => self.creates_at_once(),
+            Missing::Create | Missing::Await => self.creates_at_once() && !self.queries_inbox(subject),
         }
+    }
+
+    /// Whether other nodes are queried for an inbox before a topic is made for the subject.
+    fn queries_inbox(&self, subject: Subject<'_>) -> bool {
+        self.ownership().is_some() && Inbox::patterns_of(subject.as_str()).is_some()
     }
 
     /// Whether the topics that are created for what is published are made without waiting.

@@ -7,6 +7,7 @@
 //! [`PAUSE`], and what was handed on meanwhile is given back.
 
 mod feeding;
+pub(crate) mod interest;
 mod joining;
 mod link;
 
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin::state::{Command, Reply};
-use dunlin::{AskError, Feed, Handed, Membership, Peers};
+use dunlin::{AskError, Feed, Handed, InterestQuery, Membership, Peers};
 use dunlin_client::{Address, Options};
 
 use link::Link;
@@ -82,6 +83,10 @@ impl Peers for NodeLinks {
 
     fn join(&self, to: u64, membership: Arc<Membership>) {
         self.link(to).join(membership);
+    }
+
+    fn query_interest(&self, to: u64, query: InterestQuery) {
+        self.link(to).query_interest(query);
     }
 
     fn gone(&self, node: u64) {

@@ -79,6 +79,8 @@ pub struct Cursor {
     ended: bool,
     /// Where the log is another process's, it reads what is here and nothing else.
     here: bool,
+    /// It feeds a mirror of the log for all readers of another node.
+    feeds_mirror: bool,
     /// It counts among the log's listeners.
     listens: bool,
     reader: Option<ReaderId>,
@@ -98,8 +100,8 @@ impl Cursor {
         self.rouse_narrow();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
         if self.listens {
-            self.log.listeners.enter(filter.as_ref());
-            self.log.listeners.leave(before.as_ref());
+            self.log.listeners.enter(filter.as_ref(), self.feeds_mirror);
+            self.log.listeners.leave(before.as_ref(), self.feeds_mirror);
         }
         let mut select = self.select.take().unwrap_or_default();
         (select.filter, select.narrow) = (filter, None);
@@ -427,7 +429,8 @@ impl Cursor {
 
     fn stop_listening(&mut self) {
         if std::mem::take(&mut self.listens) {
-            self.log.listeners.leave(self.select.as_ref().and_then(|select| select.filter.as_ref()));
+            let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
+            self.log.listeners.leave(filter, self.feeds_mirror);
         }
     }
 

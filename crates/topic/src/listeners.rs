@@ -1,8 +1,11 @@
 //! Whether anybody reads a log, and which of its subjects: whoever asks something wants to know that somebody hears it.
 //!
+//! The mirror of another node reads a log for the readers there, and for a while after the last of them has left. It is
+//! counted apart: whether it has readers is known there.
+//!
 //! Limit: one entry for each reader that skips subjects.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::cursor::Filter;
@@ -11,23 +14,31 @@ use crate::log::Log;
 /// The cursors of one log.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    /// Those that skip no subject.
-    all: AtomicU32,
+    /// Those that skip no subject; above [`MIRROR`] how many of them feed mirrors.
+    all: AtomicU64,
     /// What the others take. Most logs have none.
     some: OnceLock<Box<Mutex<Vec<Filter>>>>,
 }
 
+/// One more mirror. Both counts are one word, so that neither is read without the other.
+const MIRROR: u64 = 1 << 32;
+
+/// What one cursor that skips no subject adds.
+fn one(feeds_mirror: bool) -> u64 {
+    if feeds_mirror { MIRROR + 1 } else { 1 }
+}
+
 impl Listeners {
-    pub(crate) fn enter(&self, filter: Option<&Filter>) {
+    pub(crate) fn enter(&self, filter: Option<&Filter>, feeds_mirror: bool) {
         match filter {
-            None => drop(self.all.fetch_add(1, Ordering::Relaxed)),
+            None => drop(self.all.fetch_add(one(feeds_mirror), Ordering::Relaxed)),
             Some(filter) => lock(self.some.get_or_init(Box::default)).push(filter.clone()),
         }
     }
 
-    pub(crate) fn leave(&self, filter: Option<&Filter>) {
+    pub(crate) fn leave(&self, filter: Option<&Filter>, feeds_mirror: bool) {
         match (filter, self.some.get()) {
-            (None, _) => drop(self.all.fetch_sub(1, Ordering::Relaxed)),
+            (None, _) => drop(self.all.fetch_sub(one(feeds_mirror), Ordering::Relaxed)),
             (Some(filter), Some(some)) => {
                 let mut some = lock(some);
                 if let Some(at) = some.iter().position(|other| Arc::ptr_eq(&other.wants, &filter.wants)) {
@@ -44,8 +55,16 @@ impl Listeners {
     }
 
     fn hear(&self, tail: &str) -> bool {
-        self.all.load(Ordering::Relaxed) > 0
-            || self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.wants)(tail)))
+        self.all.load(Ordering::Relaxed) > 0 || self.some_hear(tail)
+    }
+
+    fn hear_here(&self, tail: &str) -> bool {
+        let all = self.all.load(Ordering::Relaxed);
+        all % MIRROR > all / MIRROR || self.some_hear(tail)
+    }
+
+    fn some_hear(&self, tail: &str) -> bool {
+        self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.wants)(tail)))
     }
 }
 
@@ -53,6 +72,11 @@ impl Log {
     /// Whether anybody reads, or will read, what is published to the subject with this tail; a group does as long as it stands.
     pub fn has_listener(&self, tail: &str) -> bool {
         self.listeners.hear(tail)
+    }
+
+    /// [`has_listener`](Log::has_listener), other nodes' mirrors left out.
+    pub fn has_own_listener(&self, tail: &str) -> bool {
+        self.listeners.hear_here(tail)
     }
 }
 
@@ -68,12 +92,25 @@ mod tests {
     fn only_who_takes_the_subject_hears_it_and_only_until_it_leaves() {
         let listeners = Listeners::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
-        listeners.enter(Some(&eu));
+        listeners.enter(Some(&eu), false);
         assert!(listeners.hear("eu") && !listeners.hear("us"));
-        listeners.enter(None);
+        listeners.enter(None, false);
         assert!(listeners.hear("us"));
-        listeners.leave(None);
-        listeners.leave(Some(&eu));
+        listeners.leave(None, false);
+        listeners.leave(Some(&eu), false);
         assert!(!listeners.hear("eu") && !listeners.hear("us"));
+    }
+
+    #[test]
+    fn mirror_is_no_listener_of_its_own() {
+        let listeners = Listeners::default();
+        listeners.enter(None, true);
+        assert!(listeners.any() && listeners.hear("eu") && !listeners.hear_here("eu"));
+        listeners.enter(None, false);
+        assert!(listeners.hear_here("eu"));
+        listeners.leave(None, false);
+        assert!(listeners.any() && !listeners.hear_here("eu"));
+        listeners.leave(None, true);
+        assert!(!listeners.any());
     }
 }

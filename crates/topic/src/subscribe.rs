@@ -77,6 +77,14 @@ pub struct SubscribeOptions {
 }
 
 impl SubscribeOptions {
+    /// The name of the reader that feeds a node's mirror for all who read the log there.
+    pub const MIRROR: &'static str = "mirror";
+
+    /// Whether it feeds such a mirror.
+    pub fn feeds_mirror(&self) -> bool {
+        self.here && self.name == SubscribeOptions::MIRROR
+    }
+
     /// What they come to for a log that joins the subscription later, and where it begins. One that keeps no state is
     /// read record by record.
     pub fn of_newcomer(&self, log: &Log) -> (SubscribeOptions, Start) {

@@ -7,7 +7,9 @@ use dunlin_topic::{Pattern, PublishError, SERVICES, Subject, Topic, TopicConfig}
 use super::Node;
 use crate::access::Action;
 use crate::clock::now_ns;
+use crate::control::block_on;
 use crate::error::TopicError;
+use crate::inbox::Inbox;
 use crate::owner::Owner;
 use crate::registry::{cost_of, is_reserved};
 use crate::select::Missing;
@@ -82,6 +84,9 @@ impl Node {
         {
             return Ok(Owner::of(inbox));
         }
+        if let Some(inbox) = self.inbox_elsewhere(subject) {
+            return Ok(Owner::of(inbox));
+        }
         let services = subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'));
         if !(self.0.config.auto_create || services) || is_reserved(subject.as_str()) {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
@@ -103,6 +108,18 @@ impl Node {
             }
             Err(refused) => Err(refused),
         }
+    }
+
+    /// An inbox of another node, with a prefix of its client's own, that owns the subject. All are queried.
+    fn inbox_elsewhere(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+        let ownership = self.ownership()?;
+        let known = || ownership.known_inbox(subject.as_str());
+        known().or_else(|| {
+            Inbox::patterns_of(subject.as_str())?;
+            // What is found is known then.
+            let _ = block_on(ownership.is_heard_elsewhere(subject.as_str()));
+            known()
+        })
     }
 
     /// Whether this node makes such a topic by itself, when its name is published to.

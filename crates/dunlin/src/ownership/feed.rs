@@ -11,9 +11,6 @@ use dunlin_topic::{
 use super::way::Way;
 use crate::clock::steady_ns;
 
-/// What readers are called that feed the mirrors of another node; of one that feeds a single reader's it is the beginning.
-pub(super) const MIRROR: &str = "mirror";
-
 /// What one feed brings: all of a topic to its mirrors, or one log to a mirror for one reader.
 #[derive(Debug)]
 pub struct Feed {
@@ -105,7 +102,7 @@ impl Feed {
 
     /// How to ask the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.private.is_some() { "mirror of one reader" } else { MIRROR };
+        let name = if self.private.is_some() { "mirror of one reader" } else { SubscribeOptions::MIRROR };
         let follows = self.stateful && self.private.is_none();
         SubscribeOptions {
             name: name.to_owned(),

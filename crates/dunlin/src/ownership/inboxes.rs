@@ -2,11 +2,12 @@
 //!
 //! An inbox is a topic of the node alone to which its session is connected; which one that is, nothing says. What is published to
 //! an inbox that is not here goes to the node that took the last record for it, else from one node to the next until one has it.
-//! There is no agreement on inboxes: one is used for seconds, and made by every connection that asks.
+//! An inbox with a prefix of its client's own is found by a [query](super::interest), and has the same path then. There is no
+//! agreement on inboxes: one is used for seconds, and made by every connection that asks.
 //!
 //! Invariant: a record is taken by one node at most: the next is asked only when the one before certainly did not take it.
 //!
-//! Limit: [`INBOXES_MAX`] are remembered; then all are forgotten, and found again.
+//! Limits: [`INBOXES_MAX`] are remembered; then all are forgotten, and found again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use super::handed::{Handed, Sender};
 use super::keeper::PAUSE;
 use super::{Ownership, lock};
 use crate::clock::{CLOCK, STEADY, steady_ns};
-use crate::inbox::FIRST_TOKEN;
+use crate::inbox::{FIRST_TOKEN, Inbox};
 use crate::node::make_fold;
 
 /// Inboxes of other nodes that are remembered.
@@ -50,6 +51,33 @@ impl Ownership {
         if self.others().is_empty() {
             return None;
         }
+        self.inbox_or_new(key, name, &pattern, 0)
+    }
+
+    /// The inbox with a prefix of its client's own that was found at another node for this subject.
+    pub(crate) fn known_inbox(&self, subject: &str) -> Option<Arc<Topic>> {
+        let patterns = Inbox::patterns_of(subject)?;
+        let known = lock(&self.inboxes.0);
+        patterns.iter().find_map(|pattern| known.get(pattern.as_str())).cloned()
+    }
+
+    /// The inbox with a prefix of its client's own that `node` has.
+    pub(super) fn add_inbox(
+        self: &Arc<Ownership>,
+        name: &str,
+        pattern: &str,
+        node: u64,
+    ) -> Option<Arc<Topic>> {
+        self.inbox_or_new(pattern, name, pattern, node)
+    }
+
+    fn inbox_or_new(
+        self: &Arc<Ownership>,
+        key: &str,
+        name: &str,
+        pattern: &str,
+        holder: u64,
+    ) -> Option<Arc<Topic>> {
         let mut known = lock(&self.inboxes.0);
         if let Some(topic) = known.get(key) {
             return Some(Arc::clone(topic));
@@ -59,10 +87,10 @@ impl Ownership {
             this: Weak::clone(this),
             ownership: Arc::downgrade(self),
             name: name.into(),
-            pattern: pattern.as_str().into(),
-            holder: AtomicU64::new(0),
+            pattern: pattern.into(),
+            holder: AtomicU64::new(holder),
         });
-        let config = Arc::new(node.config().limits.inbox(pattern, HELD_BYTES));
+        let config = Arc::new(node.config().limits.inbox(pattern.to_owned(), HELD_BYTES));
         let upstream: Arc<dyn Upstream> = path;
         let topic = Topic::mirrored(name, config, node.budget(), CLOCK, 1, make_fold, &upstream);
         let topic = Arc::new(topic.ok()?);
@@ -74,7 +102,7 @@ impl Ownership {
     }
 
     /// The other nodes that take part.
-    fn others(&self) -> Vec<u64> {
+    pub(super) fn others(&self) -> Vec<u64> {
         self.nodes().into_iter().filter(|&node| node != self.id).collect()
     }
 }
@@ -109,7 +137,11 @@ impl Path {
                 // Not here: whoever tells of an answer holds what sending takes.
                 ownership.keeper.hand_on_after(next, run, Duration::ZERO);
             }
-            None => run.end(Err(PublishError::NoTopic(self.pattern.to_string()))),
+            None => {
+                // An inbox with a prefix of its client's own is found anew, if there is one.
+                lock(&ownership.inboxes.0).remove(&*self.pattern);
+                run.end(Err(PublishError::NoTopic(self.pattern.to_string())));
+            }
         }
     }
 }

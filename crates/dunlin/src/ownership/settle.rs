@@ -157,7 +157,7 @@ impl Ownership {
         }
         let way = Way::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&way) as _;
-        let made = node.registry().add(name, pattern, || {
+        let make = || {
             // What the cluster agreed on is not turned away because memory is short here.
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
@@ -171,8 +171,16 @@ impl Ownership {
             way.of_topic(&topic);
             lock(&self.ways).insert(Arc::clone(&way.name), Arc::clone(&way));
             Ok((topic, charge))
-        });
-        made.map(drop)
+        };
+        loop {
+            let made = node.registry().add(name, pattern.clone(), make);
+            let inboxes = node.registry().inboxes_within(&pattern);
+            if !matches!(made, Err(TopicError::Overlaps(_))) || inboxes.is_empty() {
+                return made.map(drop);
+            }
+            // The client of such an inbox reads the topic of all nodes, too.
+            inboxes.iter().for_each(|inbox| drop(node.delete(inbox.name())));
+        }
     }
 
     /// Durable topics of this node's that it does not serve any more, as was found out since this was asked last, and why.

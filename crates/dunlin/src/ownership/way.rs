@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use dunlin_control::{Command, Kind, Placement, Reply, Wanted};
 use dunlin_topic::{
-    Clock, Log, Position, PublishError, ReaderInfo, Start, StoredState, ToOwner, Topic, TopicConfig,
-    Upstream, Waiter,
+    Clock, Log, Position, PublishError, ReaderInfo, Start, StoredState, SubscribeOptions, ToOwner, Topic,
+    TopicConfig, Upstream, Waiter,
 };
 
 use super::feed::{Feed, Place};
@@ -113,7 +113,7 @@ impl Way {
 
     /// Whether another node reads the topic here.
     pub(super) fn is_fetched(&self) -> bool {
-        let of_node = |reader: &ReaderInfo| reader.name.starts_with(super::feed::MIRROR);
+        let of_node = |reader: &ReaderInfo| reader.name.starts_with(SubscribeOptions::MIRROR);
         self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
     }
 

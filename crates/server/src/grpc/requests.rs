@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dunlin::topic::Subject;
+use dunlin::topic::{Pattern, Subject};
 use dunlin::wire::ErrorCode;
 use dunlin::{Inbox, Node, Refused, Request, Responder};
 use tokio::sync::oneshot;
@@ -58,7 +58,8 @@ pub(super) async fn request(
     let parsed = Subject::parse(&subject);
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
     node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
-    if !node.is_heard(parsed) {
+    // A node that cannot know takes it that somebody subscribes.
+    if !node.is_heard_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
     let target = Target::find(node, &subject, &record.payload, None).await?;

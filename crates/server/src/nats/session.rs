@@ -23,6 +23,7 @@ mod deliver;
 mod encode;
 mod ending;
 mod handed;
+mod hearing;
 mod inboxes;
 mod members;
 mod notices;
@@ -59,6 +60,7 @@ use closing::Closing;
 pub(crate) use connect::{refusal, say_info};
 use ending::Pongs;
 use handed::{ANSWERED, Handed};
+use hearing::Hearing;
 use inboxes::Inboxes;
 use members::Member;
 use own::Own;
@@ -107,6 +109,7 @@ pub(crate) struct Session {
     blocked: Option<Blocked>,
     /// The topic of what is published is being found by a thread that may wait; nothing more is read before.
     finding: Option<Finding>,
+    hearing: Hearing,
     step: Step,
     outbound: Outbound,
     targets: Targets,
@@ -191,6 +194,7 @@ impl Session {
             pressure: Pressure::default(),
             blocked: None,
             finding: None,
+            hearing: Hearing::default(),
             step: Step::default(),
             outbound: Outbound::default(),
             targets: Targets::default(),
@@ -315,7 +319,7 @@ impl Session {
 
     /// Whether what is published waits for something else than room.
     fn is_waiting(&self) -> bool {
-        self.finding.is_some() || self.waits_for_opening.is_some()
+        self.finding.is_some() || self.hearing.is_waiting() || self.waits_for_opening.is_some()
     }
 
     fn is_closing(&self) -> bool {

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{PublishError, SubscribeError};
-use dunlin::{Feed, Handed, Membership};
+use dunlin::{Feed, Handed, InterestQuery, Membership};
 use dunlin_client::{Address, Client, Options, Relay, Relayed, RunToRelay};
 
 use super::feeding::Feeding;
+use super::interest::Queries;
 use super::joining::Joining;
 use super::{PAUSE, lock};
 
@@ -27,6 +28,7 @@ pub(super) struct Link {
     feeds: Mutex<Vec<Arc<Feed>>>,
     /// Memberships that the thread has yet to take up: they were asked for already where there is a connection.
     joins: Mutex<Joins>,
+    pub(super) queries: Mutex<Queries>,
     /// The connection there is leads nowhere, whatever the kernel says of it.
     is_cut: AtomicBool,
     ended: AtomicBool,
@@ -65,6 +67,7 @@ impl Link {
             up: Mutex::default(),
             feeds: Mutex::default(),
             joins: Mutex::default(),
+            queries: Mutex::default(),
             is_cut: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
@@ -101,6 +104,15 @@ impl Link {
                 lock(&self.joins).asked.extend(joining);
             }
             None => lock(&self.joins).wanted.push(membership),
+        }
+    }
+
+    /// Sends a query now, or as soon as there is a connection.
+    pub(super) fn query_interest(&self, query: InterestQuery) {
+        let up = lock(&self.up);
+        match up.as_ref() {
+            Some(Up { client, .. }) => self.send_query(client, query),
+            None => lock(&self.queries).wanted.push(query),
         }
     }
 
@@ -167,6 +179,8 @@ impl Link {
                         let begun = wanted.into_iter().filter_map(|one| Joining::begin(&client, one));
                         let begun: Vec<Joining> = begun.collect();
                         lock(&self.joins).asked.extend(begun);
+                        let queries = std::mem::take(&mut lock(&self.queries).wanted);
+                        queries.into_iter().for_each(|query| self.send_query(&client, query));
                         *up = Some(Up { client: client.clone(), relays: HashMap::new() });
                     }
                     self.serve(&client);
@@ -179,6 +193,7 @@ impl Link {
                     let feeds = std::mem::take(&mut *lock(&self.feeds));
                     feeds.iter().for_each(|feed| feed.ended(&why));
                     let wanted = std::mem::take(&mut lock(&self.joins).wanted);
+                    drop(std::mem::take(&mut lock(&self.queries).wanted));
                     let away = SubscribeError::Connection(why);
                     wanted.iter().for_each(|membership| membership.ended(&away));
                     thread::sleep(PAUSE);
@@ -196,6 +211,7 @@ impl Link {
             feeding.retain_mut(Feeding::go_on);
             joining.append(&mut lock(&self.joins).asked);
             joining = joining.into_iter().filter_map(Joining::go_on).collect();
+            lock(&self.queries).end_those_over();
         }
         joining.append(&mut lock(&self.joins).asked);
         feeding.into_iter().for_each(|feeding| feeding.end(LOST));

@@ -1,6 +1,8 @@
 //! Three nodes with doors, over real connections: whoever comes through any door of any node reaches every topic. What they agree
 //! on is one state here; that it is replicated is another test's.
 
+mod requests;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;

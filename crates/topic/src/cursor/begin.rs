@@ -34,7 +34,7 @@ impl Cursor {
         // The readers of another node's mirror lose for themselves.
         let lose = options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(Lose::every);
         let select = Select { filter, appended_from_ns: 0, lose, narrow: None };
-        log.listeners.enter(select.filter.as_ref());
+        log.listeners.enter(select.filter.as_ref(), options.feeds_mirror());
         let mut cursor = Cursor {
             log,
             hint: Hint::None,
@@ -48,6 +48,7 @@ impl Cursor {
             armed: None,
             ended: false,
             here: options.here,
+            feeds_mirror: options.feeds_mirror(),
             listens: true,
             reader: None,
             select: (!select.is_empty()).then(|| Box::new(select)),
@@ -129,8 +130,8 @@ impl Cursor {
     fn go_to_log(&mut self, log: Arc<Log>) {
         self.rouse_narrow();
         let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-        log.listeners.enter(filter);
-        self.log.listeners.leave(filter);
+        log.listeners.enter(filter, self.feeds_mirror);
+        self.log.listeners.leave(filter, self.feeds_mirror);
         (self.log, self.consumption) = (log, Consumption::Reads);
     }
 }

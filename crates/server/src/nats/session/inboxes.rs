@@ -12,6 +12,7 @@ use std::sync::Arc;
 use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
+use super::publish::Full;
 use super::subscription::Subscription;
 use crate::access::{InboxClaim, Login};
 
@@ -65,39 +66,36 @@ impl Inboxes {
     }
 }
 
-/// What of a client's own subscriptions may be an inbox of its own prefix that takes this reply: the subject itself, or all
-/// that differ from it in the last token. The prefix is two tokens at least, so that it is nobody else's by accident.
-fn own_prefix(reply: &str) -> Option<[String; 2]> {
-    let (prefix, _) = reply.rsplit_once('.')?;
-    (prefix.contains('.') && !reply.starts_with('$')).then(|| [format!("{prefix}.*"), reply.to_owned()])
-}
-
 impl Session {
     /// A request is about to be published. Where its answer comes to subjects that have no topic, and that this client alone
     /// subscribes to in the way of an inbox, they are one: no topic stays behind for each answer.
     ///
-    /// In a cluster whoever answers may be at another node, which does not know of it: there each has a topic.
-    pub(super) fn open_for_answer(&mut self, reply: &[u8]) {
-        let Some(reply) = std::str::from_utf8(reply).ok().filter(|reply| !is_inbox(reply)) else { return };
-        if self.node.ownership().is_some() {
-            return;
-        }
-        let Some(patterns) = own_prefix(reply) else { return };
-        let takes = |of: &&mut Subscription| {
+    /// In a cluster the inbox is of this node alone, and the others find it when something is published to it. It is none where a
+    /// client of another node subscribes to its subjects, too.
+    pub(super) fn open_for_answer(&mut self, reply: &[u8], from: usize) -> Result<(), Full> {
+        let reply = std::str::from_utf8(reply).ok();
+        let Some(patterns) = reply.and_then(Inbox::patterns_of) else { return Ok(()) };
+        let takes = |(_, of): &(&u32, &Subscription)| {
             of.answers.is_none()
                 && of.queue.is_none()
                 && patterns.iter().any(|one| one == of.pattern.as_str())
         };
-        let Some(subscription) = self.subscriptions.values_mut().find(takes) else { return };
+        let Some((&number, subscription)) = self.subscriptions.iter().find(takes) else { return Ok(()) };
         // It reads something already, or would: then the subjects have topics.
         if !subscription.channels.is_empty() {
-            return;
+            return Ok(());
         }
-        let name = format!("of-{:x}-{}", self.id, String::from_utf8_lossy(&subscription.sid));
+        let pattern = subscription.pattern.clone();
+        if self.node.ownership().is_some() && self.is_heard_elsewhere(&pattern, from)? {
+            return Ok(());
+        }
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
+        let name = format!("of-{:x}-{number:x}", self.id);
         let mut inbox = Inbox::of_pattern(self.node.clone(), name, subscription.pattern.as_str());
         if inbox.open().is_ok() {
             subscription.answers = Some(inbox);
         }
+        Ok(())
     }
 }
 
@@ -122,12 +120,6 @@ pub(super) fn key(subject: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn inbox_of_own_prefix_has_two_tokens_before_the_last() {
-        assert_eq!(own_prefix("acme.reply.1").unwrap(), ["acme.reply.*", "acme.reply.1"]);
-        assert!(own_prefix("orders.eu").is_none() && own_prefix("orders").is_none());
-    }
 
     #[test]
     fn what_has_the_same_first_two_tokens_and_more_is_one_inbox() {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Acknowledged, Draft, Meta, OnFull, Payload, PublishError, Receipt, Subject};
+use dunlin::topic::{Acknowledged, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject};
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, Published};
 use dunlin::{TopicError, now_ns};
 
@@ -134,6 +134,7 @@ impl Session {
                 run.iter().for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             run.clear();
+            self.hearing.clear();
         }
         outcome
     }
@@ -148,7 +149,8 @@ impl Session {
         if let Some(reply) = first.published.reply
             && self.connect.no_responders
             && self.may_publish(subject)
-            && !self.is_heard(subject)
+            && let Some(asked) = pattern_of(subject)
+            && !self.is_heard(&asked, first.begins)?
         {
             self.blocked = None;
             self.say_nobody_answers(reply);
@@ -161,7 +163,7 @@ impl Session {
         }
         self.find_target(first)?;
         if let Some(reply) = first.published.reply {
-            self.open_for_answer(reply);
+            self.open_for_answer(reply, first.begins)?;
         }
         if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate) && self.admit(run)? == Rate::Refused
         {
@@ -277,12 +279,6 @@ impl Session {
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
     }
 
-    /// What is no subject is told so when it is published.
-    fn is_heard(&self, subject: &[u8]) -> bool {
-        let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
-        subject.is_none_or(|subject| self.node.is_heard(subject))
-    }
-
     /// Whoever asked is told at once that nobody would answer, instead of waiting for it. The request is not published.
     fn say_nobody_answers(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
@@ -385,6 +381,12 @@ impl Session {
         let subject = String::from_utf8_lossy(subject);
         nats::refuse(&mut self.outbound.control, &format!("Publish to \"{subject}\" refused: {why}"));
     }
+}
+
+/// What is no subject is refused when it is published.
+fn pattern_of(subject: &[u8]) -> Option<Pattern> {
+    let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
+    subject.map(Pattern::from)
 }
 
 /// The headers of the answer to a request that nobody hears.

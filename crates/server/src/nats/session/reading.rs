@@ -64,6 +64,14 @@ impl Session {
             self.handle_all(&unread, &mut scratch.nats.run);
             return Ok(Progress::Some);
         }
+        if self.hearing.is_waiting() {
+            if self.hearing.poll(cx).is_pending() {
+                return Ok(Progress::None);
+            }
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread, &mut scratch.nats.run);
+            return Ok(Progress::Some);
+        }
         if let Some(blocked) = &mut self.blocked {
             if !blocked.may_try_again() {
                 return Ok(Progress::None);

@@ -11,16 +11,18 @@ use dunlin::wire::{
     CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
     NamedTopic, ReaderState, RequestRefused, Setting, Settings, TopicLine, TopicState, Topics,
 };
-use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError};
+use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
 
 use super::Session;
+use super::access::Entrance;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
+use crate::peers::interest::{self, INTEREST};
 
 /// The slowest readers that a description shows.
 const READERS_SHOWN: usize = 20;
 
 /// What stands before a subject of which is asked whether anybody hears it.
-const HEARD: &str = "$DUNLIN.heard.";
+pub(super) const HEARD: &str = "$DUNLIN.heard.";
 
 /// The setting that makes a topic durable: what its acknowledgements stand for.
 const DURABLE: &str = "durable";
@@ -64,6 +66,9 @@ impl Session {
         if let Some(subject) = describe.topic.strip_prefix(HEARD) {
             return self.say_who_hears(describe.request, subject);
         }
+        if let Some(pattern) = describe.topic.strip_prefix(INTEREST) {
+            return self.describe_interest(describe.request, pattern);
+        }
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
@@ -78,20 +83,48 @@ impl Session {
 
     /// Whoever is about to ask is told whether somebody would hear it, before anything comes into being for it.
     fn say_who_hears(&mut self, request: u32, subject: &str) {
-        let parsed = Subject::parse(subject);
-        let may =
-            parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string())).and_then(|subject| {
-                self.node.may_publish(subject).map_err(|error| Refused::from(&error))?;
-                Ok(self.node.is_heard(subject))
-            });
-        match may {
-            Ok(true) => {
+        let heard = match self.waited.take() {
+            Some(heard) => heard,
+            // It is known without waiting.
+            None => self
+                .query_listeners(subject)
+                .and_then(|mut query| heard_or_refused(subject, query.take_now().unwrap_or(Ok(true)))),
+        };
+        match heard {
+            Ok(()) => {
                 let settings = List::new(&[]);
                 self.outbound.say(FromNode::Settings(Settings { request, settings }));
             }
-            Ok(false) => self.refuse_request(request, &Refused::new(ErrorCode::NoResponder, subject)),
             Err(refused) => self.refuse_request(request, &refused),
         }
+    }
+
+    /// Whether somebody in the cluster subscribes to the subject, which the client may publish to.
+    pub(super) fn query_listeners(&self, subject: &str) -> Result<TopicFuture<bool>, Refused> {
+        let parsed = Subject::parse(subject);
+        let subject = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+        self.node.may_publish(subject).map_err(|error| Refused::from(&error))?;
+        Ok(self.node.is_heard_async(&Pattern::from(subject)))
+    }
+
+    /// Answers another node.
+    fn describe_interest(&mut self, request: u32, pattern: &str) {
+        let is_node = matches!(self.entrance, Entrance::Node) || self.shared.access.is_none();
+        let pattern = match Pattern::parse(pattern) {
+            Ok(pattern) if is_node => pattern,
+            Ok(_) => {
+                let refused = Refused::new(ErrorCode::Forbidden, "nodes alone query each other's interest");
+                return self.refuse_request(request, &refused);
+            }
+            Err(error) => {
+                let refused = Refused::new(ErrorCode::Subject, error.to_string());
+                return self.refuse_request(request, &refused);
+            }
+        };
+        let interest = self.node.interest_here(&pattern);
+        let settings = interest::settings_of(&interest);
+        let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
+        self.outbound.say(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
     }
 
     /// There is no such topic, or it is on disk and could not be opened.
@@ -169,6 +202,11 @@ impl Session {
             groups: List::new(&groups),
         }));
     }
+}
+
+/// A node that cannot know takes it that somebody subscribes.
+pub(super) fn heard_or_refused(subject: &str, is_heard: Result<bool, TopicError>) -> Result<(), Refused> {
+    if is_heard.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
 }
 
 /// Takes the settings that have names.

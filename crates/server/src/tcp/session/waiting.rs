@@ -10,6 +10,7 @@ use dunlin::{Missing, Node, Refused, TopicFuture};
 
 use super::Session;
 use super::groups::work_options;
+use super::topics::{HEARD, heard_or_refused};
 
 /// What is waited for.
 pub(super) type Waiting = Pin<Box<dyn Future<Output = Waited> + Send>>;
@@ -43,7 +44,10 @@ impl Session {
     pub(super) fn must_wait(&mut self, message: &FromClient<'_>) -> bool {
         let is_all_done = matches!(
             message,
-            FromClient::CreateTopic(_) | FromClient::CreateTopicWith(_) | FromClient::DeleteTopic(_)
+            FromClient::CreateTopic(_)
+                | FromClient::CreateTopicWith(_)
+                | FromClient::DeleteTopic(_)
+                | FromClient::DescribeSettings(_)
         );
         if self.waited.as_ref().is_some_and(|waited| is_all_done || waited.is_err()) {
             return false;
@@ -82,6 +86,12 @@ impl Session {
             FromClient::CreateTopicWith(create) => {
                 let config = self.config_with(create).ok().filter(|config| !node.makes_at_once(config))?;
                 waiting(node.create_topic_async(create.config.name, config, create.or_same))
+            }
+            FromClient::DescribeSettings(describe) => {
+                let subject = describe.topic.strip_prefix(HEARD)?;
+                let query = self.query_listeners(subject).ok()?.if_waiting()?;
+                let subject = subject.to_owned();
+                Some(Box::pin(async move { heard_or_refused(&subject, query.await) }))
             }
             FromClient::DeleteTopic(delete) => (!node.deletes_at_once(delete.topic))
                 .then(|| node.delete_topic_async(delete.topic))

@@ -1,0 +1,229 @@
+//! Interest: whether anybody at other nodes subscribes to a subject.
+//!
+//! No node keeps a list of the others' subscriptions. A node that is about to publish a request, or a record for which a topic
+//! would have to be made, queries all others at once. The first node with a subscriber decides; so does an inbox.
+//!
+//! Invariant: no interest is reported only where each node that takes part has answered so. A node that takes part and does
+//! not answer may have a subscriber.
+//!
+//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]; so long a request
+//! may be published after the last subscriber has left. A node that did not answer is not queried for the next five seconds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use dunlin_topic::{Pattern, Subject};
+use tokio::sync::oneshot;
+
+use super::{Ownership, lock};
+use crate::clock::steady_ns;
+use crate::control::block_on;
+use crate::error::TopicError;
+use crate::inbox::is_of_pattern;
+use crate::node::Node;
+use crate::registry::is_reserved;
+use crate::waiting::TopicFuture;
+
+const REMEMBERED_MAX: usize = 4_096;
+const REMEMBERED_FOR: Duration = Duration::from_millis(100);
+
+/// What a node reports of a subject or pattern.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Somebody there subscribes to it.
+    pub is_subscribed: bool,
+    /// Name and pattern of an inbox there that owns it, whose subjects do not begin with `_INBOX`.
+    pub inbox: Option<(String, String)>,
+}
+
+/// A query to one node. Dropped, it counts as not answered.
+#[derive(Debug)]
+pub struct InterestQuery {
+    node: u64,
+    round: Arc<Round>,
+}
+
+/// The queries to all other nodes.
+#[derive(Debug)]
+struct Round {
+    ownership: Weak<Ownership>,
+    pattern: Arc<str>,
+    /// How long answers are waited for, by the node's clock.
+    until_ns: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    unanswered: Vec<u64>,
+    /// A node that takes part did not answer.
+    is_unsure: bool,
+    outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
+}
+
+/// Subjects with a subscriber elsewhere, and until when they are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(Mutex<HashMap<Box<str>, u64>>);
+
+impl Remembered {
+    fn has(&self, pattern: &str) -> bool {
+        lock(&self.0).get(pattern).is_some_and(|until_ns| steady_ns() < *until_ns)
+    }
+
+    fn add(&self, pattern: &str) {
+        let until_ns = steady_ns().saturating_add(REMEMBERED_FOR.as_nanos() as u64);
+        let mut remembered = lock(&self.0);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(pattern.into(), until_ns);
+    }
+}
+
+impl InterestQuery {
+    /// The subject or pattern.
+    pub fn pattern(&self) -> &str {
+        &self.round.pattern
+    }
+
+    /// The node's answer.
+    pub fn answer(&self, interest: Interest) {
+        self.round.answered(self.node, Some(interest));
+    }
+
+    /// The node will not answer.
+    pub fn fail(&self) {
+        self.round.answered(self.node, None);
+    }
+
+    /// Whether nobody waits for the answer, or not any longer: the node had its time.
+    pub fn is_over(&self) -> bool {
+        if lock(&self.round.state).outcome.is_none() {
+            return true;
+        }
+        let is_overdue = steady_ns() >= self.round.until_ns;
+        if is_overdue {
+            if let Some(ownership) = self.round.ownership.upgrade() {
+                ownership.was_late(self.node);
+            }
+            self.fail();
+        }
+        is_overdue
+    }
+}
+
+impl Drop for InterestQuery {
+    fn drop(&mut self) {
+        self.fail();
+    }
+}
+
+impl Round {
+    fn answered(&self, node: u64, interest: Option<Interest>) {
+        let ownership = self.ownership.upgrade();
+        let takes_part = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
+        let Interest { is_subscribed, inbox } = match &interest {
+            Some(interest) => interest.clone(),
+            None => Interest::default(),
+        };
+        let mut state = lock(&self.state);
+        let Some(at) = state.unanswered.iter().position(|other| *other == node) else { return };
+        state.unanswered.swap_remove(at);
+        state.is_unsure |= interest.is_none() && takes_part();
+        let is_last = state.unanswered.is_empty();
+        let is_found = is_subscribed || inbox.is_some();
+        let outcome = if is_found || is_last { state.outcome.take() } else { None };
+        let is_unsure = is_last && state.is_unsure;
+        drop(state);
+        if let Some(ownership) = ownership.filter(|_| is_found) {
+            match inbox {
+                Some((name, pattern)) => drop(ownership.add_inbox(&name, &pattern, node)),
+                None => ownership.heard_elsewhere.add(&self.pattern),
+            }
+        }
+        if let Some(outcome) = outcome {
+            // Nobody may wait for it any more.
+            let _ = outcome.send(Ok(is_found || is_unsure));
+        }
+    }
+}
+
+impl Ownership {
+    /// Whether somebody at another node subscribes to what the pattern matches. An inbox that a node has for it is known here then.
+    pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
+        let others = self.others();
+        if others.is_empty() {
+            return TopicFuture::ready(Ok(false));
+        }
+        let (late, queried): (Vec<u64>, Vec<u64>) = others.into_iter().partition(|&node| self.is_late(node));
+        if queried.is_empty() {
+            return TopicFuture::ready(Ok(true));
+        }
+        let (outcome, found) = oneshot::channel();
+        let is_unsure = !late.is_empty();
+        let state = State { unanswered: queried.clone(), is_unsure, outcome: Some(outcome) };
+        let (ownership, pattern) = (Arc::downgrade(self), Arc::from(pattern));
+        let until_ns = steady_ns().saturating_add(self.limits.mirror_wait_max.as_nanos() as u64);
+        let round = Arc::new(Round { ownership, pattern, until_ns, state: Mutex::new(state) });
+        for node in queried {
+            self.peers.query_interest(node, InterestQuery { node, round: Arc::clone(&round) });
+        }
+        TopicFuture::waiting(found)
+    }
+}
+
+impl Node {
+    /// What this node reports to others of a subject or pattern.
+    pub fn interest_here(&self, pattern: &Pattern) -> Interest {
+        let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
+        let is_subscribed = match subject {
+            Some(subject) => self.is_heard_here(subject),
+            None => self.registry().is_pattern_watched(pattern),
+        };
+        let inbox = subject.and_then(|subject| self.registry().owner(subject));
+        let inbox = inbox.filter(|topic| is_of_pattern(topic));
+        let inbox = inbox.map(|topic| (topic.name().to_owned(), topic.pattern().to_owned()));
+        Interest { is_subscribed, inbox }
+    }
+
+    /// Whether somebody in the cluster subscribes to what the pattern matches, as far as this node knows without a query.
+    fn heard_for_sure(&self, pattern: &Pattern) -> Option<bool> {
+        if self.interest_here(pattern).is_subscribed {
+            return Some(true);
+        }
+        let is_system = pattern.as_str().starts_with('$') && is_reserved(pattern.as_str());
+        match self.ownership().filter(|_| !is_system) {
+            None => Some(false),
+            Some(ownership) if ownership.others().is_empty() => Some(false),
+            Some(ownership) if ownership.heard_elsewhere.has(pattern.as_str()) => Some(true),
+            Some(_) => None,
+        }
+    }
+
+    /// Whether somebody reads what is published to a subject of the pattern, will be told of its topic, or, where the topic is durable,
+    /// may read it at any time. In a cluster all other nodes are queried, unless somebody at this one does. For code that must
+    /// not wait.
+    pub fn is_heard_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
+        if let Some(is_heard) = self.heard_for_sure(pattern) {
+            return TopicFuture::ready(Ok(is_heard));
+        }
+        self.is_heard_elsewhere_async(pattern)
+    }
+
+    /// Whether somebody at another node subscribes to a subject of the pattern, for code that must not wait.
+    pub fn is_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
+        match self.ownership() {
+            Some(ownership) => ownership.is_heard_elsewhere(pattern.as_str()),
+            None => TopicFuture::ready(Ok(false)),
+        }
+    }
+
+    /// [`is_heard_async`](Node::is_heard_async) for code that may wait.
+    pub fn is_heard(&self, subject: Subject<'_>) -> bool {
+        let pattern = Pattern::from(subject);
+        // A node that cannot know takes it that somebody subscribes.
+        self.heard_for_sure(&pattern)
+            .unwrap_or_else(|| block_on(self.is_heard_async(&pattern)).unwrap_or(true))
+    }
+}

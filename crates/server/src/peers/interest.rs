@@ -1,0 +1,76 @@
+//! Queries for the interest at another node, and what stands in its answers.
+
+use std::sync::Arc;
+
+use dunlin::{Interest, InterestQuery};
+use dunlin_client::Client;
+
+use super::link::Link;
+use super::lock;
+
+/// Stands before the subject or pattern in DESCRIBE_SETTINGS (`docs/protocol.md`).
+pub(crate) const INTEREST: &str = "$DUNLIN.interest.";
+
+const SUBSCRIBED: &str = "subscribed";
+const INBOX: &str = "inbox";
+const INBOX_PATTERN: &str = "inbox.pattern";
+
+/// Names and values of the answer's settings.
+pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
+    let mut settings = vec![(SUBSCRIBED, if interest.is_subscribed { "true" } else { "false" })];
+    if let Some((name, pattern)) = &interest.inbox {
+        settings.extend([(INBOX, name.as_str()), (INBOX_PATTERN, pattern.as_str())]);
+    }
+    settings
+}
+
+fn interest_of(settings: &[(String, String)]) -> Interest {
+    let value = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
+    Interest {
+        is_subscribed: value(SUBSCRIBED).as_deref() == Some("true"),
+        inbox: value(INBOX).zip(value(INBOX_PATTERN)),
+    }
+}
+
+/// Queries of one connection.
+#[derive(Default)]
+pub(super) struct Queries {
+    /// Those that wait for a connection.
+    pub(super) wanted: Vec<InterestQuery>,
+    /// Those that were sent.
+    sent: Vec<Arc<InterestQuery>>,
+}
+
+impl Queries {
+    pub(super) fn end_those_over(&mut self) {
+        self.sent.retain(|query| !query.is_over());
+    }
+}
+
+impl Link {
+    pub(super) fn send_query(&self, client: &Client, query: InterestQuery) {
+        let query = Arc::new(query);
+        lock(&self.queries).sent.push(Arc::clone(&query));
+        let topic = format!("{INTEREST}{}", query.pattern());
+        client.topic_settings_at_once(&topic, move |settings| match settings {
+            Ok(settings) => query.answer(interest_of(&settings)),
+            Err(_) => query.fail(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interest_survives_its_settings() {
+        let inbox = Some(("_INBOX.of-1-2".to_owned(), "acme.reply.*".to_owned()));
+        for interest in [Interest::default(), Interest { is_subscribed: true, inbox }] {
+            let settings = settings_of(&interest);
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let settings: Vec<_> = settings.iter().map(owned).collect();
+            assert_eq!(interest_of(&settings), interest);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Requests and replies of NATS clients at different nodes: a request that nobody on any node hears is answered at once, and
+//! what is used once leaves nothing on any node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::state::{Command, node_key};
+use dunlin::topic::{Pattern, TopicConfig};
+use dunlin::{OwnershipLimits, RequestError};
+use dunlin_wait::{PATIENCE, until};
+
+use super::Hall;
+use crate::nats_peer::{Got, NatsPeer};
+
+/// Asks for an answer at `_INBOX.me.1`.
+fn ask(asker: &mut NatsPeer, subject: &str) -> Got {
+    asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
+    asker.message()
+}
+
+fn is_no_responder(got: &Got) -> bool {
+    got.subject == "_INBOX.me.1" && got.headers == [" 503"]
+}
+
+impl Hall {
+    /// Nodes that wait for each other's answers as long as it takes on a busy machine.
+    fn patient(count: u64) -> Arc<Hall> {
+        let mirror_wait_max = Duration::from_secs(600);
+        Hall::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
+    }
+
+    fn asker(&self, id: u64) -> NatsPeer {
+        let mut asker = self.nats(id);
+        asker.subscribe("_INBOX.me.* 1");
+        asker
+    }
+
+    /// A NATS client that answers each request with the subject it came to.
+    fn answers(&self, id: u64, subscription: &str) -> NatsPeer {
+        let mut service = self.nats(id);
+        service.subscribe(subscription);
+        service
+    }
+
+    /// No node, and nothing that all agree on, has a topic whose name begins so.
+    fn has_topics(&self, prefix: &str) -> bool {
+        let members = self.members.lock().unwrap();
+        members.values().any(|member| {
+            let page = member.node.topics(None, "", usize::MAX);
+            page.topics.iter().any(|topic| topic.name().starts_with(prefix))
+        }) || self.state.lock().unwrap().placement(prefix.as_bytes()).is_some()
+    }
+}
+
+fn answer(service: &mut NatsPeer, text: &str) -> Got {
+    let request = service.message();
+    service.publish(request.reply.as_deref().unwrap(), text);
+    request
+}
+
+#[test]
+fn request_no_node_hears_gets_503_and_leaves_nothing() {
+    let hall = Hall::patient(3);
+    for id in [1, 2, 3] {
+        let mut asker = hall.asker(id);
+        for subject in ["help", "help.me.now", "$SRV.PING.nobody", "_INBOX.gone.1", "$JS.API.INFO"] {
+            assert!(is_no_responder(&ask(&mut asker, subject)), "{subject} at node {id}");
+        }
+        asker.settle();
+    }
+    assert!(!hall.has_topics("help") && !hall.has_topics("$SRV"));
+}
+
+#[test]
+fn request_is_heard_by_a_subscriber_at_another_node() {
+    let hall = Hall::patient(3);
+    let mut asker = hall.asker(1);
+    let subscriptions = [(2, "plain 1", "plain"), (3, "jobs workers 1", "jobs"), (2, "wide.> 1", "wide.a.b")];
+    for (id, subscription, subject) in subscriptions {
+        assert!(is_no_responder(&ask(&mut asker, subject)), "{subject}");
+        let mut service = hall.answers(id, subscription);
+        for round in 0..3 {
+            asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
+            let text = format!("{subject} {round}");
+            assert_eq!(answer(&mut service, &text).subject, subject);
+            assert_eq!(asker.text(), ("_INBOX.me.1".to_owned(), text));
+        }
+    }
+}
+
+#[test]
+fn dunlin_client_is_told_that_no_node_hears_its_request() {
+    let hall = Hall::patient(3);
+    let nobody = |subject: &str| {
+        let outcome = hall.client(1).request(subject, "?", PATIENCE);
+        assert_eq!(outcome.unwrap_err(), RequestError::NoResponder(subject.to_owned()));
+        let outcome = hall.node(2).request(subject, "?", PATIENCE);
+        assert_eq!(outcome.unwrap_err(), RequestError::NoResponder(subject.to_owned()));
+    };
+    nobody("help");
+    let _responder = hall.node(3).respond("help", |mut request| drop(request.reply("here"))).unwrap();
+    for _ in 0..2 {
+        assert_eq!(hall.client(1).request("help", "?", PATIENCE).unwrap().payload, b"here");
+        assert_eq!(hall.node(2).request("help", "?", PATIENCE).unwrap().payload, b"here");
+    }
+    assert!(!hall.has_topics("other"));
+    nobody("other");
+    assert!(!hall.has_topics("other"));
+}
+
+#[test]
+fn node_that_does_not_answer_may_have_a_subscriber() {
+    let hall = Hall::patient(3);
+    let mut asker = hall.asker(1);
+    assert!(is_no_responder(&ask(&mut asker, "help")));
+    hall.silence(3);
+    // It takes part still: the request is published.
+    asker.say("PUB help _INBOX.me.1 1\r\n?");
+    asker.settle();
+    assert!(hall.has_topics("help"));
+    let lease = hall.state.lock().unwrap().get(&node_key(3)).map(|item| item.lease);
+    hall.apply(&Command::Revoke { lease: lease.unwrap() }).unwrap();
+    assert!(is_no_responder(&ask(&mut asker, "other")));
+}
+
+#[test]
+fn inbox_of_own_prefix_leaves_nothing_on_any_node() {
+    const REQUESTS: usize = 50;
+    let hall = Hall::patient(3);
+    for (asks, answers) in [(1, 2), (2, 3), (3, 3)] {
+        let mut asker = hall.nats(asks);
+        let prefix = format!("acme.reply.{asks}{answers}");
+        asker.subscribe(&format!("{prefix}.* 1"));
+        let subject = format!("svc.{asks}.{answers}");
+        let mut service = hall.answers(answers, &format!("{subject} 1"));
+        for number in 0..REQUESTS {
+            let reply = format!("{prefix}.{number}");
+            asker.say(&format!("PUB {subject} {reply} 1\r\n?"));
+            answer(&mut service, "here");
+            assert_eq!(asker.text(), (reply, "here".to_owned()));
+        }
+        drop(asker);
+        service.settle();
+    }
+    assert!(!hall.has_topics("acme."));
+    let replies = Pattern::parse("acme.reply.12.0").unwrap();
+    until("the inboxes end with their clients", || hall.node(1).interest_here(&replies).inbox.is_none());
+    let state = hall.state.lock().unwrap();
+    assert!(
+        (0..REQUESTS).all(|number| state.placement(format!("acme.reply.12.{number}").as_bytes()).is_none())
+    );
+}
+
+#[test]
+fn subjects_read_at_two_nodes_are_no_inbox() {
+    let hall = Hall::patient(2);
+    let (mut asker, mut watcher) = (hall.nats(1), hall.nats(2));
+    watcher.subscribe("acme.> 1");
+    asker.subscribe("acme.reply.u.* 1");
+    let mut service = hall.answers(2, "svc 1");
+    asker.say("PUB svc acme.reply.u.1 1\r\n?");
+    answer(&mut service, "here");
+    let reply = ("acme.reply.u.1".to_owned(), "here".to_owned());
+    assert_eq!((asker.text(), watcher.text()), (reply.clone(), reply));
+}
+
+#[test]
+fn inbox_of_own_prefix_gives_way_to_a_topic_of_all_nodes() {
+    let hall = Hall::patient(2);
+    let mut asker = hall.nats(1);
+    asker.subscribe("acme.reply.u.* 1");
+    let mut service = hall.answers(2, "svc 1");
+    asker.say("PUB svc acme.reply.u.1 1\r\n?");
+    answer(&mut service, "here");
+    assert_eq!(asker.text().1, "here");
+    let config = TopicConfig { pattern: Some("acme.>".to_owned()), ..TopicConfig::default() };
+    hall.node(2).create_topic("acme", config, false).unwrap();
+    until("node 1 has it, too", || hall.node(1).topic("acme").is_some());
+    let mut publisher = hall.nats(2);
+    publisher.publish("acme.reply.u.2", "by the topic");
+    assert_eq!(asker.text(), ("acme.reply.u.2".to_owned(), "by the topic".to_owned()));
+}
