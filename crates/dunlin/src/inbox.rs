@@ -1,10 +1,11 @@
-//! Where replies go: subjects that belong to one session and end with it.
+//! Where replies go: subjects that belong to one session and end with it; of sessions that use the same, with the last.
 //!
 //! Limits: `inbox_bytes_max` and `inbox_age_max`.
 
+use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dunlin_topic::Topic;
 
@@ -15,14 +16,31 @@ use crate::registry::is_reserved;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects of one session. Its topic is made when it is first needed, and freed with this.
+/// The subjects of one session. Its topic is made when it is first needed, and deleted with the last inbox of its name.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
     name: String,
     pattern: String,
     bytes_max: u64,
-    topic: Option<Arc<Topic>>,
+    opened: Option<Arc<Opened>>,
+}
+
+/// The open inboxes of a node, by name: a client that connects again may use one that its connection before has not left yet.
+#[derive(Debug, Default)]
+pub(crate) struct OpenInboxes(Mutex<HashMap<String, Weak<Opened>>>);
+
+/// The topic of an inbox, which is deleted when nobody uses it any more.
+#[derive(Debug)]
+struct Opened {
+    node: Node,
+    topic: Arc<Topic>,
+}
+
+impl OpenInboxes {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<Opened>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Inbox {
@@ -32,7 +50,7 @@ impl Inbox {
         let unknown = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
-        Inbox { node, name, pattern, bytes_max, topic: None }
+        Inbox { node, name, pattern, bytes_max, opened: None }
     }
 
     /// An inbox of a client that makes up its own: one subject, `_INBOX.<something>`, or with a dot at the end all
@@ -43,7 +61,7 @@ impl Inbox {
             None => (subjects.to_owned(), subjects.to_owned()),
         };
         let bytes_max = node.config().topic.retention.bytes;
-        Inbox { node, name, pattern, bytes_max, topic: None }
+        Inbox { node, name, pattern, bytes_max, opened: None }
     }
 
     /// An inbox whose subjects lie elsewhere: those that the pattern matches, which no topic owns. Its topic has this name.
@@ -54,7 +72,7 @@ impl Inbox {
             name: format!("{FIRST_TOKEN}.{name}"),
             pattern: pattern.to_owned(),
             bytes_max,
-            topic: None,
+            opened: None,
         }
     }
 
@@ -83,14 +101,39 @@ impl Inbox {
 
     /// Makes its topic, if that was not done before.
     pub fn open(&mut self) -> Result<&Arc<Topic>, TopicError> {
-        let topic = match self.topic.take() {
-            Some(topic) => topic,
-            None => {
-                let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
-                self.node.create(&self.name, config, false)?
-            }
+        let opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => self.open_or_share()?.0,
         };
-        Ok(self.topic.insert(topic))
+        Ok(&self.opened.insert(opened).topic)
+    }
+
+    /// [`open`](Inbox::open); whether its topic was made by this.
+    pub fn open_new(&mut self) -> Result<bool, TopicError> {
+        if self.opened.is_some() {
+            return Ok(false);
+        }
+        let (opened, is_new) = self.open_or_share()?;
+        self.opened = Some(opened);
+        Ok(is_new)
+    }
+
+    fn open_or_share(&self) -> Result<(Arc<Opened>, bool), TopicError> {
+        let mut open = self.node.0.inboxes.lock();
+        match open.get(&self.name).map(Weak::upgrade) {
+            Some(Some(there)) => return Ok((there, false)),
+            // The last that used it is about to delete its topic, and finds this done.
+            Some(None) => {
+                open.remove(&self.name);
+                let _ = self.node.delete(&self.name);
+            }
+            None => {}
+        }
+        let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
+        let topic = self.node.create(&self.name, config, false)?;
+        let opened = Arc::new(Opened { node: self.node.clone(), topic });
+        open.insert(self.name.clone(), Arc::downgrade(&opened));
+        Ok((opened, true))
     }
 }
 
@@ -99,11 +142,15 @@ pub(crate) fn is_of_pattern(topic: &Topic) -> bool {
     is_reserved(topic.name()) && !is_reserved(topic.pattern())
 }
 
-impl Drop for Inbox {
+impl Drop for Opened {
     fn drop(&mut self) {
-        if self.topic.is_some() {
-            // Only this session could have deleted it before.
-            let _ = self.node.delete(&self.name);
+        let name = self.topic.name();
+        let mut open = self.node.0.inboxes.lock();
+        // There may be the next one of its name.
+        if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
+            open.remove(name);
+            // It gives way to a topic of the cluster, which deletes it.
+            let _ = self.node.delete(name);
         }
     }
 }

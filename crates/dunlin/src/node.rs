@@ -23,6 +23,7 @@ use crate::deleted::Deleted;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
+use crate::inbox::OpenInboxes;
 use crate::ownership::Ownership;
 use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     tasks: tasks::Place,
     deleted: Deleted,
     departed: Departed,
+    pub(crate) inboxes: OpenInboxes,
     pub(crate) waiters: Waiters,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
     pub(crate) users: OnceLock<Weak<dyn Users>>,
@@ -142,6 +144,7 @@ impl Node {
             tasks: tasks::Place::default(),
             deleted: Deleted::new(limits.deleted_age_max),
             departed: Departed::default(),
+            inboxes: OpenInboxes::default(),
             waiters: Waiters::default(),
             ownership: OnceLock::new(),
             users: OnceLock::new(),

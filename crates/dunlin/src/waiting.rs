@@ -265,17 +265,19 @@ impl Node {
 
     /// Whether the topic that owns the subject is found, made or refused without waiting.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
-        if is_reserved(subject.as_str()) || self.registry().owner(subject).is_some() {
-            return true;
-        }
-        let knows_inbox = |ownership: &Arc<Ownership>| ownership.known_inbox(subject.as_str()).is_some();
-        if self.ownership().is_some_and(knows_inbox) {
+        if is_reserved(subject.as_str()) || self.knows_owner(subject) {
             return true;
         }
         match missing {
             Missing::Refuse => self.ownership().is_none(),
             Missing::Create | Missing::Await => self.creates_at_once() && !self.queries_inbox(subject),
         }
+    }
+
+    /// Whether there is a topic that owns the subject, or an inbox of another node that this one knows.
+    pub fn knows_owner(&self, subject: Subject<'_>) -> bool {
+        let knows_inbox = |ownership: &Arc<Ownership>| ownership.known_inbox(subject.as_str()).is_some();
+        self.registry().owner(subject).is_some() || self.ownership().is_some_and(knows_inbox)
     }
 
     /// Whether other nodes are queried for an inbox before a topic is made for the subject.

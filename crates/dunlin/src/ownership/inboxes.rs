@@ -121,6 +121,14 @@ fn parts(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl Path {
+    /// The node that took the last record, if it has refused this one once: its client may have left the inbox and come back, and
+    /// what was refused went to the inbox before.
+    fn once_more(&self, run: &Handed) -> Option<u64> {
+        let holder = self.holder.load(Ordering::Relaxed);
+        let refusals = run.tried.iter().filter(|&&node| node == holder).count();
+        (run.tried.last() == Some(&holder) && refusals == 1).then_some(holder)
+    }
+
     /// Sends it to a node that was not asked yet, if there is one.
     fn further(&self, ownership: &Ownership, mut run: Handed) {
         let asked = run.tried.last().copied().unwrap_or(0);
@@ -164,7 +172,14 @@ impl Sender for Path {
     fn refused(&self, run: Handed, error: PublishError) {
         match (error, self.ownership.upgrade()) {
             (PublishError::NoTopic(_) | PublishError::Closed, Some(ownership)) => {
-                self.further(&ownership, run)
+                match self.once_more(&run) {
+                    Some(holder) => {
+                        let mut run = run;
+                        run.tried.push(holder);
+                        ownership.keeper.hand_on_after(holder, run, PAUSE);
+                    }
+                    None => self.further(&ownership, run),
+                }
             }
             (error, _) => run.end(Err(error)),
         }

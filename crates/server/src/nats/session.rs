@@ -31,6 +31,7 @@ mod operations;
 mod own;
 mod publish;
 mod reading;
+mod replies;
 mod subscribe;
 mod subscription;
 mod targets;
@@ -65,6 +66,7 @@ use inboxes::Inboxes;
 use members::Member;
 use own::Own;
 use publish::{Blocked, Pressure, Run, Step};
+use replies::Replies;
 use subscription::{Channel, Opening, Subscription};
 use targets::{Finding, Targets};
 
@@ -110,6 +112,7 @@ pub(crate) struct Session {
     /// The topic of what is published is being found by a thread that may wait; nothing more is read before.
     finding: Option<Finding>,
     hearing: Hearing,
+    replies: Replies,
     step: Step,
     outbound: Outbound,
     targets: Targets,
@@ -195,6 +198,7 @@ impl Session {
             blocked: None,
             finding: None,
             hearing: Hearing::default(),
+            replies: Replies::default(),
             step: Step::default(),
             outbound: Outbound::default(),
             targets: Targets::default(),

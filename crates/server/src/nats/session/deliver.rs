@@ -130,7 +130,7 @@ impl Session {
         let NatsScratch { gathered, turn, moves, .. } = scratch;
         let mut plan = Plan::new(gathered, moves, &self.outbound);
         let share = WRITE_BYTES_MAX / turn.len().max(1);
-        let as_client = AsClient { headers: self.connect.headers, own: &self.own };
+        let as_client = AsClient { headers: self.connect.headers, own: &self.own, replies: &self.replies };
         for &number in turn.iter() {
             let Some(channel) = self.channels.get(&number) else { continue };
             let Some(subscription) = self.subscriptions.get(&channel.subscription) else { continue };

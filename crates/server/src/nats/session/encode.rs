@@ -8,6 +8,7 @@ use dunlin::topic::{Budget, BudgetSpent, Content, Frame, Log};
 use dunlin::wire::nats::{Message, STATUS_HEADER, header_lines, put_decimal, put_header};
 
 use super::own::Own;
+use super::replies::Replies;
 use super::subscription::{Channel, Subscription};
 use crate::session::outbound::{Outbound, Rest};
 use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
@@ -84,6 +85,7 @@ impl<'a, 's> Plan<'a, 's> {
                 end: self.pieces.bytes(),
             };
             let writing = |frame: &Frame<'_>, seq: u64, payload_bytes: usize, out: &mut Vec<u8>| {
+                as_client.replies.expect(frame.reply());
                 let message = Message {
                     subject: [prefix, frame.subject_tail()],
                     sid: &subscription.sid,
@@ -185,6 +187,8 @@ pub(super) struct AsClient<'a> {
     /// It understands headers.
     pub(super) headers: bool,
     pub(super) own: &'a Own,
+    /// Where it is asked to reply to.
+    pub(super) replies: &'a Replies,
 }
 
 /// Where a record stands, for those who are to know.

@@ -28,12 +28,12 @@ struct Run {
 
 impl Handed {
     /// The first that its owner has refused; those that were taken are forgotten.
-    fn refused(&mut self, waiter: &Arc<Waiter>) -> Option<(Box<str>, PublishError)> {
+    fn refused(&mut self, waiter: &Arc<Waiter>) -> Option<(Run, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.await_stored(first.receipt.position, Acknowledged::ByOwner, waiter, ANSWERED) {
                 StoredState::Waiting => return None,
                 StoredState::Reached | StoredState::Answered(_) => drop(self.0.pop_front()),
-                StoredState::Failed(error) => return self.0.pop_front().map(|first| (first.subject, error)),
+                StoredState::Failed(error) => return self.0.pop_front().map(|first| (first, error)),
             }
         }
         None
@@ -55,11 +55,12 @@ impl Session {
 
     /// Tells what owners have refused.
     pub(super) fn hear_owners(&mut self) {
-        while let Some((subject, error)) = self.handed.refused(&self.waiter) {
-            self.targets.forget(subject.as_bytes());
-            // Whoever asked may be gone, and then nobody misses the answer.
-            if !is_inbox(&subject) || !matches!(error, PublishError::NoTopic(_)) {
-                self.refuse_publish(subject.as_bytes(), &error.to_string());
+        while let Some((run, error)) = self.handed.refused(&self.waiter) {
+            self.targets.forget(run.subject.as_bytes());
+            // The requester may be gone, and then nobody misses the reply. The topic of an inbox has such a name, whatever
+            // its subjects are.
+            if !is_inbox(&run.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
+                self.refuse_publish(run.subject.as_bytes(), &error.to_string());
             }
         }
     }

@@ -40,9 +40,9 @@ impl Inboxes {
             return Ok(true);
         }
         let mut inbox = Inbox::of_client(node.clone(), key(pattern));
-        let is_new = match inbox.open() {
-            Ok(_) => true,
-            // It is another connection's, which may share it.
+        // Where another connection has it, too, it stays until both have left it.
+        let is_new = match inbox.open_new() {
+            Ok(is_new) => is_new,
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => false,
             Err(error) => return Err(error),
         };

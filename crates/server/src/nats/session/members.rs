@@ -180,6 +180,7 @@ impl Session {
                             seq: record.seq(),
                             log,
                         });
+                        self.replies.expect(frame.reply());
                         let out = &mut self.outbound.control;
                         let bytes = frame.payload().len();
                         say_head(out, &message, frame, bytes, sequenced, self.connect.headers);

@@ -161,6 +161,10 @@ impl Session {
             self.waits_for_opening = Some(self.opened);
             return Err(Full { from: first.begins });
         }
+        if self.is_vain_reply(subject, first.begins)? {
+            self.blocked = None;
+            return Ok(());
+        }
         self.find_target(first)?;
         if let Some(reply) = first.published.reply {
             self.open_for_answer(reply, first.begins)?;

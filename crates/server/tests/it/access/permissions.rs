@@ -198,6 +198,7 @@ fn topics_are_created_deleted_and_seen_by_those_who_may() {
     assert!(listed.contains("orders.eu") && !listed.contains("secret"), "{listed}");
     let listed = guarded.http("GET", "/v1/topics?pattern=_INBOX.%3E", &basic("root", PASSWORD), b"");
     assert!(!String::from_utf8(listed.body).unwrap().contains("_INBOX"), "inboxes are nobody's to list");
+    assert!(ana.topic_settings("$DUNLIN.interest.orders.eu").is_err(), "who subscribes is for nodes");
     assert_eq!(guarded.http("GET", "/metrics", &ana_http, b"").status, 403);
     assert_eq!(guarded.http("GET", "/v1/subscriptions", &ana_http, b"").status, 403);
     assert_eq!(guarded.http("GET", "/v1/subscriptions", &basic("root", PASSWORD), b"").status, 200);

@@ -89,6 +89,37 @@ fn request_is_heard_by_a_subscriber_at_another_node() {
 }
 
 #[test]
+fn request_after_the_last_subscriber_has_left_gets_503() {
+    let hall = Hall::patient(3);
+    // The owner, a node that reads the topic through its mirror, and the asker's own node.
+    for (owner, id) in [(1, 2), (2, 3), (3, 1), (2, 2)] {
+        let subject = format!("left.{owner}.{id}");
+        hall.topic_at(owner, &subject, TopicConfig::default());
+        let mut asker = hall.asker(1);
+        let mut service = hall.answers(id, &format!("{subject} 1"));
+        asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
+        answer(&mut service, "here");
+        assert_eq!(asker.text().1, "here");
+        service.say("UNSUB 1");
+        service.settle();
+        // What was heard a moment ago is remembered, and a request of that moment has no answer.
+        until("it is told", || {
+            asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
+            asker.say("PING");
+            let line = asker.line();
+            if line == "PONG" {
+                return false;
+            }
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(words[..2], ["HMSG", "_INBOX.me.1"]);
+            (0..3).for_each(|_| drop(asker.line()));
+            assert_eq!(asker.line(), "PONG");
+            true
+        });
+    }
+}
+
+#[test]
 fn dunlin_client_is_told_that_no_node_hears_its_request() {
     let hall = Hall::patient(3);
     let nobody = |subject: &str| {
@@ -179,4 +210,41 @@ fn inbox_of_own_prefix_gives_way_to_a_topic_of_all_nodes() {
     let mut publisher = hall.nats(2);
     publisher.publish("acme.reply.u.2", "by the topic");
     assert_eq!(asker.text(), ("acme.reply.u.2".to_owned(), "by the topic".to_owned()));
+}
+
+#[test]
+fn reply_that_comes_too_late_leaves_nothing_on_any_node() {
+    let hall = Hall::patient(3);
+    // To a subject that was an inbox, to one that was none, and by a member of a queue group.
+    for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {
+        let (mut asker, mut service) = (hall.nats(1), hall.answers(2, subscription));
+        let reply = format!("acme.late.{number}.1");
+        if number == 0 {
+            asker.subscribe("acme.late.0.* 1");
+        }
+        asker.say(&format!("PUB svc.{number} {reply} 1\r\n?"));
+        let request = service.message();
+        assert_eq!(request.reply.as_deref(), Some(reply.as_str()));
+        asker.say("UNSUB 1");
+        asker.settle();
+        service.publish(&reply, "too late");
+        // Nothing is refused either.
+        service.settle();
+    }
+    assert!(!hall.has_topics("acme."));
+}
+
+#[test]
+fn inbox_lasts_as_long_as_any_connection_uses_it() {
+    let hall = Hall::patient(2);
+    let (mut before, mut after, mut replies) = (hall.asker(1), hall.asker(1), hall.nats(2));
+    before.say("UNSUB 1");
+    before.settle();
+    replies.publish("_INBOX.me.1", "to the one that stayed");
+    assert_eq!(after.text().1, "to the one that stayed");
+    after.say("UNSUB 1");
+    after.settle();
+    let mut again = hall.asker(1);
+    replies.publish("_INBOX.me.1", "to the next");
+    assert_eq!(again.text().1, "to the next");
 }
