@@ -15,6 +15,7 @@ mod killed_store;
 mod killed_writer;
 mod nats_async;
 mod nats_clients;
+mod nats_nodes;
 mod nats_stage;
 mod promises;
 mod readme;
