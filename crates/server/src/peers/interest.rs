@@ -42,6 +42,12 @@ pub(super) struct Queries {
 }
 
 impl Queries {
+    /// There is no connection: those that wait for one fail. A node that was never connected to has just come, and they
+    /// wait as long as for an answer.
+    pub(super) fn fail_wanted(&mut self, was_up: bool) {
+        self.wanted.retain(|query| !was_up && !query.is_over());
+    }
+
     pub(super) fn end_those_over(&mut self) {
         self.sent.retain(|query| !query.is_over());
     }

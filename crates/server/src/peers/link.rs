@@ -89,6 +89,7 @@ impl Link {
         self.is_cut.store(true, Ordering::Release);
         let up = lock(&self.up).take();
         drop(up);
+        lock(&self.queries).fail_wanted(true);
     }
 
     pub(super) fn feed(&self, feed: Arc<Feed>) {
@@ -163,6 +164,7 @@ impl Link {
     }
 
     fn run(&self, to: u64, reach: &impl Fn() -> Option<(Address, Options)>) {
+        let mut was_up = false;
         while !self.ended.load(Ordering::Acquire) {
             let connected = match reach() {
                 Some((address, options)) => {
@@ -173,6 +175,7 @@ impl Link {
             match connected {
                 Ok(client) => {
                     self.is_cut.store(false, Ordering::Release);
+                    was_up = true;
                     {
                         let mut up = lock(&self.up);
                         let wanted = std::mem::take(&mut lock(&self.joins).wanted);
@@ -193,7 +196,7 @@ impl Link {
                     let feeds = std::mem::take(&mut *lock(&self.feeds));
                     feeds.iter().for_each(|feed| feed.ended(&why));
                     let wanted = std::mem::take(&mut lock(&self.joins).wanted);
-                    drop(std::mem::take(&mut lock(&self.queries).wanted));
+                    lock(&self.queries).fail_wanted(was_up);
                     let away = SubscribeError::Connection(why);
                     wanted.iter().for_each(|membership| membership.ended(&away));
                     thread::sleep(PAUSE);

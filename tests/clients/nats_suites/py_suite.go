@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The commit of nats.py whose tests the list of exclusions is for. No package has them: a clone of
+// https://github.com/nats-io/nats.py is needed.
+const pyCommit = "06b677808029274b64e06af9eee7170d3b80a09b"
+
+// Where a clone has the tests, and the client that they import.
+const pyTests, pySource = "nats/tests", "nats/src"
+
+// pySuite runs nats.py's tests; whether all passed that are not on the list of exclusions. The tests start nats-server
+// from PATH at ports of their own choice (4222 and others): nothing else may listen there.
+func pySuite(args []string) (bool, error) {
+	flags := flag.NewFlagSet("nats_suites nats.py", flag.ContinueOnError)
+	dir := flags.String("dir", "", "a clone of nats.py")
+	python := flags.String("python", "python3", "an interpreter with pytest, nkeys and aiohttp")
+	excluded := flags.String("excluded", "excluded.tsv", "the list of exclusions")
+	only := flags.String("run", "", "only tests whose name contains this")
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	commit, err := exec.Command("git", "-C", *dir, "rev-parse", "HEAD").Output()
+	if err != nil || strings.TrimSpace(string(commit)) != pyCommit {
+		return false, fmt.Errorf("%q must be a clone of nats.py at %s: %w", *dir, pyCommit, errors.Join(err, os.ErrNotExist))
+	}
+	list, err := readExclusions(*excluded, "nats.py", 1)
+	if err != nil {
+		return false, err
+	}
+	place, err := os.MkdirTemp("", "nats_suites")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(place)
+	program, err := os.Executable()
+	if err != nil {
+		return false, err
+	}
+	if err := os.Symlink(program, filepath.Join(place, "nats-server")); err != nil {
+		return false, err
+	}
+	pytest := func(arguments ...string) *exec.Cmd {
+		command := exec.Command(*python, append([]string{"-m", "pytest", "-q", "-p", "no:cacheprovider"}, arguments...)...)
+		command.Dir = *dir
+		command.Env = append(os.Environ(),
+			"PATH="+place+string(os.PathListSeparator)+os.Getenv("PATH"),
+			"PYTHONPATH="+pySource, "PYTHONDONTWRITEBYTECODE=1", "SUITE_DIR="+place,
+			// Some skip themselves unless the server is new.
+			"NATS_SERVER_VERSION=main")
+		return command
+	}
+	output, err := pytest("--collect-only", pyTests).CombinedOutput()
+	if err != nil {
+		return false, fmt.Errorf("pytest lists no tests: %w\n%s", err, output)
+	}
+	total := result{excluded: map[string]int{}}
+	var chosen []string
+	for _, line := range strings.Fields(string(output)) {
+		file, test, found := strings.Cut(line, "::")
+		if !found {
+			continue
+		}
+		reason := list.reason(filepath.Base(file), strings.ReplaceAll(test, "::", "."))
+		switch {
+		case reason != "":
+			total.excluded[reason]++
+		case strings.Contains(test, *only):
+			chosen = append(chosen, line)
+		}
+	}
+	total.run = len(chosen)
+	names, report := filepath.Join(place, "tests"), filepath.Join(place, "report.xml")
+	if err := os.WriteFile(names, []byte(strings.Join(chosen, "\n")), 0o600); err != nil {
+		return false, err
+	}
+	run := pytest("--tb=native", "--junit-xml="+report, "@"+names)
+	run.Stdout, run.Stderr = os.Stdout, os.Stderr
+	// What it says of failed tests stands in the report.
+	ended := run.Run()
+	if err := total.readReport(report); err != nil {
+		return false, errors.Join(ended, err)
+	}
+	return total.print("nats.py against 1 node(s)", list, *only == ""), nil
+}
+
+// readReport takes in JUnit's XML. A test that skips itself is neither run nor passed: it must be on the list.
+func (r *result) readReport(name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var report struct {
+		Cases []struct {
+			Class   string    `xml:"classname,attr"`
+			Name    string    `xml:"name,attr"`
+			Failure *struct{} `xml:"failure"`
+			Error   *struct{} `xml:"error"`
+			Skipped *struct{} `xml:"skipped"`
+		} `xml:"testsuite>testcase"`
+	}
+	if err := xml.Unmarshal(text, &report); err != nil {
+		return err
+	}
+	for _, one := range report.Cases {
+		if one.Failure == nil && one.Error == nil && one.Skipped == nil {
+			r.passed++
+		} else if name := one.Class + "." + one.Name; !slices.Contains(r.failed, name) {
+			r.failed = append(r.failed, name)
+		}
+	}
+	return nil
+}
