@@ -20,9 +20,9 @@ type exclusion struct {
 	used         bool
 }
 
-// readExclusions reads the lines that hold for so many nodes. A test is a name, a name's part with a slash, a beginning
+// readExclusions reads a suite's lines that hold for so many nodes. A test is a name, a name's part with a slash, a beginning
 // with * behind it, or a file.
-func readExclusions(name string, nodes int) (*exclusions, error) {
+func readExclusions(name, suite string, nodes int) (*exclusions, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func readExclusions(name string, nodes int) (*exclusions, error) {
 		if len(fields) != 4 || fields[3] == "" {
 			return nil, fmt.Errorf("%s: not suite, nodes, test, reason: %q", name, line)
 		}
-		if fields[0] != "nats.go" {
+		if fields[0] != suite {
 			continue
 		}
 		switch fields[1] {

@@ -1,7 +1,8 @@
 // The core test suites of NATS clients, unmodified, against Dunlin.
 //
 // Called as nats-server it takes nats-server's own flags and configuration file, and runs one Dunlin node in its place,
-// or SUITE_NODES of them behind one port. Called as nats_suites it runs the suite of nats.go: see go_suite.go.
+// or SUITE_NODES of them behind one port. Called as nats_suites it runs the suite of nats.go (see go_suite.go), or with nats.py
+// as its first argument that of nats.py (see py_suite.go).
 package main
 
 import (
@@ -18,7 +19,11 @@ func main() {
 	if filepath.Base(os.Args[0]) == "nats-server" {
 		os.Exit(shim(os.Args[1:]))
 	}
-	passed, err := goSuite(os.Args[1:])
+	suite, args := goSuite, os.Args[1:]
+	if len(args) > 0 && args[0] == "nats.py" {
+		suite, args = pySuite, args[1:]
+	}
+	passed, err := suite(args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "nats_suites:", err)
 		os.Exit(2)
