@@ -418,6 +418,11 @@ impl Link {
                 return Err(Why::Io("the node began with something else than WELCOME".to_owned()));
             }
         };
+        if let Some(refused) = lock(&shared.session).check_cluster(welcome.cluster.0) {
+            // Others of the addresses may still be right.
+            let is_only_one = shared.tls.len() == 1;
+            return Err(if is_only_one { Why::Refused(refused) } else { Why::Io(refused.to_string()) });
+        }
         self.decoder.set_version(preamble.version_max);
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();

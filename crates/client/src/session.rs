@@ -48,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) version: u8,
     pub(crate) inbox_prefix: String,
     pub(crate) node_name: String,
+    /// The cluster of the node that let this client in; nothing as long as none has said.
+    cluster: Option<String>,
     channels_max: usize,
     snapshot_bytes_max: usize,
     next_number: u32,

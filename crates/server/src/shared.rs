@@ -174,6 +174,11 @@ impl Shared {
         self.cluster.get()?.owner_of(topic)
     }
 
+    /// The id of the cluster that the node is of.
+    pub(crate) fn cluster_id(&self) -> Option<&str> {
+        self.cluster.get().map(|seat| seat.cluster())
+    }
+
     pub(crate) fn session_count(&self) -> usize {
         self.sessions().len()
     }

@@ -146,6 +146,7 @@ codes! {
     10 TlsRequired "TLS_REQUIRED" No 400 FailedPrecondition "" "Connect by TLS: tls:// instead of dunlin://, https:// instead of http://.";
     11 RateLimit "RATE_LIMIT" Later 429 ResourceExhausted "milliseconds to wait, the limit's value; text: its name" "Wait as long as it says, then go on more slowly.";
     12 Opening "OPENING" Reconnect 503 Unavailable "text: what the node is doing" "Connect again with back-off: the node has started, and is not open yet.";
+    13 OtherCluster "OTHER_CLUSTER" No 409 FailedPrecondition "text: the cluster the client was connected to, and the node's" "The address belongs to another cluster now, which has none of this client's topics, keys and leases: find out why, then begin with a new client.";
     20 Subject "SUBJECT" No 400 InvalidArgument "text: what breaks the rules of names" "Correct the subject or pattern.";
     21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Create a topic that owns the subject.";
     22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the topic, or another name.";

@@ -1,7 +1,10 @@
 //! Getting in, staying alive, and parting.
 
 use crate::code::Refusal;
-use crate::layout::layout;
+use crate::layout::{Added, layout};
+
+/// Stands for the cluster of a node that is of none.
+pub const NO_CLUSTER: &str = "-";
 
 layout! {
     /// The client's first message. Its layout never changes; fields may be added at its end.
@@ -38,6 +41,8 @@ layout! {
         pub publishers_max: u32,
         /// How many bytes of PUBLISH a publisher may have unanswered.
         pub in_flight_bytes_max: u32,
+        /// The id of the node's cluster, [`NO_CLUSTER`] where it is of none; empty from older nodes, which do not say.
+        pub cluster: Added<'a>,
     }
 }
 

@@ -102,6 +102,24 @@ impl<'a> Layout<'a> for &'a str {
     }
 }
 
+/// A text that was added at the end of a message whose layout never changes otherwise: empty where the sender is older than it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Added<'a>(pub &'a str);
+
+impl<'a> Layout<'a> for Added<'a> {
+    fn read(fields: &mut Fields<'a>) -> Result<Added<'a>, WireError> {
+        // Padding reads as an empty text.
+        match fields.rest.len() < size_of::<u16>() {
+            true => Ok(Added("")),
+            false => <&str>::read(fields).map(Added),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+}
+
 impl<'a> Layout<'a> for Option<u64> {
     fn read(fields: &mut Fields<'a>) -> Result<Option<u64>, WireError> {
         let there = bool::read(fields)?;

@@ -145,6 +145,11 @@ export class Fields {
     return at;
   }
 
+  /** Bytes that have not been read. */
+  left(): number {
+    return this.end - this.at;
+  }
+
   u8(): number {
     return this.view.getUint8(this.take(1));
   }

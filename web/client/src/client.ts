@@ -32,6 +32,8 @@ export interface NodeInfo {
 }
 
 /** The shortest and the longest span within which it comes back, at a random moment. */
+/** Stands for the cluster of a node that is of none. */
+const NO_CLUSTER = "-";
 const BACKOFF_MS = 50;
 const BACKOFF_MS_MAX = 2_000;
 
@@ -48,6 +50,8 @@ export class Client {
   private attempts = 0;
   private connection: Connection | undefined;
   private welcome: Welcome | undefined;
+  /** The cluster of the nodes that this client was connected to. */
+  private cluster = "";
   private retry: ReturnType<typeof setTimeout> | undefined;
   private readonly watchers = new Set<(state: State, why?: DunlinError) => void>();
   private readonly subscriptions = new Map<number, Subscription>();
@@ -200,6 +204,10 @@ export class Client {
   }
 
   private welcomed(welcome: Welcome, base: string): void {
+    if (this.cluster && this.cluster !== NO_CLUSTER && welcome.cluster && welcome.cluster !== this.cluster) {
+      throw new DunlinError(Code.OtherCluster, `this client was connected to cluster ${this.cluster}, and ${base} is of ${welcome.cluster}`);
+    }
+    this.cluster = welcome.cluster || this.cluster;
     this.welcome = welcome;
     const { node: id, name, session, heartbeatMs } = welcome;
     this.node = { id, name, session, url: base, heartbeatMs };
@@ -223,7 +231,9 @@ export class Client {
     this.connection = undefined;
     this.channels.clear();
     for (const subscription of this.subscriptions.values()) subscription.lost();
-    const isOver = this.options.reconnect === false || why.retry === "no";
+    // Another of the addresses may still be of the cluster.
+    const mayMove = why.code === Code.OtherCluster && this.bases.length > 1;
+    const isOver = this.options.reconnect === false || (why.retry === "no" && !mayMove);
     if (isOver) {
       for (const subscription of [...this.subscriptions.values()]) subscription.end(why);
       for (const publisher of [...this.publishers.values()]) publisher.end(why);

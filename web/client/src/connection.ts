@@ -14,6 +14,8 @@ export interface Welcome {
   runBytesMax: number;
   controlBytesMax: number;
   inFlightBytesMax: number;
+  /** The id of the node's cluster, "-" where it is of none; empty from older nodes. */
+  cluster: string;
 }
 
 /** Who uses a connection. */
@@ -228,8 +230,9 @@ export class Connection {
     fields.u32();
     fields.u32();
     const inFlightBytesMax = fields.u32();
+    const cluster = fields.left() < 2 ? "" : fields.text();
     this.phase = "open";
-    this.welcome = { node, session, name, inboxPrefix, heartbeatMs, runBytesMax, controlBytesMax, inFlightBytesMax };
+    this.welcome = { node, session, name, inboxPrefix, heartbeatMs, runBytesMax, controlBytesMax, inFlightBytesMax, cluster };
     this.handler.welcomed(this.welcome);
   }
 }

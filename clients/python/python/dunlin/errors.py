@@ -149,6 +149,12 @@ class OpeningError(RefusedError):
     code = "OPENING"
 
 
+class OtherClusterError(RefusedError):
+    """The address belongs to another cluster now: find out why, then begin with a new client."""
+
+    code = "OTHER_CLUSTER"
+
+
 class ShuttingDownError(RefusedError):
     """Connect again with back-off and resume."""
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_wire::{
-    ChannelPosition, Claim, Credit, Follow, FromClient, JoinGroup, List, LogPosition, Position, Resume,
-    StartAt, Subscribe, Welcome,
+    ChannelPosition, Claim, Credit, ErrorCode, Follow, FromClient, JoinGroup, List, LogPosition, NO_CLUSTER,
+    Position, Resume, StartAt, Subscribe, Welcome,
 };
 
 use crate::inbox::Inbox;
+use crate::refusal::Refused;
 use crate::session::{Answer, Asked, Away, FollowAsked, Session, Subscription};
 
 /// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
@@ -40,6 +41,25 @@ impl Session {
         self.inbox_prefix.clear();
     }
 
+    /// Why a node is not to go on with what this client began at another one, if it is of another cluster. One that was of no cluster may
+    /// have begun one.
+    pub(crate) fn check_cluster(&self, cluster: &str) -> Option<Refused> {
+        let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
+        let named = |cluster: &str| match cluster {
+            NO_CLUSTER => "no cluster".to_owned(),
+            cluster => format!("cluster {cluster}"),
+        };
+        (!cluster.is_empty() && cluster != known).then(|| Refused {
+            code: ErrorCode::OtherCluster,
+            numbers: [0; 3],
+            text: format!(
+                "this client was connected to {}, and the node is of {}",
+                named(known),
+                named(cluster)
+            ),
+        })
+    }
+
     /// A new connection stands; what has to be said on it is added to `out`.
     pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.up = true;
@@ -48,6 +68,9 @@ impl Session {
         self.generation += 1;
         self.inbox_prefix = welcome.inbox_prefix.to_owned();
         self.node_name = welcome.node_name.to_owned();
+        if !welcome.cluster.0.is_empty() {
+            self.cluster = Some(welcome.cluster.0.to_owned());
+        }
         for (&number, subscription) in &mut self.subscriptions {
             subscription.received_before = subscription.inbox.received();
             subscription.claims.given_before = subscription.claims.given;

@@ -1,7 +1,9 @@
+use std::collections::BTreeSet;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Limits, Options};
+use dunlin_client::{Client, Limits, Options};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -48,6 +50,72 @@ fn a_subscription_goes_on_by_position_after_a_loss() {
     let told: Vec<String> = (0..3).map(|_| word(&subscriber.next().unwrap())).collect();
     assert_eq!(told, ["2-11 a", "2-12 b", "2-13 c"]);
     assert_eq!(client.connections(), 2);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn node_of_another_cluster_is_reported() {
+    let peer = Peer::new();
+    let url = peer.url();
+    let node = thread::spawn(move || {
+        let welcome = |cluster| {
+            let mut link = peer.accept_silently();
+            link.read_hello();
+            link.welcome_of(VERSION, cluster);
+            link
+        };
+        let mut link = welcome("5f0c");
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a", "b"]);
+        drop(link);
+        for cluster in ["77aa", NO_CLUSTER] {
+            // The client says nothing there.
+            welcome(cluster).until_silently_closed();
+        }
+        let mut link = welcome("5f0c");
+        assert_eq!(accept_resumption(&mut link, Some(at(2, 12))), [("orders".to_owned(), at(2, 12))]);
+        link.run(2, 12, 13, &["c"]);
+        link.until_closed();
+    });
+    let limits = Limits { connect_ms_max: PATIENCE.as_millis() as u64, ..Limits::default() };
+    let client = Client::connect(&url, Options { limits, ..Options::default() }).unwrap();
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let (mut told, mut refused) = (Vec::new(), BTreeSet::new());
+    while told.len() < 3 {
+        match subscriber.next_timeout(PATIENCE) {
+            Ok(Some(event)) => told.push(word(&event)),
+            Ok(None) => panic!("nothing in time: {told:?}"),
+            Err(error) => drop(refused.insert(error.to_string())),
+        }
+    }
+    assert_eq!(told, ["2-11 a", "2-12 b", "2-13 c"]);
+    let refused: Vec<&String> = refused.iter().filter(|text| text.contains("OTHER_CLUSTER")).collect();
+    assert!(refused.iter().any(|text| text.contains("cluster 77aa")), "{refused:?}");
+    assert_eq!(client.connections(), 2);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn node_without_a_cluster_may_begin_one() {
+    let peer = Peer::new();
+    let url = peer.url();
+    let node = thread::spawn(move || {
+        let mut link = peer.accept();
+        link.accept_subscription(at(2, 10));
+        drop(link);
+        let mut link = peer.accept_silently();
+        link.read_hello();
+        link.welcome_of(VERSION, "5f0c");
+        accept_resumption(&mut link, Some(at(2, 10)));
+        link.run(2, 10, 11, &["a"]);
+        link.until_closed();
+    });
+    let limits = Limits { connect_ms_max: PATIENCE.as_millis() as u64, ..Limits::default() };
+    let client = Client::connect(&url, Options { limits, ..Options::default() }).unwrap();
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
     drop((subscriber, client));
     node.join().unwrap();
 }

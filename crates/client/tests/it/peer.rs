@@ -104,6 +104,11 @@ impl Link {
     }
 
     pub fn welcome_as(&mut self, version: u8) {
+        self.welcome_of(version, NO_CLUSTER);
+    }
+
+    /// As a node of a cluster.
+    pub fn welcome_of(&mut self, version: u8, cluster: &str) {
         self.bytes(&Preamble::chosen(version).to_bytes());
         self.send(FromNode::Welcome(Welcome {
             node: 1,
@@ -116,6 +121,7 @@ impl Link {
             subscriptions_max: 100,
             publishers_max: 100,
             in_flight_bytes_max: 1 << 20,
+            cluster: Added(cluster),
         }));
     }
 
@@ -239,6 +245,11 @@ impl Link {
     }
 
     /// Waits until the client has gone.
+    /// Until the client has closed the connection, on which it says nothing.
+    pub fn until_silently_closed(mut self) {
+        assert_eq!(self.try_next(|message| format!("{message:?}")), None);
+    }
+
     pub fn until_closed(mut self) {
         while self.try_next(|_| ()).is_some() {}
     }

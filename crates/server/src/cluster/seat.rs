@@ -104,6 +104,11 @@ impl Seat {
         })
     }
 
+    /// The cluster's id.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.identity.cluster
+    }
+
     pub(super) fn control(&self) -> Option<&Arc<Control>> {
         self.control.get()
     }

@@ -73,6 +73,7 @@ impl Dunlin for Topics {
             memory_max_bytes: budget.limit(),
             sessions: shared.session_count() as u64,
             now_ns: now_ns(),
+            cluster: shared.cluster_id().unwrap_or_default().to_owned(),
         }))
     }
 

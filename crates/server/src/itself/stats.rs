@@ -27,6 +27,7 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
     json!({
         "node": format!("{:016x}", node.id()),
         "id": number_of(shared),
+        "cluster": shared.cluster_id(),
         "name": node.config().name,
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_s": shared.began.elapsed().as_secs_f64(),

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use dunlin_wire::{KINDS, Preamble};
+use dunlin_wire::{Added, Decoder, FromNode, KINDS, Limits, Next, Preamble, Welcome};
 
 use crate::samples::{Values, encoded};
 
@@ -37,4 +37,35 @@ fn every_message_keeps_its_bytes() {
 #[test]
 fn the_preamble_keeps_its_bytes() {
     assert_eq!(&Preamble { version_min: 1, version_max: 2 }.to_bytes(), b"DUNLIN\x01\x02");
+}
+
+/// WELCOME as it was before it named the cluster.
+#[test]
+fn older_welcome_names_no_cluster() {
+    let mut old = Vec::new();
+    FromNode::Welcome(Welcome {
+        node: 1,
+        session: 2,
+        node_name: "n",
+        inbox_prefix: "_INBOX.2.",
+        heartbeat_ms: 1_000,
+        run_bytes_max: 3,
+        control_bytes_max: 4,
+        subscriptions_max: 5,
+        publishers_max: 6,
+        in_flight_bytes_max: 7,
+        cluster: Added(""),
+    })
+    .encode(&mut old);
+    // Its last field ends the message.
+    let unpadded = 8 + 8 + 8 + (2 + 1) + (2 + 9) + 6 * 4;
+    old.truncate(usize::next_multiple_of(unpadded, 8));
+    let len = old.len() as u32;
+    old[..4].copy_from_slice(&len.to_le_bytes());
+    let Ok(Next::Message(FromNode::Welcome(welcome), _)) =
+        Decoder::new(Limits::default()).next_from_node(&old)
+    else {
+        panic!("an older node's WELCOME is not read");
+    };
+    assert_eq!((welcome.cluster, welcome.in_flight_bytes_max), (Added(""), 7));
 }

@@ -252,6 +252,7 @@ fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
         subscriptions_max: 3,
         publishers_max: 4,
         in_flight_bytes_max: 5,
+        cluster: Added("5f0c"),
     }));
     each(FromNode::Refused(v.refusal()));
 }

@@ -274,6 +274,10 @@ pub struct GetStatsResponse {
     pub sessions: u64,
     #[prost(fixed64, tag = "7")]
     pub now_ns: u64,
+    /// The id of the node's cluster, empty where it is of none. Another id at the same address is another cluster, which has none of the
+    /// first one's topics, keys, leases and tasks.
+    #[prost(string, tag = "8")]
+    pub cluster: ::prost::alloc::string::String,
 }
 /// A record that is being published.
 #[derive(Clone, PartialEq, ::prost::Message)]

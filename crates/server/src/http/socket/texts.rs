@@ -182,6 +182,7 @@ impl Texts {
             "op": "welcome",
             "node": format!("{:016x}", node.id()),
             "name": node.config().name,
+            "cluster": self.context.shared().cluster_id(),
             "heartbeat_ms": limits.http.heartbeat_ms,
         });
         self.send(&[welcome.to_string()]).await

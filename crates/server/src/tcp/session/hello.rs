@@ -1,7 +1,7 @@
 //! Letting a client in.
 
 use dunlin::Refused;
-use dunlin::wire::{ErrorCode, FromNode, Next, PREAMBLE_BYTES, Preamble, Welcome};
+use dunlin::wire::{Added, ErrorCode, FromNode, NO_CLUSTER, Next, PREAMBLE_BYTES, Preamble, Welcome};
 
 use super::outbound::protocol;
 use super::reading::Taken;
@@ -49,6 +49,7 @@ impl Session {
             subscriptions_max: limits.subscriptions_max,
             publishers_max: limits.publishers_max,
             in_flight_bytes_max: limits.in_flight_bytes_max,
+            cluster: Added(self.shared.cluster_id().unwrap_or(NO_CLUSTER)),
         }));
         self.phase = Phase::Open;
         self.alive.set_ms(limits.heartbeat_ms);
