@@ -290,7 +290,7 @@ impl Connection {
         &self,
         py: Python<'_>,
         pattern: &str,
-    ) -> PyResult<Vec<(String, String, u16, bool, u64, u64, u64, u32)>> {
+    ) -> PyResult<Vec<(String, String, u16, bool, Option<u64>, Option<u64>, Option<u64>, Option<u32>)>> {
         let all = self.ask(py, |client| Ok(client.topics(pattern)?))?;
         let row = |t: dunlin_client::TopicSummary| {
             (t.name, t.pattern, t.partitions, t.reliable, t.records, t.bytes, t.appended, t.readers)

@@ -7,7 +7,7 @@ use dunlin_control::{Command, Reply as ControlReply};
 use dunlin_topic::{Acknowledged, OnFull, Position, Reliable, Retention, TopicConfig};
 use dunlin_wire::{
     CreateTopic, CreateTopicWith, Decoder, ErrorCode, FromClient, FromNode, Kind, List, ListTopics,
-    NamedTopic, Next, Setting, TopicLine, TopicState, WhenFull,
+    NamedTopic, Next, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 
 use crate::client::{Client, Shared};
@@ -44,14 +44,14 @@ pub struct TopicSummary {
     pub partitions: u16,
     /// Whether publishers wait for registered readers.
     pub reliable: bool,
-    /// Records held.
-    pub records: u64,
+    /// Records held; none here and below where a node that would have to say does not answer.
+    pub records: Option<u64>,
     /// Bytes held.
-    pub bytes: u64,
+    pub bytes: Option<u64>,
     /// Records ever appended, in the epochs in force.
-    pub appended: u64,
-    /// Readers at present.
-    pub readers: u32,
+    pub appended: Option<u64>,
+    /// Readers at present, at all nodes.
+    pub readers: Option<u32>,
 }
 
 /// All about one topic.
@@ -61,11 +61,11 @@ pub struct TopicDescription {
     pub name: String,
     /// How it behaves.
     pub config: TopicConfig,
-    /// Publishers that have it open.
-    pub publishers: u32,
-    /// Readers in all; `readers` may leave some out.
-    pub readers_total: u32,
-    /// Its partitions.
+    /// Publishers that have it open, at all nodes; none where a node does not say how many it has.
+    pub publishers: Option<u32>,
+    /// Readers in all, likewise; `readers` may leave some out.
+    pub readers_total: Option<u32>,
+    /// Its partitions; empty where the node that owns it does not answer.
     pub logs: Vec<LogDescription>,
     /// The slowest of its readers, slowest first.
     pub readers: Vec<ReaderDescription>,
@@ -358,11 +358,19 @@ fn summary(line: TopicLine<'_>) -> TopicSummary {
         pattern: line.pattern.to_owned(),
         partitions: line.partitions,
         reliable: line.reliable,
-        records: line.records,
-        bytes: line.bytes,
-        appended: line.appended,
-        readers: line.readers,
+        records: known(line.records),
+        bytes: known(line.bytes),
+        appended: known(line.appended),
+        readers: known_count(line.readers),
     }
+}
+
+fn known(count: u64) -> Option<u64> {
+    (count != UNKNOWN).then_some(count)
+}
+
+fn known_count(count: u32) -> Option<u32> {
+    (count != UNKNOWN_COUNT).then_some(count)
 }
 
 fn description(state: &TopicState<'_>) -> TopicDescription {
@@ -392,8 +400,8 @@ fn description(state: &TopicState<'_>) -> TopicDescription {
     TopicDescription {
         name: state.config.name.to_owned(),
         config: config_from_wire(&state.config),
-        publishers: state.publishers,
-        readers_total: state.readers_total,
+        publishers: known_count(state.publishers),
+        readers_total: known_count(state.readers_total),
         logs: state.logs.iter().map(log).collect(),
         readers: state.readers.iter().map(reader).collect(),
         groups: state.groups.iter().map(group).collect(),

@@ -73,8 +73,8 @@ pub use itself::ITSELF;
 pub use node::{Node, STATES};
 pub use owner::Owner;
 pub use ownership::{
-    AskError, Beginning, Feed, Handed, Interest, InterestQuery, Membership, Ownership, OwnershipLimits,
-    Peers, Taken,
+    AskError, Beginning, Feed, Handed, Interest, InterestQuery, Membership, NODE_DOOR, Ownership,
+    OwnershipLimits, Peers, Taken, is_mirror,
 };
 pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};
@@ -83,6 +83,6 @@ pub use respond::{Request, Responder, Runner, Running};
 pub use select::{Missing, Selected};
 pub use simulation::{Ran, Simulation};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
-pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals};
+pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals, readers_of};
 pub use tasks::{Attaching, Outlet, Shard, TASKS, Tasks, TasksError, TasksLimits};
 pub use waiting::{CursorFuture, Later, TopicFuture, forbid_waiting};

@@ -42,7 +42,7 @@ use crate::error::TopicError;
 use crate::node::{Inner, Node};
 use crate::waiting::Waiters;
 
-pub use feed::{Beginning, Feed, Taken};
+pub use feed::{Beginning, Feed, NODE_DOOR, Taken, is_mirror};
 pub use handed::Handed;
 use handed::Tickets;
 use inboxes::Inboxes;

@@ -13,6 +13,7 @@ use dunlin_topic::{LogInfo, Losses, Pattern, ReaderInfo, Topic};
 
 use crate::access::{Extent, Rule};
 use crate::node::Node;
+use crate::ownership::is_mirror;
 
 /// Topics that are looked up at once; others who create or delete topics wait as long.
 const PAGE_TOPICS: usize = 256;
@@ -71,6 +72,14 @@ pub struct SubscriptionInfo {
     pub reader: ReaderInfo,
 }
 
+/// The subscribers of a topic at this node, those with the most records ahead first, without mirrors at other nodes: their
+/// subscribers are counted there.
+pub fn readers_of(topic: &Topic) -> Vec<ReaderInfo> {
+    let mut readers = topic.readers();
+    readers.retain(|reader| !is_mirror(reader));
+    readers
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
@@ -109,9 +118,7 @@ impl Totals {
     fn add(&mut self, more: Totals) {
         self.records += more.records;
         self.bytes += more.bytes;
-        self.losses.warnings += more.losses.warnings;
-        self.losses.gaps += more.losses.gaps;
-        self.losses.records += more.losses.records;
+        self.losses.add(more.losses);
     }
 }
 
@@ -190,7 +197,7 @@ impl Node {
 
 impl Survey {
     fn look_at(&mut self, topic: Arc<Topic>, topics_max: usize, subscriptions_max: usize) {
-        for reader in topic.readers() {
+        for reader in readers_of(&topic) {
             self.subscriptions += 1;
             self.slowest.push(SubscriptionInfo { topic: Arc::clone(&topic), reader });
             self.slowest.keep_about(subscriptions_max);

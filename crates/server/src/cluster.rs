@@ -144,6 +144,7 @@ impl Cluster {
         let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
         let member = Member { id: identity.node, address: identity.address.clone() };
         let seat = Seat::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
+        seat.set_handle(handle.clone());
         // Whoever looks who is at this address is to find this start.
         let accepting = Arc::clone(&seat);
         handle.spawn(async move {

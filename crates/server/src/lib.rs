@@ -20,6 +20,7 @@ mod config;
 mod departures;
 mod door;
 mod error;
+mod figures;
 pub mod grpc;
 mod housekeeping;
 mod http;

@@ -17,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::error::StartError;
+use crate::figures::Answer;
 use crate::housekeeping;
 use crate::http::has_page;
 use crate::itself;
@@ -146,6 +147,10 @@ impl Server {
             Ok(())
         };
         cluster.seat().set_doors(doors, Box::new(for_door));
+        let shared = Arc::downgrade(&self.shared);
+        cluster.seat().set_figures(move |wanted| {
+            shared.upgrade().and_then(|shared| Answer::of(&shared, wanted)).unwrap_or_default()
+        });
         let _ = self.shared.cluster.set(Arc::clone(cluster.seat()));
         cluster.own_topics();
         Ok(())

@@ -174,6 +174,12 @@ impl Shared {
         self.cluster.get()?.owner_of(topic)
     }
 
+    /// Whether another node owns a topic: what this one holds of it is a part, or nothing.
+    pub(crate) fn is_elsewhere(&self, topic: &Topic) -> bool {
+        let ownership = self.cluster.get().and_then(|seat| seat.ownership());
+        ownership.is_some_and(|ownership| ownership.owner_of(topic).0 != ownership.id())
+    }
+
     /// The id of the cluster that the node is of.
     pub(crate) fn cluster_id(&self) -> Option<&str> {
         self.cluster.get().map(|seat| seat.cluster())

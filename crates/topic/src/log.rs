@@ -116,6 +116,15 @@ pub struct Losses {
     pub records: u64,
 }
 
+impl Losses {
+    /// Adds what other readers were told.
+    pub fn add(&mut self, more: Losses) {
+        self.warnings += more.warnings;
+        self.gaps += more.gaps;
+        self.records += more.records;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     epoch: u32,

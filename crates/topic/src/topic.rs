@@ -35,7 +35,10 @@ pub struct Topic {
 
 /// A publisher that is counted as one of its topic's as long as this lives.
 #[derive(Debug)]
-pub struct PublisherPlace(Arc<Topic>);
+pub struct PublisherPlace {
+    topic: Arc<Topic>,
+    is_counted: bool,
+}
 
 /// A run as it came from a remote publisher.
 #[derive(Debug, Clone, Copy)]
@@ -208,7 +211,12 @@ impl Topic {
     /// For a door: one more publisher.
     pub fn publisher_place(self: &Arc<Topic>) -> PublisherPlace {
         self.publishers.fetch_add(1, Ordering::Relaxed);
-        PublisherPlace(Arc::clone(self))
+        PublisherPlace { topic: Arc::clone(self), is_counted: true }
+    }
+
+    /// For a node that hands on what its own publishers send: they are counted there.
+    pub fn publisher_place_of_node(self: &Arc<Topic>) -> PublisherPlace {
+        PublisherPlace { topic: Arc::clone(self), is_counted: false }
     }
 
     /// Publishers that have it open.
@@ -400,13 +408,15 @@ impl Deref for PublisherPlace {
 
     #[inline(always)]
     fn deref(&self) -> &Arc<Topic> {
-        &self.0
+        &self.topic
     }
 }
 
 impl Drop for PublisherPlace {
     fn drop(&mut self) {
-        self.0.publishers.fetch_sub(1, Ordering::Relaxed);
+        if self.is_counted {
+            self.topic.publishers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -65,6 +65,6 @@ pub use subscribe::{
 pub use tasks::{TaskAnswer, TaskOrders, Tasked, Tasks, TasksKind};
 pub use topic::{
     CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused,
-    Setting, Settings, TopicConfig, TopicLine, TopicState, Topics, WhenFull,
+    Setting, Settings, TopicConfig, TopicLine, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 pub use version::{MAGIC, PREAMBLE_BYTES, Preamble, VERSION, VERSION_MIN};

@@ -138,6 +138,11 @@ layout! {
     }
 }
 
+/// Stands for a count that is not known: a node that would have to say does not answer.
+pub const UNKNOWN: u64 = u64::MAX;
+/// [`UNKNOWN`] of a count of 32 bits.
+pub const UNKNOWN_COUNT: u32 = u32::MAX;
+
 layout! {
     /// A page of the list.
     pub struct Topics<'a> {

@@ -7,6 +7,7 @@ mod backup;
 mod bad_input;
 mod cluster;
 mod cluster_deleted;
+mod cluster_figures;
 mod cluster_stage;
 mod cluster_topics;
 mod crowd;

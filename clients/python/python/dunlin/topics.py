@@ -10,16 +10,16 @@ from ._dunlin import Position
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """A line of the list of topics."""
+    """A line of the list of topics. A count is `None` where a node that would have to say does not answer."""
 
     name: str
     pattern: str
     partitions: int
     reliable: bool
-    records: int
-    bytes: int
-    appended: int
-    readers: int
+    records: int | None
+    bytes: int | None
+    appended: int | None
+    readers: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Topic:
     durable: str | None
     fold: str | None
     fold_options: dict[str, str]
-    publishers: int
-    readers_total: int
+    publishers: int | None
+    readers_total: int | None
     logs: tuple[Log, ...]
     readers: tuple[Reader, ...]
     groups: tuple[GroupSummary, ...]

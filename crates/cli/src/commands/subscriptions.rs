@@ -93,7 +93,7 @@ struct Found {
 fn find(client: &Client, pattern: &str) -> Result<Found> {
     let mut found = Found::default();
     for topic in client.topics(pattern).context("cannot list topics")? {
-        if topic.readers == 0 {
+        if topic.readers == Some(0) {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
@@ -102,7 +102,7 @@ fn find(client: &Client, pattern: &str) -> Result<Found> {
             described => described.with_context(|| format!("cannot describe {}", topic.name))?,
         };
         let of_groups = described.groups.len() * described.logs.len();
-        let all = (described.readers_total as usize).saturating_sub(of_groups);
+        let all = (described.readers_total.unwrap_or(0) as usize).saturating_sub(of_groups);
         found.total += all.max(described.readers.len());
         found.groups += described.groups.len();
         found.readers.extend(described.readers.into_iter().map(|reader| (topic.name.clone(), reader)));

@@ -158,10 +158,10 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
         let mut row = vec![
             topic.name.clone(),
             topic.pattern.clone(),
-            grouped(topic.records),
-            sized(topic.bytes),
-            grouped(topic.appended),
-            grouped(topic.readers.into()),
+            topic.records.map_or_else(unknown, grouped),
+            topic.bytes.map_or_else(unknown, sized),
+            topic.appended.map_or_else(unknown, grouped),
+            topic.readers.map_or_else(unknown, |readers| grouped(readers.into())),
             grouped(topic.partitions.into()),
             beside.kind.join(", "),
         ];
@@ -172,6 +172,11 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     }
     table.write(&mut out, console.paint)?;
     Ok(out.flush()?)
+}
+
+/// Stands for a figure of a node that does not answer.
+fn unknown() -> String {
+    "unknown".to_owned()
 }
 
 /// What a list of topics does not say; that of a topic that has gone since is not known.

@@ -179,7 +179,7 @@ fn topics_are_listed_described_and_deleted() {
     client.publisher("t.000").unwrap().publish("x").unwrap();
     let _open = client.publisher("t.000").unwrap();
     let described = client.describe_topic("t.000").unwrap();
-    assert_eq!(described.publishers, 1);
+    assert_eq!(described.publishers, Some(1));
     assert_eq!((described.name.as_str(), described.logs[0].last_seq), ("t.000", 1));
     let mut subscriber = client.subscribe("t.000", from_the_first()).unwrap();
     client.delete_topic("t.000").unwrap();

@@ -5,11 +5,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_topic::{
-    CheckedRun, Event, FeedError, Log, LogName, Notice, OnGap, Position, Start, SubscribeOptions, Waiter,
+    CheckedRun, Event, FeedError, Log, LogName, Notice, OnGap, Position, ReaderInfo, Start, SubscribeOptions,
+    Waiter,
 };
 
 use super::way::Way;
 use crate::clock::steady_ns;
+
+/// The protocol of readers that are other nodes.
+pub const NODE_DOOR: &str = "node";
+
+/// Whether a reader is another node, which reads for all of its own subscribers.
+pub fn is_mirror(reader: &ReaderInfo) -> bool {
+    reader.door == NODE_DOOR && reader.name == SubscribeOptions::MIRROR
+}
 
 /// What one feed brings: all of a topic to its mirrors, or one log to a mirror for one reader.
 #[derive(Debug)]

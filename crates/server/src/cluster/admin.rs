@@ -13,10 +13,12 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::frame::{self, Frames, Kind};
+use super::hello::Purpose;
 use super::records::{self, NodeRecord, TokenRecord};
 use super::seat::Seat;
 use super::serving::say;
 use super::token::Token;
+use crate::figures::{Answer, Wanted};
 use crate::stream::Stream;
 
 /// Between two looks at whether something has come about.
@@ -41,6 +43,8 @@ pub(super) enum Question {
     Backup,
     /// All tasks of a shard, likewise.
     BackupShard { shard: u8 },
+    /// What the node knows of topics.
+    Figures(Wanted),
 }
 
 /// What is answered.
@@ -52,6 +56,7 @@ pub(super) enum Said {
         token: String,
     },
     Done,
+    Figures(Answer),
     Leads {
         node: u64,
     },
@@ -127,6 +132,7 @@ pub(super) async fn serve(
                 Ok(tasks) => give(tasks, 0, id, &mut write).await?,
                 Err(said) => said,
             },
+            Question::Figures(wanted) => figures(seat, wanted).await,
             question => answer(seat, question).await,
         };
         say(&mut write, id, Kind::Answer, &super::text(&said)).await?;
@@ -146,11 +152,35 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
         Question::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
         Question::Remove { node } => remove(seat, control, node).await,
         Question::Transfer { to } => transfer(control, &status, to).await,
-        Question::Backup | Question::BackupShard { .. } => {
+        Question::Backup | Question::BackupShard { .. } | Question::Figures(_) => {
             Err(Said::Refused { why: "asked for otherwise".to_owned() })
         }
     };
     said.unwrap_or_else(|said| said)
+}
+
+/// Looking at every topic is not for the thread of connections.
+async fn figures(seat: &Seat, wanted: Wanted) -> Said {
+    let Some(tell) = seat.figures() else { return starting() };
+    match tokio::task::spawn_blocking(move || tell(&wanted)).await {
+        Ok(answer) => Said::Figures(answer),
+        Err(error) => Said::Failed { why: error.to_string() },
+    }
+}
+
+/// Asks another node what it knows of topics.
+pub(super) async fn ask_for_figures(
+    seat: &Seat,
+    node: u64,
+    address: &str,
+    wanted: &Wanted,
+) -> io::Result<Answer> {
+    let (mut frames, mut write) = seat.open(node, address, Purpose::Admin).await?;
+    say(&mut write, 1, Kind::Request, &super::text(&Question::Figures(wanted.clone()))).await?;
+    match super::parse(frames.next().await?, Kind::Answer)? {
+        Said::Figures(answer) => Ok(answer),
+        other => Err(io::Error::other(format!("an answer to something else: {other:?}"))),
+    }
 }
 
 fn failed(error: &ControlError) -> Said {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use dunlin::raft::Status;
 use dunlin::{Control, Ownership, Tasks};
 use tokio::io::{ReadHalf, WriteHalf, split};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::ClusterLimits;
@@ -23,6 +25,7 @@ use super::records::NodeRecord;
 use super::secure::Secrets;
 use super::serving::say;
 use crate::door::Door;
+use crate::figures::{ANSWER_WITHIN, Answer, Wanted};
 use crate::stream::Stream;
 
 /// How long a look at all that was agreed on counts as new.
@@ -34,6 +37,8 @@ const TOLD: Duration = Duration::from_secs(30);
 
 /// What takes connections that speak the protocol of Dunlin's own door: the node they are from, and they.
 type ForDoor = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
+/// What this node knows of topics that another asks for; it may take a while.
+type TellFigures = Arc<dyn Fn(&Wanted) -> Answer + Send + Sync>;
 
 /// See the module.
 pub(crate) struct Seat {
@@ -49,6 +54,9 @@ pub(crate) struct Seat {
     tasks: OnceLock<Arc<Tasks>>,
     ownership: OnceLock<Weak<Ownership>>,
     door: OnceLock<ForDoor>,
+    figures: OnceLock<TellFigures>,
+    /// The thread of connections to other nodes.
+    handle: OnceLock<Handle>,
     doors: Mutex<BTreeMap<String, String>>,
     /// The nodes that there are, as of the last look: connections do not wait for a state that is busy.
     table: Mutex<Vec<NodeRecord>>,
@@ -95,6 +103,8 @@ impl Seat {
             tasks: OnceLock::new(),
             ownership: OnceLock::new(),
             door: OnceLock::new(),
+            figures: OnceLock::new(),
+            handle: OnceLock::new(),
             doors: Mutex::default(),
             table: Mutex::default(),
             announced: AtomicBool::new(false),
@@ -138,6 +148,54 @@ impl Seat {
     pub(crate) fn set_doors(&self, addresses: BTreeMap<String, String>, for_door: ForDoor) {
         *lock(&self.doors) = addresses;
         let _ = self.door.set(for_door);
+    }
+
+    /// Who tells other nodes what this one knows of topics.
+    pub(crate) fn set_figures(&self, tell: impl Fn(&Wanted) -> Answer + Send + Sync + 'static) {
+        let _ = self.figures.set(Arc::new(tell));
+    }
+
+    pub(super) fn figures(&self) -> Option<TellFigures> {
+        self.figures.get().cloned()
+    }
+
+    pub(super) fn set_handle(&self, handle: Handle) {
+        let _ = self.handle.set(handle);
+    }
+
+    /// The other nodes that take part, and where they are.
+    pub(crate) fn others(&self) -> Vec<(u64, String)> {
+        let is_other = |record: &&NodeRecord| {
+            record.removed.is_none() && record.node != self.identity.node && self.is_alive(record.node)
+        };
+        let table = lock(&self.table).clone();
+        table.iter().filter(is_other).map(|record| (record.node, record.address.clone())).collect()
+    }
+
+    /// Asks other nodes what they know of topics, all at a time.
+    pub(crate) fn ask_for_figures(
+        self: &Arc<Seat>,
+        others: Vec<(u64, String)>,
+        wanted: Wanted,
+    ) -> Vec<(u64, JoinHandle<Option<Answer>>)> {
+        let Some(handle) = self.handle.get() else { return Vec::new() };
+        let wanted = Arc::new(wanted);
+        let ask = |(node, address): (u64, String)| {
+            let (seat, wanted) = (Arc::clone(self), Arc::clone(&wanted));
+            let asked = async move {
+                let asked =
+                    timeout(ANSWER_WITHIN, admin::ask_for_figures(&seat, node, &address, &wanted)).await;
+                match asked.unwrap_or_else(|late| Err(late.into())) {
+                    Ok(answer) => Some(answer),
+                    Err(error) => {
+                        tracing::debug!(node, "a node does not say what it knows of topics: {error}");
+                        None
+                    }
+                }
+            };
+            (node, handle.spawn(asked))
+        };
+        others.into_iter().map(ask).collect()
     }
 
     pub(super) fn doors(&self) -> BTreeMap<String, String> {

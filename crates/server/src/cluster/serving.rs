@@ -84,7 +84,10 @@ async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
             frames.allow(seat.limits.frame_bytes_max);
             answer_all(&seat, frames, write).await
         }
-        Purpose::Admin => admin::serve(&seat, frames, write).await,
+        Purpose::Admin => {
+            frames.allow(seat.limits.frame_bytes_max);
+            admin::serve(&seat, frames, write).await
+        }
         Purpose::Start => {
             let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
             let request = timeout(patience, frames.next()).await??;

@@ -19,7 +19,8 @@ use super::append::{Incoming, Target, append, stored};
 use super::connection::Connection;
 use super::delivery::Delivery;
 use super::proto::{dunlin as v1, ratatoskr as rata};
-use super::{subscribe as subscribing, topics};
+use super::subscribe as subscribing;
+use crate::figures::Figures;
 use messages::{AsMessages, message_id};
 pub(super) use subscriptions::Subscriptions;
 
@@ -134,9 +135,16 @@ impl MessageBroker for Ratatoskr {
             let error = TOPIC_NOT_FOUND.to_owned();
             return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
         };
-        let messages: u64 = topic.logs().iter().map(|log| log.info().next_seq - 1).sum();
-        let of_others = topic.readers().len().max(topics::waiting(&topic) as usize);
-        let subscribers = of_others.max(self.0.shared.grpc.subscriptions.count(&name));
+        let shared = &self.0.shared;
+        let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
+        let Figures { held: Some(held), users: Some(users) } = answers.of(shared, &topic) else {
+            let refused =
+                Refused::new(ErrorCode::OwnerAway, "a node that knows of the topic does not answer");
+            let error = atom(&refused);
+            return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
+        };
+        let messages = held.appended();
+        let subscribers = (users.readers_total as usize).max(shared.grpc.subscriptions.count(&name));
         Ok(Response::new(rata::GetStatsResponse {
             topic: name,
             message_count: i64::try_from(messages).unwrap_or(i64::MAX),

@@ -49,14 +49,14 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::ListTopicsRequest>,
     ) -> Result<Response<v1::ListTopicsResponse>, Status> {
-        answer(topics::list(&self.0.node, request.get_ref()))
+        answer(topics::list(&self.0.shared, &self.0.node, request.get_ref()).await)
     }
 
     async fn describe_topic(
         &self,
         request: Request<v1::DescribeTopicRequest>,
     ) -> Result<Response<v1::DescribeTopicResponse>, Status> {
-        answer(topics::describe(&self.0.node, &request.get_ref().name))
+        answer(topics::describe(&self.0.shared, &self.0.node, &request.get_ref().name).await)
     }
 
     async fn get_stats(

@@ -1,16 +1,13 @@
 //! Topics as `dunlin.v1` describes them.
 
-use std::sync::Arc;
-
-use dunlin::topic::{Log, Pattern, ReaderInfo, Topic};
+use dunlin::topic::{LogInfo, Pattern, ReaderInfo, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{GroupInfo, GroupKind, Node, Refused};
 
 use super::proto::dunlin as v1;
 use super::translate::{config_from, config_of};
-
-/// The slowest readers that a description shows.
-const READERS_SHOWN: usize = 20;
+use crate::figures::{Figures, Held, READERS_SHOWN};
+use crate::shared::Shared;
 
 pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Result<(), Refused> {
     let defaults = &node.config().topic;
@@ -22,7 +19,11 @@ pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Res
     created.map(drop).map_err(|error| Refused::from(&error))
 }
 
-pub(super) fn list(node: &Node, request: &v1::ListTopicsRequest) -> Result<v1::ListTopicsResponse, Refused> {
+pub(super) async fn list(
+    shared: &Shared,
+    node: &Node,
+    request: &v1::ListTopicsRequest,
+) -> Result<v1::ListTopicsResponse, Refused> {
     let pattern = match request.pattern.as_str() {
         "" => None,
         pattern => {
@@ -35,51 +36,52 @@ pub(super) fn list(node: &Node, request: &v1::ListTopicsRequest) -> Result<v1::L
         topics_max => topics_max as usize,
     };
     let page = node.topics(pattern.as_ref(), &request.after, topics_max);
-    let topics = page.topics.iter().map(|topic| line(topic)).collect();
+    let answers = shared.figures_of(&page.topics).await;
+    let topics = page.topics.iter().map(|topic| line(topic, answers.of(shared, topic))).collect();
     Ok(v1::ListTopicsResponse { topics, more: page.more })
 }
 
-pub(super) fn describe(node: &Node, name: &str) -> Result<v1::DescribeTopicResponse, Refused> {
+pub(super) async fn describe(
+    shared: &Shared,
+    node: &Node,
+    name: &str,
+) -> Result<v1::DescribeTopicResponse, Refused> {
     let topic = node.topic(name).ok_or_else(|| Refused::new(ErrorCode::NoTopic, name))?;
-    let readers = topic.readers();
+    let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
+    let Figures { held, users } = answers.of(shared, &topic);
+    let is_unknown = held.is_none() || users.is_none();
+    let (logs, groups) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();
+    let users = users.unwrap_or_default();
     Ok(v1::DescribeTopicResponse {
         name: topic.name().to_owned(),
         config: Some(config_of(&topic)),
-        publishers: topic.publishers(),
-        readers_total: (readers.len() as u32).max(waiting(&topic)),
-        logs: topic.logs().iter().map(log_state).collect(),
-        readers: readers.iter().take(READERS_SHOWN).map(reader_state).collect(),
-        groups: node.groups(&topic).iter().map(group_state).collect(),
+        publishers: users.publishers,
+        readers_total: users.readers_total,
+        logs: logs.iter().map(log_state).collect(),
+        readers: users.readers.iter().take(READERS_SHOWN).map(|(_, reader)| reader_state(reader)).collect(),
+        groups: groups.iter().map(group_state).collect(),
+        figures_unknown: is_unknown,
     })
 }
 
-fn line(topic: &Topic) -> v1::TopicLine {
-    let mut line = v1::TopicLine {
+fn line(topic: &Topic, Figures { held, users }: Figures) -> v1::TopicLine {
+    v1::TopicLine {
         name: topic.name().to_owned(),
         pattern: topic.pattern().to_owned(),
         partitions: topic.config().partitions.into(),
         reliable: topic.config().reliable.is_some(),
         durable: topic.config().durable.is_some(),
-        waiting: waiting(topic),
-        ..v1::TopicLine::default()
-    };
-    for info in topic.logs().iter().map(|log| log.info()) {
-        line.records += info.next_seq - info.oldest_seq;
-        line.bytes += info.stored.map_or(info.bytes, |stored| stored.bytes);
-        line.appended += info.next_seq - 1;
+        records: held.as_ref().map_or(0, Held::records),
+        bytes: held.as_ref().map_or(0, Held::bytes),
+        appended: held.as_ref().map_or(0, Held::appended),
+        waiting: users.as_ref().map_or(0, |users| users.waiting),
+        figures_unknown: held.is_none() || users.is_none(),
     }
-    line
 }
 
-/// Readers that have read everything.
-pub(super) fn waiting(topic: &Topic) -> u32 {
-    topic.logs().iter().map(|log| log.info().waiting as u32).sum()
-}
-
-fn log_state(log: &Arc<Log>) -> v1::LogState {
-    let info = log.info();
+fn log_state((partition, info): &(u16, LogInfo)) -> v1::LogState {
     v1::LogState {
-        partition: log.name().partition.into(),
+        partition: (*partition).into(),
         epoch: info.epoch,
         first_seq: info.oldest_seq,
         last_seq: info.next_seq - 1,

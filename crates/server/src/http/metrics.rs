@@ -40,7 +40,7 @@ pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<im
             of_node::write_of_tenant(shared, &survey, tenant.as_deref(), &mut out);
         }
     }
-    of_topics::write(&survey.busiest, &mut out);
+    of_topics::write(&survey.busiest, |topic| !shared.is_elsewhere(topic), &mut out);
     let shown = survey.slowest.len().min(shared.limits.http.metrics_subscriptions_max as usize);
     of_subscriptions::write(&survey.slowest[..shown], &mut out);
     if context.bounds().is_none() {

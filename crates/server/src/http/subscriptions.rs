@@ -12,6 +12,7 @@ use super::query::{Query, shown_time};
 use super::surveys::Surveys;
 use super::topics::reader_json;
 use crate::departures::Departure;
+use crate::figures::{Answers, Wanted};
 
 /// Subscriptions of a list that does not say how many.
 const LISTED: usize = 20;
@@ -27,9 +28,8 @@ pub(super) async fn subscriptions(
     }
     let shown = context.limits().http.subscriptions_shown as usize;
     let limit = query.count("limit", LISTED, shown)?;
-    let survey = Surveys::of(&context).await;
-    let subscriptions: Vec<_> = survey.slowest.iter().take(limit).map(subscription_json).collect();
-    let mut answer = json!({"subscriptions": subscriptions, "total": survey.subscriptions});
+    let (subscriptions, total, silent) = of_all_nodes(&context, limit).await;
+    let mut answer = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
         // Who was turned away is nobody's, or another's.
         if context.bounds().is_some() {
@@ -40,6 +40,38 @@ pub(super) async fn subscriptions(
         answer["recent"] = departures.iter().map(departure_json).collect();
     }
     Ok(Json(answer))
+}
+
+/// The slowest subscriptions at all nodes, how many there are, and which nodes did not say what theirs are.
+async fn of_all_nodes(context: &Context, limit: usize) -> (Vec<Value>, Option<usize>, Vec<u64>) {
+    let shared = context.shared();
+    let survey = Surveys::of(context).await;
+    let of_bounds = || survey.busiest.iter().map(|seen| seen.topic.name().to_owned()).collect();
+    let asked = shared.ask_for_figures(|| match context.bounds() {
+        Some(_) => Wanted { names: of_bounds(), ..Wanted::default() },
+        None => Wanted { readers_max: limit, ..Wanted::default() },
+    });
+    let here = shared.cluster.get().and_then(|seat| seat.ownership()).map(|ownership| ownership.id());
+    let mut found: Vec<(Option<u64>, SubscriptionInfo)> =
+        survey.slowest.iter().cloned().map(|subscription| (here, subscription)).collect();
+    let mut answers = match asked {
+        Some(asked) => asked.await,
+        None => Answers::default(),
+    };
+    let elsewhere = answers.take_readers();
+    let total = match context.bounds() {
+        Some(_) => survey.subscriptions + elsewhere.len(),
+        None => survey.subscriptions + answers.subscriptions(),
+    };
+    found.extend(elsewhere.into_iter().filter_map(|(node, topic, reader)| {
+        let topic = context.node().topic(&topic)?;
+        Some((Some(node), SubscriptionInfo { topic, reader }))
+    }));
+    found.sort_by_key(|(_, subscription)| std::cmp::Reverse(subscription.reader.behind));
+    let shown = found.iter().take(limit);
+    let shown = shown.map(|(node, subscription)| subscription_json(*node, subscription)).collect();
+    let silent: Vec<u64> = answers.silent.into_iter().collect();
+    (shown, silent.is_empty().then_some(total), silent)
 }
 
 /// Somebody who was refused or cut off.
@@ -58,8 +90,9 @@ pub(crate) fn departure_json(departure: &Departure) -> Value {
     })
 }
 
-pub(crate) fn subscription_json(subscription: &SubscriptionInfo) -> Value {
-    let mut object = reader_json(&subscription.reader);
+/// A subscription, and the node at which it reads, where nodes are many.
+pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionInfo) -> Value {
+    let mut object = reader_json(node, &subscription.reader);
     object["topic"] = subscription.topic.name().into();
     object["why"] = why(subscription).into();
     object

@@ -20,11 +20,10 @@ use super::problem::Problem;
 use super::query::{Query, shown_time};
 use super::routes::Name;
 use super::settings::{Settings, settings_json};
+use crate::figures::{Answers, Figures, Held, READERS_SHOWN};
 
 /// Topics of a list that does not say how many.
 const LISTED: usize = 100;
-/// The slowest readers that a description shows.
-const READERS_SHOWN: usize = 20;
 
 pub(super) async fn list(
     Extension(context): Extension<Context>,
@@ -34,7 +33,8 @@ pub(super) async fn list(
     let finding = Finding::of(&query)?;
     let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
     let page = finding.page(&context, query.get("after").unwrap_or(""), limit).await;
-    let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic)).collect();
+    let answers = context.shared().figures_of(&page.topics).await;
+    let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic, &answers)).collect();
     if !page.more && finding.is_all() {
         // What is on disk and could not be opened comes last.
         let refused = context.node().refused_topics();
@@ -43,19 +43,15 @@ pub(super) async fn list(
     Ok(Json(json!({"topics": topics, "more": page.more, "next": page.next})))
 }
 
-fn line(context: &Context, topic: &Arc<Topic>) -> Value {
-    let infos = topic.logs().iter().map(|log| log.info());
-    let (mut retained, mut bytes, mut appended) = (0, 0, 0);
-    for info in infos {
-        retained += info.next_seq - info.oldest_seq;
-        bytes += info.stored.map_or(info.bytes, |stored| stored.bytes);
-        appended += info.next_seq - 1;
-    }
+/// Figures that a node which does not answer would have to tell are null.
+fn line(context: &Context, topic: &Arc<Topic>, answers: &Answers) -> Value {
+    let Figures { held, users } = answers.of(context.shared(), topic);
     let config = topic.config();
     json!({
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
-        "retained_records": retained, "retained_bytes": bytes, "records": appended,
+        "retained_records": held.as_ref().map(Held::records), "retained_bytes": held.as_ref().map(Held::bytes),
+        "records": held.as_ref().map(Held::appended), "readers": users.map(|users| users.readers_total),
         "owner": context.shared().owner_of(topic), "state": state_of(topic),
     })
 }
@@ -67,14 +63,23 @@ pub(super) async fn describe(
     let Some(topic) = context.node().topic(&name) else {
         return Err(Problem::from(Refused::new(ErrorCode::NoTopic, name)));
     };
-    let logs: Vec<_> = topic.logs().iter().map(|log| log_json(log.name().partition, log.info())).collect();
-    let readers: Vec<_> = topic.readers().iter().take(READERS_SHOWN).map(reader_json).collect();
-    let groups: Vec<_> = context.node().groups(&topic).iter().map(group_json).collect();
+    let answers = context.shared().figures_of(std::slice::from_ref(&topic)).await;
+    let Figures { held, users } = answers.of(context.shared(), &topic);
+    let logs = held.as_ref().map(|held| {
+        let log = |(partition, info): &(u16, LogInfo)| log_json(*partition, *info);
+        held.logs.iter().map(log).collect::<Vec<_>>()
+    });
+    let groups = held.as_ref().map(|held| held.groups.iter().map(group_json).collect::<Vec<_>>());
+    let readers = users.as_ref().map(|users| {
+        let shown = users.readers.iter().take(READERS_SHOWN);
+        shown.map(|(node, reader)| reader_json(*node, reader)).collect::<Vec<_>>()
+    });
     Ok(Json(json!({
         "name": topic.name(),
         "config": settings_json(topic.pattern(), topic.config()),
         "owner": context.shared().owner_of(&topic),
-        "publishers": topic.publishers(),
+        "publishers": users.as_ref().map(|users| users.publishers),
+        "readers_total": users.as_ref().map(|users| users.readers_total),
         "logs": logs,
         "readers": readers,
         "groups": groups,
@@ -97,10 +102,11 @@ fn log_json(partition: u16, info: LogInfo) -> Value {
 }
 
 /// How far a reader has come, and what became of it on the way.
-pub(super) fn reader_json(reader: &ReaderInfo) -> Value {
+pub(super) fn reader_json(node: Option<u64>, reader: &ReaderInfo) -> Value {
     let when = |ns: u64| (ns > 0).then(|| shown_time(ns));
     json!({
         "name": reader.name,
+        "node": node,
         "door": if reader.door.is_empty() { "in process" } else { reader.door },
         "partition": reader.partition,
         "position": reader.position.to_string(),

@@ -21,7 +21,8 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
     let survey = Surveys::take(shared).await;
     let process = Process::now();
     let (node, budget) = (&shared.node, shared.node.budget());
-    let slowest: Vec<Value> = survey.slowest.iter().take(SLOWEST_SHOWN).map(subscription_json).collect();
+    let slowest = survey.slowest.iter().take(SLOWEST_SHOWN);
+    let slowest: Vec<Value> = slowest.map(|seen| subscription_json(None, seen)).collect();
     let recent: Vec<Value> = shared.departures.newest(DEPARTED_SHOWN).iter().map(departure_json).collect();
     let losses = &survey.totals.losses;
     json!({

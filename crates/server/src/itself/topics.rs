@@ -1,60 +1,94 @@
-//! The topics that are busiest now.
+//! The topics that are busiest now, at whichever node.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::TopicSurvey;
+use dunlin::topic::Topic;
 use serde_json::{Value, json};
 
 use super::past::per_s;
 use super::{TOPICS_SHOWN, lock};
+use crate::figures::{Answers, Figures, Held, Wanted};
 use crate::http::Surveys;
 use crate::shared::Shared;
 
+/// Records and bytes each second.
+type Rates = [u64; 2];
+
 pub(super) async fn say(shared: &Arc<Shared>) -> Value {
+    let topics_max = shared.limits.http.topics_shown as usize;
+    let asked = shared.ask_for_figures(|| Wanted { topics_max, ..Wanted::default() });
     let survey = Surveys::take(shared).await;
-    let now = Instant::now();
-    let counts = |seen: &TopicSurvey| [seen.totals.records, seen.totals.bytes];
-    let mut past = lock(&shared.itself.past);
-    let mut rated: Vec<(Option<[u64; 2]>, &TopicSurvey)> = survey
-        .busiest
-        .iter()
-        .map(|seen| {
-            let rates = past.topics.last(now).map(|(seconds, before)| {
-                // What was not shown then had nothing to show.
-                let before = before.get(seen.topic.name()).copied().unwrap_or(counts(seen));
-                let now = counts(seen);
-                [per_s(now[0], before[0], seconds), per_s(now[1], before[1], seconds)]
-            });
-            (rates, seen)
+    let answers = match asked {
+        Some(asked) => asked.await,
+        None => Answers::default(),
+    };
+    let mut topics: BTreeMap<&str, Arc<Topic>> =
+        survey.busiest.iter().map(|seen| (seen.topic.name(), Arc::clone(&seen.topic))).collect();
+    for name in answers.topics() {
+        if let Some(topic) = shared.node.topic(name) {
+            topics.entry(name).or_insert(topic);
+        }
+    }
+    let seen: Vec<(Arc<Topic>, Figures)> = topics
+        .into_values()
+        .map(|topic| {
+            let figures = answers.of(shared, &topic);
+            (topic, figures)
         })
         .collect();
-    rated.sort_by_key(|(rates, seen)| {
-        (Reverse(rates.unwrap_or_default()), Reverse(seen.totals.records), seen.topic.name().to_owned())
+    let mut rated = with_rates(shared, &seen);
+    rated.sort_by_key(|(rates, topic, figures)| {
+        let appended = figures.held.as_ref().map_or(0, Held::appended);
+        (Reverse(rates.unwrap_or_default()), Reverse(appended), topic.name().to_owned())
     });
-    let sample: HashMap<String, [u64; 2]> =
-        survey.busiest.iter().map(|seen| (seen.topic.name().to_owned(), counts(seen))).collect();
-    past.topics.take(now, sample);
-    drop(past);
+    let shown = rated.into_iter().take(TOPICS_SHOWN);
     let topics: Vec<Value> =
-        rated.iter().take(TOPICS_SHOWN).map(|(rates, seen)| line(shared, *rates, seen)).collect();
+        shown.map(|(rates, topic, figures)| line(shared, rates, topic, figures)).collect();
     json!({"total": survey.topics, "topics": topics})
 }
 
-fn line(shared: &Shared, rates: Option<[u64; 2]>, seen: &TopicSurvey) -> Value {
-    let (topic, config) = (&seen.topic, seen.topic.config());
-    let losses = &seen.totals.losses;
+/// How much is published to each, by what it came to when this was last asked.
+fn with_rates<'s>(
+    shared: &Shared,
+    seen: &'s [(Arc<Topic>, Figures)],
+) -> Vec<(Option<Rates>, &'s Topic, &'s Figures)> {
+    let now = Instant::now();
+    let counts =
+        |figures: &Figures| figures.held.as_ref().map(|held| [held.appended(), held.appended_bytes()]);
+    let mut past = lock(&shared.itself.past);
+    let rated = seen.iter().map(|(topic, figures)| {
+        let rates = counts(figures).and_then(|now_counts| {
+            let (seconds, before) = past.topics.last(now)?;
+            // What was not shown then had nothing to show.
+            let before = before.get(topic.name()).copied().unwrap_or(now_counts);
+            Some([per_s(now_counts[0], before[0], seconds), per_s(now_counts[1], before[1], seconds)])
+        });
+        (rates, &**topic, figures)
+    });
+    let rated: Vec<_> = rated.collect();
+    let known = seen.iter().filter_map(|(topic, figures)| Some((topic.name().to_owned(), counts(figures)?)));
+    let sample: HashMap<String, Rates> = known.collect();
+    past.topics.take(now, sample);
+    rated
+}
+
+/// Figures that a node which does not answer would have to tell are null.
+fn line(shared: &Shared, rates: Option<Rates>, topic: &Topic, Figures { held, users }: &Figures) -> Value {
+    let (config, held, users) = (topic.config(), held.as_ref(), users.as_ref());
+    let last_append_ns = held.map(Held::last_append_ns).filter(|ns| *ns > 0);
     json!({
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "state": config.fold.as_ref().map(|fold| fold.kind.as_str()),
         "records_per_s": rates.map(|rates| rates[0]), "bytes_per_s": rates.map(|rates| rates[1]),
-        "records": seen.totals.records, "retained_records": seen.retained_records, "retained_bytes": seen.retained_bytes,
-        "readers": topic.readers().len(), "waiting": seen.waiting,
-        "gaps": losses.gaps, "gap_records": losses.records,
+        "records": held.map(Held::appended), "retained_records": held.map(Held::records),
+        "retained_bytes": held.map(Held::memory_bytes),
+        "readers": users.map(|users| users.readers_total), "waiting": users.map(|users| users.waiting),
+        "gaps": users.map(|users| users.losses.gaps), "gap_records": users.map(|users| users.losses.records),
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
         "owner": shared.owner_of(topic),
-        "last_append_ms": (seen.last_append_ns > 0).then_some(seen.last_append_ns / 1_000_000),
+        "last_append_ms": last_append_ns.map(|ns| ns / 1_000_000),
     })
 }

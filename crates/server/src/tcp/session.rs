@@ -36,7 +36,7 @@ mod waiting;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use dunlin::topic::{Charge, Newcomers, Waiter};
@@ -44,6 +44,7 @@ use dunlin::wire::{Decoder, Follow, Limits};
 use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
+use crate::figures::Answers;
 use crate::session::{Gone, Progress, pace, scratch, spin};
 use crate::shared::{LOGIN, NODES, Place, STOP, Shared, USERS};
 use crate::stream::Stream;
@@ -97,6 +98,8 @@ pub(crate) struct Session {
     /// What the first message of `unread` waits for, and what came of what it waited for.
     waiting: Option<Waiting>,
     waited: Option<Waited>,
+    /// What other nodes have told of the topics that are about to be listed or described.
+    figures: Arc<Mutex<Answers>>,
     unstored: Unstored,
     asking: Asking,
     tasking: Tasking,
@@ -197,6 +200,7 @@ impl Session {
             waiting: None,
             waited: None,
             unstored: Unstored::default(),
+            figures: Arc::default(),
             asking: Asking::default(),
             tasking: Tasking::default(),
             subscriptions: HashMap::new(),

@@ -53,10 +53,11 @@ export interface BusyTopic {
   name: string;
   records_per_s: number | null;
   bytes_per_s: number | null;
-  records: number;
-  retained_bytes: number;
-  readers: number;
-  gaps: number;
+  /** Null, here and below, where a node that would have to say does not answer. */
+  records: number | null;
+  retained_bytes: number | null;
+  readers: number | null;
+  gaps: number | null;
 }
 
 export interface Busiest {

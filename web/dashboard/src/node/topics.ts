@@ -9,9 +9,10 @@ export interface TopicLine {
   partitions?: number;
   durable?: boolean;
   reliable?: boolean;
-  retained_records?: number;
-  retained_bytes?: number;
-  records?: number;
+  /** Null, here and below, where a node that would have to say does not answer. */
+  retained_records?: number | null;
+  retained_bytes?: number | null;
+  records?: number | null;
   owner?: Owner | null;
   state?: string | null;
   /** It lies on disk and could not be opened: why. */
@@ -38,10 +39,12 @@ export interface TopicInfo {
   name: string;
   config: Record<string, unknown> & { pattern?: string };
   owner: Owner | null;
-  publishers: number;
-  logs: TopicLog[];
-  readers: Reader[];
-  groups: { name: string; kind: string; members: number; waiting: number; claimed: number }[];
+  /** Null, here and below, where a node that would have to say does not answer. */
+  publishers: number | null;
+  readers_total?: number | null;
+  logs: TopicLog[] | null;
+  readers: Reader[] | null;
+  groups: { name: string; kind: string; members: number; waiting: number; claimed: number }[] | null;
 }
 
 export interface TopicLog {

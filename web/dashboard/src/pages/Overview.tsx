@@ -87,8 +87,8 @@ function Busy({ busy }: { busy: Busiest | undefined }) {
         { head: "Topic", class: "name", cell: (topic) => <a class="mono" href={link("topics", topic.name)}>{topic.name}</a> },
         { head: "Records", num: true, by: (topic) => topic.records_per_s ?? 0, cell: (topic) => rate(topic.records_per_s) },
         { head: "Bytes", num: true, by: (topic) => topic.bytes_per_s ?? 0, cell: (topic) => byteRate(topic.bytes_per_s) },
-        { head: "Readers", num: true, by: (topic) => topic.readers, cell: (topic) => exact(topic.readers) },
-        { head: "Gaps", num: true, by: (topic) => topic.gaps, cell: (topic) => exact(topic.gaps) },
+        { head: "Readers", num: true, by: (topic) => topic.readers ?? 0, cell: (topic) => exact(topic.readers) },
+        { head: "Gaps", num: true, by: (topic) => topic.gaps ?? 0, cell: (topic) => exact(topic.gaps) },
       ]} />
     </Card>
   );

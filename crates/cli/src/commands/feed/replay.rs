@@ -91,7 +91,14 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
         Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => return Ok(()),
         described => described.with_context(|| format!("cannot describe {topic}"))?,
     };
-    if described.publishers > 0 {
+    let Some(publishers) = described.publishers else {
+        let said = format!(
+            "a node of the cluster does not answer, so nobody knows whether somebody publishes to {topic}: try again when it does, \
+             replay into another node (--url), or use --force"
+        );
+        return Err(Refusal(said).into());
+    };
+    if publishers > 0 {
         let said = format!(
             "somebody publishes to {topic}: their records among those of the recording would make a state that is              neither's. End that first, or replay into another node (--url); --force replays all the same"
         );

@@ -13,6 +13,7 @@ use crate::format::text::escaped;
 use crate::table::Table;
 
 use super::owner::Owner;
+use super::unknown;
 
 pub fn write(topic: &TopicDescription, console: &Console) -> Result<()> {
     let mut out = console.out();
@@ -67,8 +68,12 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
         )?;
         write_of_logs(topic, "durable/", out)?;
     }
-    writeln!(out, "  publishers  {}", grouped(topic.publishers.into()))?;
-    writeln!(out, "  readers     {}", grouped(topic.readers_total.into()))?;
+    let count = |count: Option<u32>| count.map_or_else(unknown, |count| grouped(count.into()));
+    writeln!(out, "  publishers  {}", count(topic.publishers))?;
+    writeln!(out, "  readers     {}", count(topic.readers_total))?;
+    if topic.logs.is_empty() {
+        writeln!(out, "  records     unknown: the node that owns the topic does not answer")?;
+    }
     Ok(())
 }
 
@@ -88,6 +93,9 @@ fn setting<'t>(topic: &'t TopicDescription, name: &str) -> Option<&'t str> {
 }
 
 fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) -> Result<()> {
+    if logs.is_empty() {
+        return Ok(());
+    }
     let mut table = Table::new(&["LOG", "FIRST", "LAST", "RECORDS", "HELD", "LAST APPENDED"]);
     for log in logs {
         table.row([
@@ -120,7 +128,7 @@ fn write_readers(topic: &TopicDescription, console: &Console, out: &mut impl Wri
     }
     writeln!(out)?;
     table.write(out, console.paint)?;
-    let more = (topic.readers_total as usize).saturating_sub(topic.readers.len());
+    let more = (topic.readers_total.unwrap_or(0) as usize).saturating_sub(topic.readers.len());
     if more > 0 {
         writeln!(out, "and {} more, less far behind", grouped(more as u64))?;
     }

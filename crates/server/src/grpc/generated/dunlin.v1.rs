@@ -185,6 +185,9 @@ pub struct TopicLine {
     /// Readers that have read everything and wait.
     #[prost(uint32, tag = "9")]
     pub waiting: u32,
+    /// A node that would have to say does not answer: records, bytes, appended or waiting are 0 because they are unknown.
+    #[prost(bool, tag = "10")]
+    pub figures_unknown: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeTopicRequest {
@@ -208,6 +211,9 @@ pub struct DescribeTopicResponse {
     pub readers: ::prost::alloc::vec::Vec<ReaderState>,
     #[prost(message, repeated, tag = "7")]
     pub groups: ::prost::alloc::vec::Vec<GroupState>,
+    /// A node that would have to say does not answer: what is empty or 0 may be unknown.
+    #[prost(bool, tag = "8")]
+    pub figures_unknown: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogState {

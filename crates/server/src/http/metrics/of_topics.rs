@@ -1,18 +1,25 @@
 //! The busiest topics.
 
+use dunlin::topic::Topic;
 use dunlin::{StoredSurvey, TopicSurvey};
 
 use super::exposition::Kind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
 
-pub(super) fn write(topics: &[TopicSurvey], out: &mut Exposition) {
+/// What its owner alone knows of a topic is shown by the owner's node alone, and not as 0 by others.
+pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, out: &mut Exposition) {
+    let owned: Vec<_> = topics.iter().filter(|seen| is_owned(&seen.topic)).collect();
+    let mut of_owner = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
+        out.family(kind, name, help, owned.iter().map(|seen| (labels(seen), pick(seen))));
+    };
+    of_owner(Counter, "dunlin_topic_records_total", "Records appended.", |seen| seen.totals.records);
+    of_owner(Counter, "dunlin_topic_bytes_total", "Bytes of records appended by this process.", |seen| {
+        seen.totals.bytes
+    });
+    of_owner(Gauge, "dunlin_topic_retained_records", "Records held.", |seen| seen.retained_records);
     let mut numbers = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
         out.family(kind, name, help, topics.iter().map(|seen| (labels(seen), pick(seen))));
     };
-    numbers(Counter, "dunlin_topic_records_total", "Records appended.", |seen| seen.totals.records);
-    numbers(Counter, "dunlin_topic_bytes_total", "Bytes of records appended by this process.", |seen| {
-        seen.totals.bytes
-    });
     numbers(
         Counter,
         "dunlin_topic_lagging_total",
@@ -25,13 +32,12 @@ pub(super) fn write(topics: &[TopicSurvey], out: &mut Exposition) {
     numbers(Counter, "dunlin_topic_gap_records_total", "Records that readers lost in gaps.", |seen| {
         seen.totals.losses.records
     });
-    numbers(Gauge, "dunlin_topic_retained_records", "Records held.", |seen| seen.retained_records);
     numbers(Gauge, "dunlin_topic_memory_bytes", "Memory that the history takes.", |seen| seen.retained_bytes);
     numbers(Gauge, "dunlin_topic_waiting_readers", "Readers that have read everything.", |seen| seen.waiting);
     numbers(Gauge, "dunlin_topic_publishers", "Publishers that have it open.", |seen| {
         seen.topic.publishers().into()
     });
-    let appended = topics.iter().filter(|seen| seen.last_append_ns > 0);
+    let appended = owned.iter().filter(|seen| seen.last_append_ns > 0);
     let appended = appended.map(|seen| (labels(seen), seconds(seen.last_append_ns)));
     let name = "dunlin_topic_last_append_timestamp_seconds";
     out.family(Gauge, name, "When the last record was appended.", appended);

@@ -223,7 +223,10 @@ impl Session {
             last_seqs: List::new(&last_seqs),
         }));
         let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
-        let (topic, refused) = (topic.publisher_place(), Vec::new());
+        let topic = match self.from_node {
+            true => topic.publisher_place_of_node(),
+            false => topic.publisher_place(),
+        };
         let opened = Publisher::Open(Box::new(Open {
             topic,
             pattern,
@@ -231,7 +234,7 @@ impl Session {
             asks_of_each,
             producer,
             producer_epoch,
-            refused,
+            refused: Vec::new(),
         }));
         self.publishing.by_number.insert(publisher, opened);
     }

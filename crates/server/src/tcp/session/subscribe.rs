@@ -76,6 +76,9 @@ impl Session {
         let follow = self.following.remove(&subscribe.subscription);
         let mut options = options(subscribe, follow, self.stream.door());
         options.here = self.from_node;
+        if self.from_node {
+            options.door = dunlin::NODE_DOOR;
+        }
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
         let missing = match (self.from_node, resumes) {

@@ -1,7 +1,7 @@
 //! Topics: creating, deleting, listing, describing.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use dunlin::topic::{
     ConfigError, Durable, FoldConfig, FoldInfo, LogInfo, Pattern, Position, ReaderInfo, Subject, Topic,
@@ -9,17 +9,17 @@ use dunlin::topic::{
 };
 use dunlin::wire::{
     CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
-    NamedTopic, ReaderState, RequestRefused, Setting, Settings, TopicLine, TopicState, Topics,
+    NamedTopic, ReaderState, RequestRefused, Setting, Settings, TopicLine, TopicState, Topics, UNKNOWN,
+    UNKNOWN_COUNT,
 };
 use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
 
 use super::Session;
 use super::access::Entrance;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
+use super::waiting::Waiting;
+use crate::figures::{Answers, Figures, Held, READERS_SHOWN, Users, Wanted};
 use crate::peers::interest::{self, INTEREST};
-
-/// The slowest readers that a description shows.
-const READERS_SHOWN: usize = 20;
 
 /// What stands before a subject of which is asked whether anybody hears it.
 pub(super) const HEARD: &str = "$DUNLIN.heard.";
@@ -72,7 +72,7 @@ impl Session {
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
-        let mut settings = settings_of(&topic);
+        let mut settings = settings_of(&topic, !self.shared.is_elsewhere(&topic));
         if let Some(owner) = self.shared.owner_of(&topic) {
             settings.extend(owner.settings());
         }
@@ -166,11 +166,12 @@ impl Session {
                 }
             },
         };
-        // A line is at most two names and 64 bytes.
-        let fit = self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64);
+        let fit = self.lines_that_fit();
         let topics_max = fit.min(list.topics_max as usize);
         let page = self.node.topics(pattern.as_ref(), list.after, topics_max);
-        let mut lines: Vec<_> = page.topics.iter().map(line).collect();
+        let answers = self.take_figures();
+        let mut lines: Vec<_> =
+            page.topics.iter().map(|topic| line(topic, &answers.of(&self.shared, topic))).collect();
         // Those that could not be opened come last.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
         let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse(&refused.name)) {
@@ -182,21 +183,58 @@ impl Session {
         self.outbound.say(FromNode::Topics(topics));
     }
 
+    /// A line is at most two names and 64 bytes.
+    fn lines_that_fit(&self) -> usize {
+        self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
+    }
+
+    /// Asks the other nodes for figures of the topics that are about to be listed; nothing where there are none.
+    pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Waiting> {
+        let pattern = match list.pattern {
+            "" => None,
+            pattern => Some(Pattern::parse(pattern).ok()?),
+        };
+        let topics_max = self.lines_that_fit().min(list.topics_max as usize);
+        self.figures_for(|| self.node.topics(pattern.as_ref(), list.after, topics_max).topics)
+    }
+
+    /// The same of the topic that is about to be described.
+    pub(super) fn figures_for_topic(&self, name: &str) -> Option<Waiting> {
+        self.figures_for(|| self.node.topic(name).into_iter().collect())
+    }
+
+    fn figures_for(&self, topics: impl FnOnce() -> Vec<Arc<Topic>>) -> Option<Waiting> {
+        let names = || topics().iter().map(|topic| topic.name().to_owned()).collect();
+        let asked = self.shared.ask_for_figures(|| Wanted { names: names(), ..Wanted::default() })?;
+        let figures = Arc::clone(&self.figures);
+        Some(Box::pin(async move {
+            let answers = asked.await;
+            *figures.lock().unwrap_or_else(PoisonError::into_inner) = answers;
+            Ok(())
+        }))
+    }
+
+    fn take_figures(&self) -> Answers {
+        std::mem::take(&mut *self.figures.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(super) fn describe_topic(&mut self, describe: NamedTopic<'_>) {
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
-        let logs: Vec<_> =
-            topic.logs().iter().map(|log| log_state(log.name().partition, log.info())).collect();
-        let all_readers = topic.readers();
-        let readers: Vec<_> = all_readers.iter().take(READERS_SHOWN).map(reader_state).collect();
-        let infos = self.node.groups(&topic);
+        let Figures { held, users } = self.take_figures().of(&self.shared, &topic);
+        let (logs, infos) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();
+        let logs: Vec<_> = logs.into_iter().map(|(partition, info)| log_state(partition, info)).collect();
         let groups: Vec<_> = infos.iter().map(group_state).collect();
+        let unknown = Users { publishers: UNKNOWN_COUNT, readers_total: UNKNOWN_COUNT, ..Users::default() };
+        let users = users.unwrap_or(unknown);
+        let readers: Vec<_> =
+            users.readers.iter().take(READERS_SHOWN).map(|(_, reader)| reader_state(reader)).collect();
         self.outbound.say(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
-            publishers: topic.publishers(),
-            readers_total: (all_readers.len() as u32).max(waiting(&topic)),
+            publishers: users.publishers,
+            readers_total: users.readers_total,
             logs: List::new(&logs),
             readers: List::new(&readers),
             groups: List::new(&groups),
@@ -256,15 +294,15 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// Names and values.
-fn settings_of(topic: &Topic) -> Vec<(String, String)> {
-    let mut settings = durable_settings_of(topic);
+/// Names and values; what has become of each log, if the logs are this node's.
+fn settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
+    let mut settings = durable_settings_of(topic, is_here);
     let every = topic.config().lose_every.map(|every| (LOSE_EVERY.to_owned(), every.to_string()));
     settings.extend(every);
     let Some(fold) = &topic.config().fold else { return settings };
     settings.push(("fold".to_owned(), fold.kind.clone()));
     settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
-    for log in topic.logs() {
+    for log in topic.logs().iter().filter(|_| is_here) {
         if let Some((position, FoldInfo { entries, bytes, checksum })) = log.fold_info() {
             let value = format!("at {position}: {entries} entries, {bytes} bytes, checksum {checksum:016x}");
             settings.push((format!("fold/{}", log.name().partition), value));
@@ -273,13 +311,13 @@ fn settings_of(topic: &Topic) -> Vec<(String, String)> {
     settings
 }
 
-fn durable_settings_of(topic: &Topic) -> Vec<(String, String)> {
+fn durable_settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     let Some(durable) = &topic.config().durable else { return Vec::new() };
     let mut settings = vec![
         (DURABLE.to_owned(), durable.acknowledge.to_string()),
         (DURABLE_MEMORY.to_owned(), durable.memory_bytes.to_string()),
     ];
-    for log in topic.logs() {
+    for log in topic.logs().iter().filter(|_| is_here) {
         let info = log.info();
         let Some(stored) = info.stored else { continue };
         let oldest = Position { epoch: stored.oldest_epoch, seq: info.oldest_seq };
@@ -310,28 +348,17 @@ fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
     }
 }
 
-fn line(topic: &Arc<Topic>) -> TopicLine<'_> {
-    let mut line = TopicLine {
+fn line<'t>(topic: &'t Topic, Figures { held, users }: &Figures) -> TopicLine<'t> {
+    TopicLine {
         name: topic.name(),
         pattern: topic.pattern(),
         partitions: topic.config().partitions,
         reliable: topic.config().reliable.is_some(),
-        records: 0,
-        bytes: 0,
-        appended: 0,
-        readers: waiting(topic),
-    };
-    for info in topic.logs().iter().map(|log| log.info()) {
-        line.records += info.next_seq - info.oldest_seq;
-        line.bytes += info.stored.map_or(info.bytes, |stored| stored.bytes);
-        line.appended += info.next_seq - 1;
+        records: held.as_ref().map_or(UNKNOWN, Held::records),
+        bytes: held.as_ref().map_or(UNKNOWN, Held::bytes),
+        appended: held.as_ref().map_or(UNKNOWN, Held::appended),
+        readers: users.as_ref().map_or(UNKNOWN_COUNT, |users| users.readers_total),
     }
-    line
-}
-
-/// Readers that have read everything, of this process and others.
-fn waiting(topic: &Topic) -> u32 {
-    topic.logs().iter().map(|log| log.info().waiting as u32).sum()
 }
 
 fn reader_state(reader: &ReaderInfo) -> ReaderState<'_> {

@@ -47,6 +47,8 @@ impl Session {
             FromClient::CreateTopic(_)
                 | FromClient::CreateTopicWith(_)
                 | FromClient::DeleteTopic(_)
+                | FromClient::ListTopics(_)
+                | FromClient::DescribeTopic(_)
                 | FromClient::DescribeSettings(_)
         );
         if self.waited.as_ref().is_some_and(|waited| is_all_done || waited.is_err()) {
@@ -96,6 +98,8 @@ impl Session {
             FromClient::DeleteTopic(delete) => (!node.deletes_at_once(delete.topic))
                 .then(|| node.delete_topic_async(delete.topic))
                 .and_then(waiting),
+            FromClient::ListTopics(list) => self.figures_for_list(list),
+            FromClient::DescribeTopic(describe) => self.figures_for_topic(describe.topic),
             FromClient::Control(_) if node.control_if_any().is_none() => {
                 let start = |node: Node| async move { node.control_async().await.map(drop) };
                 let started = start(node.clone());

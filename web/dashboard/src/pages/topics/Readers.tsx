@@ -14,7 +14,7 @@ export function Readers({ topic }: { topic: TopicInfo }) {
   return (
     <div class="grid">
       <Card title="Readers" flush right={<span class="soft small">the slowest first</span>}>
-        <Table label="Readers" rows={topic.readers} id={(reader) => `${reader.door}/${reader.name}/${reader.partition}/${reader.position}`} empty={nobody} columns={[
+        <Table label="Readers" rows={topic.readers ?? []} id={(reader) => `${reader.door}/${reader.name}/${reader.partition}/${reader.position}`} empty={nobody} columns={[
           { head: "Name", class: "name", cell: (reader) => <>{reader.name || "unnamed"} <span class="soft small">{reader.door}{reader.registered ? ", registered" : ""}</span></> },
           { head: "At", class: "mono", num: true, cell: (reader) => reader.position },
           { head: "Behind", num: true, by: (reader) => reader.lag, cell: (reader) => <span class={reader.lag > 0 ? "warn" : ""}>{count(reader.lag)}</span> },
@@ -23,7 +23,7 @@ export function Readers({ topic }: { topic: TopicInfo }) {
         ]} />
       </Card>
       <Card title="Groups" flush>
-        <Table label="Groups" rows={topic.groups} id={(group) => group.name} empty={noGroups} columns={[
+        <Table label="Groups" rows={topic.groups ?? []} id={(group) => group.name} empty={noGroups} columns={[
           { head: "Group", class: "name", cell: (group) => group.name },
           { head: "Kind", cell: (group) => group.kind },
           { head: "Members", num: true, cell: (group) => exact(group.members) },

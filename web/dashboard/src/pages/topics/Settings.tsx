@@ -17,7 +17,7 @@ export function Settings({ topic, again }: { topic: TopicInfo; again: () => void
   return (
     <>
       <Card title="Logs" flush>
-        <Table label="Logs" rows={topic.logs} id={(log) => String(log.partition)} columns={[
+        <Table label="Logs" rows={topic.logs ?? []} id={(log) => String(log.partition)} columns={[
           { head: "Partition", num: true, cell: (log) => log.partition },
           { head: "Oldest held", class: "mono", num: true, cell: (log) => log.first ?? "–" },
           { head: "Newest", class: "mono", num: true, cell: (log) => log.last ?? "–" },

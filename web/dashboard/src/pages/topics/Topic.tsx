@@ -3,7 +3,7 @@
 import { useRef } from "preact/hooks";
 import { ask, Problem } from "../../node/ask.ts";
 import { useAsked } from "../../node/hooks.ts";
-import { ownerText, path, seqOf, type TopicInfo } from "../../node/topics.ts";
+import { ownerText, path, seqOf, type TopicInfo, type TopicLog } from "../../node/topics.ts";
 import { Empty, Failed, Waiting } from "../../parts/Empty.tsx";
 import { Stat, Stats } from "../../parts/Stat.tsx";
 import { Tabs } from "../../parts/Tabs.tsx";
@@ -34,7 +34,7 @@ export function Topic({ name, route }: { name: string; route: Route }) {
     }
     return <>{head}{asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />}</>;
   }
-  const readers = topic.readers.length;
+  const readers = topic.readers?.length ?? 0;
   return (
     <>
       {head}
@@ -65,18 +65,20 @@ function Pills({ topic }: { topic: TopicInfo }) {
 }
 
 function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
-  const total = topic.logs.reduce((all, log) => all + seqOf(log.last), 0);
-  const held = topic.logs.reduce((all, log) => all + log.retained_records, 0);
-  const memory = topic.logs.reduce((all, log) => all + log.memory_bytes, 0);
-  const disk = topic.logs.reduce((all, log) => all + (log.disk_bytes ?? 0), 0);
-  const last = topic.logs.map((log) => log.last_append).filter((when) => when !== null).sort().at(-1);
-  const perSecond = useRate(total, at);
+  const sum = (of: (log: TopicLog) => number) => topic.logs?.reduce((all, log) => all + of(log), 0);
+  const total = sum((log) => seqOf(log.last));
+  const held = sum((log) => log.retained_records);
+  const memory = sum((log) => log.memory_bytes);
+  const disk = sum((log) => log.disk_bytes ?? 0) ?? 0;
+  const last = topic.logs?.map((log) => log.last_append).filter((when) => when !== null).sort().at(-1);
+  const perSecond = useRate(total ?? 0, at);
+  const where = memory === undefined ? "its owner does not answer" : bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory");
   const since = ago(last);
   return (
     <Stats label="Of this topic">
       <Stat label="Appended" value={count(total)} note={perSecond === undefined ? " " : rate(perSecond)} figure="topic.records" raw={total} />
-      <Stat label="Held" value={count(held)} note={bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory")} figure="topic.held" raw={held} />
-      <Stat label="Readers" value={exact(topic.readers.length)} note={`${exact(topic.groups.length)} groups`} />
+      <Stat label="Held" value={count(held)} note={where} figure="topic.held" raw={held} />
+      <Stat label="Readers" value={exact(topic.readers?.length)} note={`${exact(topic.groups?.length)} groups`} />
       <Stat label="Publishers" value={exact(topic.publishers)} />
       <Stat label="Last record" value={since.replace(/ ago$/, "")} note={since.endsWith(" ago") ? "ago" : " "} />
       <Stat label="Owner" value={topic.owner ? ownerText(topic.owner) : "this node"} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", away"}` : "by itself, in no cluster"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />

@@ -1,0 +1,292 @@
+//! Figures of topics: what their owners hold of them, and who reads and publishes at which node.
+//!
+//! A node knows only of its own part. It asks each other node that takes part once for all topics that somebody wants to see, all
+//! nodes at a time. What a node would have to say that does not answer within [`ANSWER_WITHIN`] is unknown, never 0.
+//!
+//! Limits: an answer holds the topics that were named, [`Wanted::topics_max`] and [`Wanted::readers_max`] more, and of each topic
+//! [`READERS_SHOWN`] readers.
+
+mod form;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::topic::{LogInfo, Losses, ReaderInfo, Topic};
+use dunlin::{GroupInfo, Node, Ownership, is_mirror, readers_of};
+use serde::{Deserialize, Serialize};
+
+use crate::shared::Shared;
+use form::{GroupForm, LogForm, LossesForm, ReaderForm};
+
+/// How long another node may take to answer.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// The slowest readers of a topic that are shown.
+pub(crate) const READERS_SHOWN: usize = 20;
+
+/// The topics that a node is asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    /// These.
+    pub(crate) names: Vec<String>,
+    /// The busiest that the node owns, so many at most.
+    pub(crate) topics_max: usize,
+    /// Those of its slowest readers, so many at most.
+    pub(crate) readers_max: usize,
+}
+
+/// What one node knows of what was wanted.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    topics: Vec<Part>,
+    /// Subscriptions at the node; told where readers were wanted.
+    subscriptions: usize,
+}
+
+/// What one node knows of a topic.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Part {
+    topic: String,
+    /// Nothing where another node owns the topic.
+    owned: Option<Owned>,
+    publishers: u32,
+    readers_total: u32,
+    waiting: u32,
+    readers: Vec<ReaderForm>,
+    losses: LossesForm,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Owned {
+    logs: Vec<LogForm>,
+    groups: Vec<GroupForm>,
+}
+
+/// What is known of a topic.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    /// What its owner holds; unknown where the owner is away.
+    pub(crate) held: Option<Held>,
+    /// Its subscribers and publishers; unknown where a node did not say how many it has.
+    pub(crate) users: Option<Users>,
+}
+
+/// What the owner of a topic holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    /// Each partition, by its number.
+    pub(crate) logs: Vec<(u16, LogInfo)>,
+    pub(crate) groups: Vec<GroupInfo>,
+}
+
+/// Who has to do with a topic, at all nodes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Users {
+    pub(crate) publishers: u32,
+    pub(crate) readers_total: u32,
+    /// Readers that have read everything.
+    pub(crate) waiting: u32,
+    /// The slowest, those with the most records ahead first, and the node where each reads, if nodes are many.
+    pub(crate) readers: Vec<(Option<u64>, ReaderInfo)>,
+    pub(crate) losses: Losses,
+}
+
+/// What the other nodes have answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    parts: HashMap<String, BTreeMap<u64, Part>>,
+    subscriptions: usize,
+    /// Nodes that take part and did not answer.
+    pub(crate) silent: BTreeSet<u64>,
+}
+
+impl Held {
+    /// Records that are held.
+    pub(crate) fn records(&self) -> u64 {
+        self.logs.iter().map(|(_, info)| info.next_seq - info.oldest_seq).sum()
+    }
+
+    /// Bytes that are held, on disk where the topic is durable.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.logs.iter().map(|(_, info)| info.stored.map_or(info.bytes, |stored| stored.bytes)).sum()
+    }
+
+    /// Bytes of memory that its history takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.logs.iter().map(|(_, info)| info.bytes).sum()
+    }
+
+    /// Records ever appended, in the epochs in force.
+    pub(crate) fn appended(&self) -> u64 {
+        self.logs.iter().map(|(_, info)| info.next_seq - 1).sum()
+    }
+
+    /// Bytes that were appended since the owner began.
+    pub(crate) fn appended_bytes(&self) -> u64 {
+        self.logs.iter().map(|(_, info)| info.appended_bytes).sum()
+    }
+
+    /// When the last record was appended, ns since the Unix epoch; 0 for never.
+    pub(crate) fn last_append_ns(&self) -> u64 {
+        self.logs.iter().map(|(_, info)| info.last_append_ns).max().unwrap_or(0)
+    }
+}
+
+impl Answer {
+    /// What this node knows.
+    pub(crate) fn of(shared: &Shared, wanted: &Wanted) -> Option<Answer> {
+        let node = &shared.node;
+        let ownership = shared.cluster.get()?.ownership()?;
+        let mut topics: BTreeMap<String, Arc<Topic>> = BTreeMap::new();
+        let named = wanted.names.iter().filter_map(|name| node.topic(name));
+        topics.extend(named.map(|topic| (topic.name().to_owned(), topic)));
+        let mut subscriptions = 0;
+        if wanted.topics_max > 0 || wanted.readers_max > 0 {
+            let survey = node.survey(wanted.topics_max, wanted.readers_max);
+            subscriptions = survey.subscriptions;
+            let found = survey.busiest.into_iter().map(|seen| seen.topic);
+            let found = found.chain(survey.slowest.into_iter().map(|subscription| subscription.topic));
+            topics.extend(found.map(|topic| (topic.name().to_owned(), topic)));
+        }
+        let part = |topic: &Arc<Topic>| Part::of(node, Some(&ownership), topic);
+        Some(Answer { topics: topics.values().map(part).collect(), subscriptions })
+    }
+}
+
+impl Part {
+    fn of(node: &Node, ownership: Option<&Ownership>, topic: &Arc<Topic>) -> Part {
+        let is_owned = ownership.is_none_or(|ownership| ownership.owner_of(topic).0 == ownership.id());
+        let infos: Vec<(u16, LogInfo)> =
+            topic.logs().iter().map(|log| (log.name().partition, log.info())).collect();
+        let mirrors = topic.readers().iter().filter(|reader| is_mirror(reader) && reader.behind == 0).count();
+        let waiting =
+            infos.iter().map(|(_, info)| info.waiting).sum::<usize>().saturating_sub(mirrors) as u32;
+        let readers = readers_of(topic);
+        let mut losses = Losses::default();
+        for (_, info) in &infos {
+            losses.add(info.losses);
+        }
+        Part {
+            topic: topic.name().to_owned(),
+            publishers: topic.publishers(),
+            readers_total: (readers.len() as u32).max(waiting),
+            waiting,
+            readers: readers.into_iter().take(READERS_SHOWN).map(ReaderForm::from).collect(),
+            losses: LossesForm(losses),
+            owned: is_owned.then(|| Owned {
+                logs: infos.into_iter().map(|(partition, info)| LogForm { partition, info }).collect(),
+                groups: node.groups(topic).into_iter().map(GroupForm).collect(),
+            }),
+        }
+    }
+}
+
+impl Answers {
+    /// Takes in what node `node` has answered.
+    pub(crate) fn take(&mut self, node: u64, answer: Option<Answer>) {
+        let Some(answer) = answer else {
+            self.silent.insert(node);
+            return;
+        };
+        self.subscriptions += answer.subscriptions;
+        for part in answer.topics {
+            self.parts.entry(part.topic.clone()).or_default().insert(node, part);
+        }
+    }
+
+    /// Topics of which other nodes know something.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
+        self.parts.keys().map(String::as_str)
+    }
+
+    /// The readers that other nodes have shown: the node, the topic, and the reader.
+    pub(crate) fn take_readers(&mut self) -> Vec<(u64, String, ReaderInfo)> {
+        let mut all = Vec::new();
+        for (topic, parts) in &mut self.parts {
+            for (node, part) in parts {
+                let readers = std::mem::take(&mut part.readers);
+                all.extend(readers.into_iter().map(|reader| (*node, topic.clone(), reader.into())));
+            }
+        }
+        all
+    }
+
+    /// Subscriptions at those other nodes that have answered.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+
+    /// What is known of a topic by this node and all that have answered.
+    pub(crate) fn of(&self, shared: &Shared, topic: &Arc<Topic>) -> Figures {
+        let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
+        let own = Part::of(&shared.node, ownership.as_deref(), topic);
+        let here = ownership.as_ref().map(|ownership| ownership.id());
+        let owner = ownership.as_ref().map(|ownership| ownership.owner_of(topic).0);
+        let elsewhere = self.parts.get(topic.name());
+        let held = match (own.owned.clone(), owner) {
+            (Some(owned), _) => Some(owned),
+            (None, Some(owner)) => elsewhere.and_then(|parts| parts.get(&owner)?.owned.clone()),
+            (None, None) => None,
+        };
+        let users = self.silent.is_empty().then(|| {
+            let mut users = Users::default();
+            users.add(here, own);
+            for (node, part) in elsewhere.into_iter().flatten() {
+                users.add(Some(*node), part.clone());
+            }
+            users.readers.sort_by_key(|(_, reader)| std::cmp::Reverse(reader.behind));
+            users
+        });
+        Figures { held: held.map(Held::from), users }
+    }
+}
+
+impl Users {
+    fn add(&mut self, node: Option<u64>, part: Part) {
+        self.publishers += part.publishers;
+        self.readers_total += part.readers_total;
+        self.waiting += part.waiting;
+        self.readers.extend(part.readers.into_iter().map(|reader| (node, reader.into())));
+        self.losses.add(part.losses.0);
+    }
+}
+
+impl From<Owned> for Held {
+    fn from(owned: Owned) -> Held {
+        Held {
+            logs: owned.logs.into_iter().map(|log| (log.partition, log.info)).collect(),
+            groups: owned.groups.into_iter().map(|group| group.0).collect(),
+        }
+    }
+}
+
+impl Shared {
+    /// Asks the other nodes for their part; nothing where there are none. The question is under way when this returns.
+    pub(crate) fn ask_for_figures(
+        &self,
+        wanted: impl FnOnce() -> Wanted,
+    ) -> Option<impl Future<Output = Answers> + Send + 'static> {
+        let seat = self.cluster.get()?;
+        let others = seat.others();
+        if others.is_empty() {
+            return None;
+        }
+        let asked = seat.ask_for_figures(others, wanted());
+        Some(async move {
+            let mut answers = Answers::default();
+            for (node, asked) in asked {
+                answers.take(node, asked.await.ok().flatten());
+            }
+            answers
+        })
+    }
+
+    /// What the other nodes know of these topics.
+    pub(crate) async fn figures_of(&self, topics: &[Arc<Topic>]) -> Answers {
+        let names = || topics.iter().map(|topic| topic.name().to_owned()).collect();
+        match self.ask_for_figures(|| Wanted { names: names(), ..Wanted::default() }) {
+            Some(asked) => asked.await,
+            None => Answers::default(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Figures as nodes send them to each other: JSON.
+
+use dunlin::topic::{LogInfo, Losses, Position, ReaderInfo, StoredInfo};
+use dunlin::{GroupInfo, GroupKind};
+use serde::{Deserialize, Serialize};
+
+use crate::door::Door;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct LogForm {
+    pub(super) partition: u16,
+    #[serde(with = "LogInfoForm")]
+    pub(super) info: LogInfo,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct LossesForm(#[serde(with = "LossesFields")] pub(super) Losses);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ReaderForm {
+    name: String,
+    partition: u16,
+    epoch: u32,
+    seq: u64,
+    behind: u64,
+    lost: u64,
+    lagging_ns: u64,
+    lost_ns: u64,
+    door: String,
+    registered: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct GroupForm(#[serde(with = "GroupFields")] pub(super) GroupInfo);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "LogInfo")]
+struct LogInfoForm {
+    epoch: u32,
+    oldest_seq: u64,
+    next_seq: u64,
+    bytes: u64,
+    appended_bytes: u64,
+    #[serde(with = "LossesFields")]
+    losses: Losses,
+    waiting: usize,
+    registered: usize,
+    last_append_ns: u64,
+    #[serde(with = "stored")]
+    stored: Option<StoredInfo>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Losses")]
+struct LossesFields {
+    warnings: u64,
+    gaps: u64,
+    records: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "StoredInfo")]
+struct StoredFields {
+    written_seq: u64,
+    synced_seq: u64,
+    unstored_bytes: u64,
+    bytes: u64,
+    oldest_epoch: u32,
+    full: bool,
+    failed: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "GroupInfo")]
+struct GroupFields {
+    name: String,
+    #[serde(with = "KindForm")]
+    kind: GroupKind,
+    members: Vec<String>,
+    waiting: u64,
+    claimed: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "GroupKind")]
+enum KindForm {
+    Share,
+    Work,
+}
+
+mod stored {
+    use serde::{Deserializer, Serializer};
+
+    use super::{Deserialize, Serialize, StoredFields, StoredInfo};
+
+    #[derive(Serialize, Deserialize)]
+    struct Form(#[serde(with = "StoredFields")] StoredInfo);
+
+    pub(super) fn serialize<S: Serializer>(stored: &Option<StoredInfo>, to: S) -> Result<S::Ok, S::Error> {
+        stored.map(Form).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StoredInfo>, D::Error> {
+        Ok(Option::<Form>::deserialize(from)?.map(|form| form.0))
+    }
+}
+
+impl From<ReaderInfo> for ReaderForm {
+    fn from(reader: ReaderInfo) -> ReaderForm {
+        let ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, door, registered } =
+            reader;
+        let Position { epoch, seq } = position;
+        let door = door.to_owned();
+        ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, door, registered }
+    }
+}
+
+impl From<ReaderForm> for ReaderInfo {
+    fn from(form: ReaderForm) -> ReaderInfo {
+        let ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, door, registered } =
+            form;
+        let position = Position { epoch, seq };
+        // One of a newer build may have a protocol that this one does not know.
+        let known = Door::ALL.iter().map(|door| door.name()).chain([dunlin::NODE_DOOR]);
+        let door = known.into_iter().find(|known| *known == door).unwrap_or("");
+        ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, door, registered }
+    }
+}

@@ -1,0 +1,87 @@
+//! Figures of topics are those of the nodes that know them, whichever node is asked.
+
+use dunlin_client::topic::{Durable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin_client::{Client, TopicSummary};
+use serde_json::{Value, json};
+
+use super::cluster_stage::{Flock, Member};
+use super::cluster_topics::{from, http, publish, until};
+
+fn line(client: &Client, topic: &str) -> TopicSummary {
+    let topics = client.topics(topic).expect("a list");
+    topics.into_iter().next().expect("the topic is listed")
+}
+
+fn json_of(member: &Member, path: &str) -> Value {
+    let answer = http(member, "GET", path, "");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// Records ever appended, records held, and readers, by HTTP.
+fn figures(member: &Member) -> [Value; 4] {
+    let listed = &json_of(member, "/v1/topics?pattern=x")["topics"][0];
+    let readers = json_of(member, "/v1/subscriptions");
+    let of_x = readers["subscriptions"].as_array().expect("a list").iter().filter(|one| one["topic"] == "x");
+    let shown = listed["readers"].clone();
+    [listed["records"].clone(), listed["retained_records"].clone(), shown, of_x.count().into()]
+}
+
+#[test]
+fn every_node_shows_the_figures_of_a_topic() {
+    let flock = Flock::of(2);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    clients[0].create_topic("x", &TopicConfig::default(), false).expect("the name is free");
+    publish(&clients[0], "x", 1..=3);
+    clients[0].move_topic("x", flock.members[1].number).expect("it moves");
+    publish(&clients[0], "x", [4]);
+    let named = |name: &str| SubscribeOptions { name: name.to_owned(), ..from(Start::Earliest) };
+    let _near = clients[1].subscribe("x", named("near")).expect("it subscribes");
+    let _far = clients[0].subscribe("x", named("far")).expect("it subscribes");
+    for (member, client) in flock.members.iter().zip(&clients) {
+        until("the list has its figures", || {
+            let listed = line(client, "x");
+            (listed.appended, listed.records, listed.readers) == (Some(4), Some(4), Some(2))
+        });
+        until("HTTP has them", || figures(member) == [json!(4), json!(4), json!(2), json!(2)]);
+        until("the description has them", || {
+            let described = client.describe_topic("x").expect("it is there");
+            let last = described.logs.iter().map(|log| log.last_seq).max();
+            (last, described.readers_total, described.readers.len()) == (Some(4), Some(2), 2)
+        });
+        until("the dashboard has them", || {
+            let topics = json_of(member, "/v1/node/topics");
+            let of_x = topics["topics"].as_array().expect("a list").iter().find(|one| one["name"] == "x");
+            of_x.is_some_and(|x| (&x["records"], &x["readers"]) == (&json!(4), &json!(2)))
+        });
+    }
+    let metrics = http(&flock.members[0], "GET", "/metrics", "");
+    assert!(
+        !metrics.contains("dunlin_topic_records_total{topic=\"x\"}"),
+        "another node's records: {metrics}"
+    );
+}
+
+#[test]
+fn figures_of_an_owner_that_is_away_are_unknown() {
+    let mut flock = Flock::of(3);
+    let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
+    let config = TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() };
+    let owner = flock.members[2].connect();
+    owner.create_topic("x", &config, false).expect("the name is free");
+    publish(&owner, "x", 1..=3);
+    let client = flock.members[0].connect();
+    until("the owner says what it has", || line(&client, "x").appended == Some(3));
+    drop(owner);
+    let _dead = flock.kill(2);
+    let unknown =
+        |listed: &TopicSummary| (listed.appended, listed.records, listed.bytes) == (None, None, None);
+    until("nobody knows", || {
+        let listed = line(&client, "x");
+        assert_ne!(listed.appended, Some(0), "a topic that holds records is shown as empty");
+        unknown(&listed)
+    });
+    let listed = &json_of(&flock.members[0], "/v1/topics?pattern=x")["topics"][0];
+    assert_eq!((&listed["records"], &listed["retained_bytes"]), (&Value::Null, &Value::Null), "{listed}");
+    assert!(client.describe_topic("x").expect("it is there").logs.is_empty());
+}
