@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
 use dunlin::state::Command;
-use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions};
+use dunlin::topic::{Event, Position, Start, Subscribe, SubscribeOptions};
 use dunlin::{Config, Node, block_on};
 use dunlin_client::scheduler::{NewTask, Stage};
 use dunlin_client::{Client, Tasks};
@@ -207,6 +207,33 @@ fn epoch_of_tasks(client: &Client) -> u32 {
             return record.position.epoch;
         }
     }
+}
+
+/// The last events of tasks: where each stands, and when it was appended.
+fn events_of_tasks(client: &Client, count: usize) -> Vec<(Position, u64)> {
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut events = client.subscribe("$tasks.>", options).expect("it may be read");
+    let mut read = Vec::new();
+    while read.len() < count {
+        if let Event::Record(record) = events.next_timeout(PATIENCE).expect("it is open").expect("something")
+        {
+            read.push((record.position, record.frame.append_time_ns()));
+        }
+    }
+    read
+}
+
+#[test]
+fn events_of_tasks_keep_their_times_over_a_restart() {
+    let mut flock = Flock::of(1);
+    let client = flock.members[0].connect();
+    submit(&client.tasks(), 1);
+    submit(&client.tasks(), 1);
+    let before = events_of_tasks(&client, 2);
+    drop(client);
+    let dead = flock.kill(0);
+    flock.restart(&dead);
+    assert_eq!(events_of_tasks(&flock.members[0].connect(), 2), before);
 }
 
 #[test]

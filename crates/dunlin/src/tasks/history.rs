@@ -12,7 +12,6 @@ use dunlin_tasks::{Event, State};
 use dunlin_topic::{Draft, Meta, Payload, Position, PublishError, Retention, Subject, Topic, TopicConfig};
 use hashbrown::HashMap;
 
-use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::Node;
 
@@ -114,7 +113,10 @@ impl History {
                 Draft { meta: Meta { subject_tail: tenants.tail(tenant), ..Meta::default() }, payload }
             })
             .collect();
-        match topic.append_drafts(now_ns(), self.partition, false, drafts.iter()) {
+        // A node that is started again tells when things happened, and not when it took its log in again.
+        let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
+        let happened_ns = happened_ms.saturating_mul(1_000_000);
+        match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {
             // The node has stopped, and with it all who read.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
