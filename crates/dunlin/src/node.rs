@@ -18,7 +18,7 @@ use dunlin_topic::{
 use crate::access::{Action, User, Users};
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
-use crate::control::Place;
+use crate::control::{Place, block_on};
 use crate::deleted::Deleted;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
@@ -489,6 +489,11 @@ impl Node {
             logs.extend(selected.logs);
         }
         let newcomers = newcomers.filter(|_| is_awaiting);
+        if let Start::After(asked) = options.start
+            && waiting::is_allowed()
+        {
+            logs.iter().try_for_each(|(log, _)| block_on(self.check_handed_out(log, asked)))?;
+        }
         let cursor = |(log, filter)| Cursor::new(log, options, filter, Consumption::Reads);
         let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;
         Ok(match (cursors.len(), newcomers) {

@@ -15,13 +15,13 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_topic::{
-    Consumption, Cursor, Filter, Log, Pattern, Start, Subject, SubscribeError, SubscribeOptions, Topic,
-    TopicConfig,
+    Consumption, Cursor, Filter, Log, Pattern, Position, Start, Subject, SubscribeError, SubscribeOptions,
+    Topic, TopicConfig,
 };
 use tokio::sync::oneshot;
 
 use crate::access::Action;
-use crate::control::{Control, ControlError, KV};
+use crate::control::{Control, ControlError, KV, block_on};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
 use crate::inbox::Inbox;
@@ -30,7 +30,7 @@ use crate::owner::Owner;
 use crate::ownership::Ownership;
 use crate::registry::is_reserved;
 use crate::select::Missing;
-use crate::tasks::{Tasks, TasksError, is_of_tasks};
+use crate::tasks::{TASKS, Tasks, TasksError, is_of_tasks};
 
 /// Threads that wait at most; more would wait for the same cluster or the same disk.
 const THREADS_MAX: usize = 64;
@@ -416,10 +416,64 @@ impl Node {
         };
         let ownership = self.ownership().filter(|_| !options.here && is_elsewhere && log.is_mirror());
         let Some(ownership) = ownership else {
-            return Later::ready(Cursor::starting(log, options, start, filter, consumption));
+            return match start {
+                Start::After(asked) if log.awaits(asked) => {
+                    self.open_ahead(log, options, asked, filter, consumption)
+                }
+                _ => Later::ready(Cursor::starting(log, options, start, filter, consumption)),
+            };
         };
         let options = options.clone();
         ownership.open_cursor(log, move |log| Cursor::starting(log, &options, start, filter, consumption))
+    }
+
+    /// A reader names a position to which this node has not come.
+    fn open_ahead(
+        &self,
+        log: Arc<Log>,
+        options: &SubscribeOptions,
+        asked: Position,
+        filter: Option<Filter>,
+        consumption: Consumption,
+    ) -> CursorFuture {
+        let (node, options) = (self.clone(), options.clone());
+        Later(Outcome::Waiting(self.0.waiters.outcome(move || {
+            block_on(node.check_handed_out(&log, asked))?;
+            Cursor::starting(log, &options, Start::After(asked), filter, consumption)
+        })))
+    }
+
+    /// Refuses a position of the cluster's history ([`KV`], [`TASKS`]) that no node can have handed out: once this node
+    /// has taken in all that was agreed on, it has come as far as any other. Without a majority nobody knows, and whoever reads from there
+    /// waits with the node.
+    pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
+        if !log.awaits(asked) {
+            return Ok(());
+        }
+        let is_known = match log.name().topic.as_str() {
+            KV => match self.control_if_any() {
+                Some(control) => control.catch_up().await.is_ok(),
+                None => false,
+            },
+            TASKS => match self.tasks_if_any() {
+                Some(tasks) => tasks.catch_up().await.is_ok(),
+                None => false,
+            },
+            _ => false,
+        };
+        match log.last() {
+            last if is_known && asked > last => Err(SubscribeError::Ahead { asked, last }),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Node::check_handed_out`] of the one log of a pattern, before somebody subscribes who must not wait then.
+    pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
+        let Some(topic) = self.registry().get(topic) else { return Ok(()) };
+        match (start, topic.logs()) {
+            (Start::After(asked), [log]) => self.check_handed_out(log, asked).await,
+            _ => Ok(()),
+        }
     }
 
     /// [`Node::create_topic`] for code that must not wait.

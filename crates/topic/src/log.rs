@@ -247,6 +247,11 @@ impl Log {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }
 
+    /// Whether a reader that begins after this position waits until this process has come as far as another.
+    pub fn awaits(&self, asked: Position) -> bool {
+        self.is_replicated() && asked > self.last()
+    }
+
     fn is_replicated(&self) -> bool {
         self.is_replicated.load(Ordering::Relaxed)
     }

@@ -1,7 +1,10 @@
 //! Figures of topics are those of the nodes that know them, whichever node is asked.
 
-use dunlin_client::topic::{Durable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin_client::topic::{
+    Durable, Event, Position, Retention, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig,
+};
 use dunlin_client::{Client, TopicSummary};
+use dunlin_system_tests::process::PATIENCE;
 use serde_json::{Value, json};
 
 use super::cluster_stage::{Flock, Member};
@@ -84,4 +87,25 @@ fn figures_of_an_owner_that_is_away_are_unknown() {
     let listed = &json_of(&flock.members[0], "/v1/topics?pattern=x")["topics"][0];
     assert_eq!((&listed["records"], &listed["retained_bytes"]), (&Value::Null, &Value::Null), "{listed}");
     assert!(client.describe_topic("x").expect("it is there").logs.is_empty());
+}
+
+#[test]
+fn watch_from_an_invented_revision_is_refused() {
+    let flock = Flock::of(2);
+    let client = flock.members[1].connect();
+    client.kv().put(b"a", b"1").expect("it is put");
+    let mut changes = client.subscribe("$kv", from(Start::Earliest)).expect("it may be read");
+    let epoch = match changes.next_timeout(PATIENCE).expect("it is open") {
+        Some(Event::Record(record)) => record.position.epoch,
+        other => panic!("{other:?}"),
+    };
+    for position in [Position { epoch, seq: 1_000_000 }, Position { epoch: u32::MAX, seq: 1 }] {
+        let told = client
+            .subscribe("$kv", from(Start::After(position)))
+            .and_then(|mut watch| watch.next_timeout(PATIENCE).map(|event| format!("{event:?}")));
+        assert!(matches!(told, Err(SubscribeError::Ahead { .. })), "{told:?}");
+    }
+    let answer = http(&flock.members[1], "GET", "/v1/watch?from=1000000", "");
+    assert!(answer.starts_with("HTTP/1.1 416"), "{answer}");
+    assert!(answer.contains("AHEAD"), "{answer}");
 }

@@ -63,6 +63,7 @@ async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Res
         wait: Wait::Parked,
         ..SubscribeOptions::default()
     };
+    context.node().check_start(KV, options.start).await?;
     Ok(context.node().subscribe(KV, &options)?)
 }
 
