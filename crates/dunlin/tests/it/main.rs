@@ -2,6 +2,7 @@
 
 mod cluster;
 mod control;
+mod crashed_states;
 mod durable;
 mod groups;
 mod lost;

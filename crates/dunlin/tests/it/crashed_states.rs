@@ -1,0 +1,197 @@
+//! States of durable topics over crashes: what readers have of them is what the topic's records make, whichever way they came to it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::journal::{Disk, FakeDisk};
+use dunlin::topic::*;
+use dunlin::{Config, Node};
+use dunlin_feed::{Book, BookEntry, Scale, Side};
+
+const SEEDS: u64 = 12;
+const CRASHES: usize = 3;
+/// Publishes between two crashes: enough that states are saved and the records that made them given up.
+const ROUND: u64 = 700;
+const ENTRIES: u64 = 12;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// What the records make, by the oracle: the checksum after each of them; none after no record.
+struct Truth {
+    payloads: Vec<Vec<u8>>,
+    checksums: Vec<u64>,
+    book: Arc<Topic>,
+    node: Node,
+}
+
+impl Truth {
+    fn new() -> Truth {
+        let node = Node::start(Config::default()).unwrap();
+        let book = node.create_topic("truth", stateful(), false).unwrap();
+        let empty = checksum_of(&book);
+        Truth { payloads: Vec::new(), checksums: vec![empty], book, node }
+    }
+
+    fn add(&mut self, payload: Vec<u8>) {
+        self.node.publisher("truth").unwrap().publish(&payload[..]).unwrap();
+        self.checksums.push(checksum_of(&self.book));
+        self.payloads.push(payload);
+    }
+
+    /// Only so many records have survived.
+    fn cut(&mut self, kept: usize) {
+        let mut payloads = std::mem::take(&mut self.payloads);
+        payloads.truncate(kept);
+        *self = Truth::new();
+        payloads.into_iter().for_each(|payload| self.add(payload));
+    }
+
+    fn check(&self, at: Position, checksum: u64, how: &str) {
+        assert_eq!(checksum, self.checksums[at.seq as usize], "{how}, at {at}");
+    }
+}
+
+/// A book that is kept by what a subscription gives, and goes on after a crash from where it was.
+struct Reader {
+    book: Book,
+    at: Option<Position>,
+}
+
+impl Reader {
+    fn new() -> Reader {
+        Reader { book: Book::new(Scale::default()), at: None }
+    }
+
+    /// Takes in all that is there, and compares with the truth after each.
+    fn read(&mut self, node: &Node, truth: &Truth) {
+        let start = self.at.map_or(Start::Snapshot, Start::After);
+        let options = SubscribeOptions { start, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
+        let mut subscriber = node.subscribe("book", &options).unwrap();
+        while let Some(event) = subscriber.try_next().unwrap() {
+            match event {
+                Event::Record(record) => {
+                    self.book.apply(record.seq(), &record.frame).unwrap();
+                    truth.check(record.position, self.book.checksum(), "by records");
+                    self.at = Some(record.position);
+                }
+                Event::Notice(Notice::Snapshot(snapshot)) => {
+                    let mut book = Book::new(Scale::default());
+                    book.restore(snapshot.position.seq, &snapshot.bytes).unwrap();
+                    truth.check(snapshot.position, book.checksum(), "by the state");
+                    assert_eq!(snapshot.checksum, book.checksum(), "what the state says of itself");
+                    (self.book, self.at) = (book, Some(snapshot.position));
+                }
+                Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
+                Event::Notice(Notice::EpochChanged(changed)) => {
+                    // Nobody knows where an epoch ended of which nothing is held any more.
+                    let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
+                    assert!(is_kept, "what was read is lost: {changed:?}, from {start:?}");
+                }
+                Event::Notice(Notice::Lagging(_) | Notice::Gap(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        if let Some(at) = self.at {
+            truth.check(at, self.book.checksum(), "at rest");
+        }
+    }
+}
+
+fn stateful() -> TopicConfig {
+    let fold = FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() };
+    TopicConfig { fold: Some(fold), ..TopicConfig::default() }
+}
+
+fn checksum_of(topic: &Topic) -> u64 {
+    topic.logs()[0].fold_info().unwrap().1.checksum
+}
+
+fn open(disk: &FakeDisk) -> Node {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Node::open(Config::default(), disk, Path::new("/data")).unwrap().0
+}
+
+fn payload(random: &mut Random) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for _ in 0..=random.below(ENTRIES) {
+        let side = if random.below(2) == 0 { Side::Bid } else { Side::Ask };
+        let price = 1_000 + random.below(60) as i64;
+        let entry = match random.below(40) {
+            0 => BookEntry::Clear { side },
+            1..=12 => BookEntry::Remove { side, price },
+            _ => BookEntry::Set { side, price, size: 1 + random.below(500) as i64 },
+        };
+        entry.encode(&mut payload);
+    }
+    payload
+}
+
+#[test]
+fn states_after_crashes_are_those_of_the_records() {
+    for seed in 1..=SEEDS {
+        compare_with_the_truth(seed);
+    }
+}
+
+fn compare_with_the_truth(seed: u64) {
+    let (disk, mut random, mut truth) = (FakeDisk::new(seed), Random(seed * 7_919), Truth::new());
+    let mut readers = [Reader::new(), Reader::new()];
+    let mut node = open(&disk);
+    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let retention = Retention { bytes: 128 << 10, ..Retention::default() };
+    node.create_topic("book", TopicConfig { durable: Some(durable), retention, ..stateful() }, false)
+        .unwrap();
+    for crash in 0..=CRASHES {
+        let mut publisher = node.publisher("book").unwrap();
+        for _ in 0..ROUND {
+            let payload = payload(&mut random);
+            publisher.send(&payload[..]).unwrap();
+            truth.add(payload);
+            if random.below(25) == 0 {
+                publisher.flush().unwrap();
+            }
+            if random.below(40) == 0 {
+                readers[0].read(&node, &truth);
+            }
+            if random.below(200) == 0 {
+                Reader::new().read(&node, &truth);
+            }
+        }
+        if crash == CRASHES {
+            publisher.flush().unwrap();
+            break;
+        }
+        disk.crash();
+        drop((publisher, node));
+        node = open(&disk);
+        let info = node.topic("book").unwrap().logs()[0].info();
+        let kept = info.next_seq - 1;
+        truth.cut(kept as usize);
+        assert_eq!(checksum_of(&node.topic("book").unwrap()), truth.checksums[kept as usize], "seed {seed}");
+        // One goes on at once, one joins, and one has slept since before the crash before this.
+        readers[0].read(&node, &truth);
+        let mut joined = Reader::new();
+        joined.read(&node, &truth);
+        // No record has this position: the epoch is new, the number is the last one of the epoch before.
+        assert_eq!(joined.at, Some(Position { epoch: info.epoch, seq: kept }));
+        if crash % 2 == 1 {
+            readers[1].read(&node, &truth);
+        }
+    }
+    readers.iter_mut().for_each(|reader| reader.read(&node, &truth));
+    Reader::new().read(&node, &truth);
+    assert!(
+        node.topic("book").unwrap().logs()[0].info().oldest_seq > 1,
+        "no state was saved and nothing given up"
+    );
+    node.stop();
+}
