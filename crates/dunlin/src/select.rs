@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Log, Newcomers, Pattern, Start, Subject, SubscribeError};
+use dunlin_topic::{Log, Newcomers, Pattern, Position, Start, Subject, SubscribeError};
 
 use crate::access::Action;
 use crate::control::KV;
@@ -76,6 +76,39 @@ impl Node {
             self.may(Action::Subscribe, pattern)?;
         }
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
+    }
+
+    /// Refuses a position of the cluster's history ([`KV`], [`TASKS`]) that no node can have handed out: once this node
+    /// has taken in all that was agreed on, it has come as far as any other. Without a majority nobody knows, and whoever reads from there
+    /// waits with the node.
+    pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
+        if !log.awaits(asked) {
+            return Ok(());
+        }
+        let is_known = match log.name().topic.as_str() {
+            KV => match self.control_if_any() {
+                Some(control) => control.catch_up().await.is_ok(),
+                None => false,
+            },
+            TASKS => match self.tasks_if_any() {
+                Some(tasks) => tasks.catch_up().await.is_ok(),
+                None => false,
+            },
+            _ => false,
+        };
+        match log.last() {
+            last if is_known && asked > last => Err(SubscribeError::Ahead { asked, last }),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Node::check_handed_out`] of the one log of a pattern, before somebody subscribes who must not wait then.
+    pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
+        let Some(topic) = self.registry().get(topic) else { return Ok(()) };
+        match (start, topic.logs()) {
+            (Start::After(asked), [log]) => self.check_handed_out(log, asked).await,
+            _ => Ok(()),
+        }
     }
 
     /// Whether somebody at this node reads what is published to the subject, will be told of its topic, or, where the topic is

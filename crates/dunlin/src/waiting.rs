@@ -30,7 +30,7 @@ use crate::owner::Owner;
 use crate::ownership::Ownership;
 use crate::registry::is_reserved;
 use crate::select::Missing;
-use crate::tasks::{TASKS, Tasks, TasksError, is_of_tasks};
+use crate::tasks::{Tasks, TasksError, is_of_tasks};
 
 /// Threads that wait at most; more would wait for the same cluster or the same disk.
 const THREADS_MAX: usize = 64;
@@ -441,39 +441,6 @@ impl Node {
             block_on(node.check_handed_out(&log, asked))?;
             Cursor::starting(log, &options, Start::After(asked), filter, consumption)
         })))
-    }
-
-    /// Refuses a position of the cluster's history ([`KV`], [`TASKS`]) that no node can have handed out: once this node
-    /// has taken in all that was agreed on, it has come as far as any other. Without a majority nobody knows, and whoever reads from there
-    /// waits with the node.
-    pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
-        if !log.awaits(asked) {
-            return Ok(());
-        }
-        let is_known = match log.name().topic.as_str() {
-            KV => match self.control_if_any() {
-                Some(control) => control.catch_up().await.is_ok(),
-                None => false,
-            },
-            TASKS => match self.tasks_if_any() {
-                Some(tasks) => tasks.catch_up().await.is_ok(),
-                None => false,
-            },
-            _ => false,
-        };
-        match log.last() {
-            last if is_known && asked > last => Err(SubscribeError::Ahead { asked, last }),
-            _ => Ok(()),
-        }
-    }
-
-    /// [`Node::check_handed_out`] of the one log of a pattern, before somebody subscribes who must not wait then.
-    pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
-        let Some(topic) = self.registry().get(topic) else { return Ok(()) };
-        match (start, topic.logs()) {
-            (Start::After(asked), [log]) => self.check_handed_out(log, asked).await,
-            _ => Ok(()),
-        }
     }
 
     /// [`Node::create_topic`] for code that must not wait.
