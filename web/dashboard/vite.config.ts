@@ -6,6 +6,8 @@ const node = process.env.DUNLIN_HTTP ?? "http://127.0.0.1:8222";
 const to = { target: node, changeOrigin: true, headers: { origin: node } };
 
 export default defineConfig({
+  // The page may be served below a path of a proxy.
+  base: "./",
   resolve: { alias: { dunlin: fileURLToPath(new URL("../client/src/index.ts", import.meta.url)) } },
   build: { target: "es2022", assetsInlineLimit: 0, modulePreload: { polyfill: false }, reportCompressedSize: true },
   server: { proxy: { "/v1": { ...to, ws: true }, "/metrics": to, "/readyz": to, "/report": to } },

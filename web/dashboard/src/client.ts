@@ -3,6 +3,7 @@
 
 import { connect, type Client } from "dunlin";
 import { connection, credentials, listen, type Credentials } from "./node/connection.ts";
+import { HOME } from "./node/places.ts";
 
 let made: { client: Client; who: Credentials | null; base: string } | null = null;
 
@@ -11,7 +12,7 @@ export function live(): Client {
   const base = connection().through;
   if (made && made.who === who && made.base === base) return made.client;
   made?.client.close();
-  const client = connect(base || location.origin, { name: "dashboard", ...who });
+  const client = connect(base || HOME, { name: "dashboard", ...who });
   made = { client, who, base };
   return client;
 }

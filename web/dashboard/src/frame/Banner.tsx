@@ -26,7 +26,7 @@ export function Banner() {
         <p class="notice" role="status" data-said="through">The node this page came from does not answer. Shown through another of its cluster, at <code>{through}</code>, until it is back.</p>
       )}
       {restarted !== null && now - restarted < SAID_MS && (
-        <p class="notice" role="status" data-said="restarted">The node was started again: counters begin anew, and topics in memory may be gone (noticed {moment(restarted)}).</p>
+        <p class="notice" role="status" data-said="restarted">Another run of a node answers here: it was started again, or a proxy goes to another node. Counters begin anew, and topics in memory may be gone (noticed {moment(restarted)}).</p>
       )}
       {back !== null && now - back.at < SAID_MS && (
         <p class="notice good" role="status" data-said="back">The node answers again, after {span(back.away / 1000)}.</p>

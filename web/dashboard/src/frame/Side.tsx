@@ -12,7 +12,7 @@ export function Side({ route, stats }: { route: Route; stats: Stats | undefined 
   }, [route.page]);
   return (
     <header class="side">
-      <a class="brand" href={link("overview")} aria-label="Dunlin, overview"><img src="/icon.svg" alt="" width={24} height={24} /><span>Dunlin</span></a>
+      <a class="brand" href={link("overview")} aria-label="Dunlin, overview"><img src="icon.svg" alt="" width={24} height={24} /><span>Dunlin</span></a>
       <nav aria-label="Pages">
         <ul class="nav">
           {PAGES.map((page) => (

@@ -2,7 +2,7 @@
 // does not answer within ASK_MS is away.
 
 import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
-import { elsewhere, placeOf } from "./places.ts";
+import { at, elsewhere } from "./places.ts";
 
 const ASK_MS = 10_000;
 
@@ -36,9 +36,9 @@ export async function send(path: string, request: Request = {}): Promise<Respons
   if (who) headers.authorization = who;
   const late = AbortSignal.timeout(ASK_MS);
   const signal = request.signal ? AbortSignal.any([request.signal, late]) : late;
-  const from = placeOf(path);
+  const from = connection().through;
   const init: RequestInit = { method: request.method ?? "GET", headers, signal, cache: "no-store", ...(request.body !== undefined && { body: request.body }) };
-  const response = await fetch(from + path, init).catch((error: unknown) => {
+  const response = await fetch(at(from, path), init).catch((error: unknown) => {
     if (request.signal?.aborted) throw error;
     return null;
   });
@@ -54,8 +54,8 @@ export async function send(path: string, request: Request = {}): Promise<Respons
     if (!other) throw new Away("the node does not answer");
     return other.response;
   }
-  if (!response.ok) throw await problem(response);
-  answered(response.headers.get("dunlin-node"));
+  if (!response.ok) throw await problem(response, from);
+  answered(response.headers.get("dunlin-node"), from);
   return response;
 }
 
@@ -69,10 +69,10 @@ async function body(response: Response, stop: AbortSignal | undefined): Promise<
   }
 }
 
-async function problem(response: Response): Promise<Problem> {
+async function problem(response: Response, from: string): Promise<Problem> {
   const said = await response.json().catch(() => ({})) as Partial<Record<"title" | "detail" | "advice", string>>;
   const found = new Problem(response.status, said.title ?? `HTTP ${response.status}`, said.detail ?? "", said.advice ?? "");
   if (response.status === 401) refused(found.message);
-  else if (response.status !== 503) answered(response.headers.get("dunlin-node"));
+  else if (response.status !== 503) answered(response.headers.get("dunlin-node"), from);
   return found;
 }

@@ -7,9 +7,9 @@ export interface Connection {
   reach: Reach;
   /** Since when it is so, ms. */
   since: number;
-  /** The number of this run of the node; another one after a restart. */
+  /** The number of the run that answered last. */
   run: string | null;
-  /** When the node was found to be another run than before, ms. */
+  /** When another run of a node was found at the same address, ms. */
   restarted: number | null;
   /** The node that answers: "" is the one the page came from, else the address of another of its cluster. */
   through: string;
@@ -25,6 +25,8 @@ const KEPT = "dunlin.credentials";
 let current: Connection = { reach: "asking", since: Date.now(), run: null, restarted: null, through: "", why: null };
 let known = kept();
 const heard = new Set<() => void>();
+/** The number of the run that answered last, by the place that was asked. */
+const runs = new Map<string, string>();
 
 export function connection(): Connection {
   return current;
@@ -35,8 +37,11 @@ export function listen(changed: () => void): () => void {
   return () => void heard.delete(changed);
 }
 
-export function answered(run: string | null): void {
-  const restarted = run && current.run && run !== current.run ? Date.now() : current.restarted;
+/** The node at a place answered; `run` is the number of its run, another one after a restart. */
+export function answered(run: string | null, place: string): void {
+  const before = runs.get(place);
+  if (run) runs.set(place, run);
+  const restarted = run && before && run !== before ? Date.now() : current.restarted;
   to({ reach: "up", run: run ?? current.run, restarted, why: null });
 }
 

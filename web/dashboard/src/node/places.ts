@@ -6,6 +6,9 @@ import type { ClusterNode } from "./told.ts";
 const TRY_MS = 1_500;
 const HOME_MS = 2_000;
 
+/** The page's own node: where this page is, which may be below a path of a proxy. Without a slash at its end. */
+export const HOME = new URL(".", location.href).href.replace(/\/$/, "");
+
 let others: string[] = [];
 let returning = 0;
 
@@ -16,15 +19,16 @@ export function know(nodes: ClusterNode[]): void {
   if (places.length > 0) others = places.map((at) => `${location.protocol}//${at}`);
 }
 
-export function placeOf(path: string): string {
-  return path.startsWith("/") ? connection().through : "";
+/** The address of what is at a path of a node; of the page's own where `place` is "". */
+export function at(place: string, path: string): string {
+  return (place || HOME) + path;
 }
 
 /** Asks the others in turn. */
 export async function elsewhere(not: string, path: string, init: RequestInit): Promise<{ place: string; response: Response } | null> {
   for (const place of ["", ...others]) {
     if (place === not) continue;
-    const response = await fetch(place + path, { ...init, signal: AbortSignal.timeout(TRY_MS) }).catch(() => null);
+    const response = await fetch(at(place, path), { ...init, signal: AbortSignal.timeout(TRY_MS) }).catch(() => null);
     if (!response?.ok) continue;
     if (place !== "") goHomeLater();
     return { place, response };
@@ -36,7 +40,7 @@ export async function elsewhere(not: string, path: string, init: RequestInit): P
 function goHomeLater(): void {
   clearTimeout(returning);
   returning = window.setTimeout(async () => {
-    const home = await fetch("/readyz", { signal: AbortSignal.timeout(TRY_MS), cache: "no-store" }).catch(() => null);
+    const home = await fetch(at("", "/readyz"), { signal: AbortSignal.timeout(TRY_MS), cache: "no-store" }).catch(() => null);
     if (home?.ok) goThrough("");
     else if (connection().through !== "") goHomeLater();
   }, HOME_MS);

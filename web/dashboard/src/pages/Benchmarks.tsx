@@ -11,7 +11,7 @@ export function Benchmarks() {
     <>
       <div class="title">
         <h1>Benchmarks</h1>
-        {data && <span class="right"><a class="button" href="/report" target="_blank" rel="noopener">Open by itself</a></span>}
+        {data && <span class="right"><a class="button" href="report" target="_blank" rel="noopener">Open by itself</a></span>}
       </div>
       {missing && (
         <section class="card">
@@ -22,7 +22,7 @@ export function Benchmarks() {
       )}
       {!missing && <Failed error={error} />}
       {!data && !error && <Waiting what="the report" />}
-      {data && <iframe class="report" src="/report" title="The report: every figure beside the documents' and the peers'" sandbox="" />}
+      {data && <iframe class="report" src="report" title="The report: every figure beside the documents' and the peers'" sandbox="" />}
     </>
   );
 }

@@ -34,6 +34,7 @@ export async function run({ browser, nodes }) {
   await page.locator("[data-said=through]").waitFor();
   await page.waitForTimeout(2_000);
   equal(await page.locator("[data-said=through]").count(), 1, "the page shows that it goes through another node");
+  equal(await page.locator("[data-said=restarted]").count(), 0, "no node was started again: another one answers");
   await page.unroute(`${three[0].url}/v1/node/cluster`);
   await page.locator('[data-node="1"][data-state="away"]').waitFor();
   three[0] = await nodes.again(three[0]);
