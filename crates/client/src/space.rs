@@ -2,13 +2,15 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use dunlin_client::space::{Command, EntityId, Schema, Watch};
+//! use dunlin_client::space::{Command, Entity, EntityId, Schema, Watch};
 //! use dunlin_client::{Client, Options};
 //!
 //! let client = Client::connect("dunlin://localhost", Options::default())?;
 //! let mut world = client.world("birds");
 //! let one = EntityId(1_000_007);
 //! world.command(&Command { velocity: Some([0.0, 0.0, 9.0]), ..Command::<3>::of(one) }, Duration::from_secs(5))?;
+//! world.spawn(&Entity { velocity: [1.0, 0.0, 0.0], ..Entity::at(7, [5.0, 5.0, 5.0]) }, Duration::from_secs(5))?;
+//! world.despawn(EntityId(7), Duration::from_secs(5))?;
 //! let mut viewer = world.watch::<3>(Watch::around(one, 20.0), Schema::default())?;
 //! while let Some(change) = viewer.next_timeout(Duration::from_secs(5))? {
 //!     println!("{change:?}: {} in sight", viewer.visible().len());
@@ -30,7 +32,7 @@ use crate::request::Requester;
 
 pub use command::{CommandError, Commanded};
 pub use dunlin_space::{
-    Change, Command, Component, EntityId, Kind, RegionId, Rule, Schema, SchemaError, Visible, Watch,
+    Change, Command, Component, Entity, EntityId, Kind, RegionId, Rule, Schema, SchemaError, Visible, Watch,
 };
 pub use places::{Place, Places, PlacesError};
 pub use viewer::{ViewError, Viewer};

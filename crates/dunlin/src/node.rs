@@ -28,6 +28,7 @@ use crate::ownership::Ownership;
 use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
 use crate::select::Missing;
+use crate::space::Figures;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
 use crate::survey::Departed;
 use crate::tasks;
@@ -71,6 +72,7 @@ pub(crate) struct Inner {
     pub(crate) waiters: Waiters,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
     pub(crate) users: OnceLock<Weak<dyn Users>>,
+    pub(crate) figures: Figures,
 }
 
 impl Node {
@@ -148,6 +150,7 @@ impl Node {
             waiters: Waiters::default(),
             ownership: OnceLock::new(),
             users: OnceLock::new(),
+            figures: Figures::default(),
             config,
         });
         Ok(Node(inner, None))

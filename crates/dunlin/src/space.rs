@@ -8,5 +8,6 @@ mod host;
 mod standby;
 
 pub use dunlin_space::*;
-pub use host::{Host, HostCounts, HostError, Stage, Turn};
+pub(crate) use host::Figures;
+pub use host::{Holding, Host, HostCounts, HostError, RegionFigures, Stage, Turn};
 pub use standby::{StandbyError, Standbys};

@@ -30,14 +30,14 @@ mod stats;
 
 pub use config::{Peer, SpaceConfig, SpaceLimits};
 pub use description::{Description, DescriptionError};
-pub use door::{SpaceDoor, command_subject, watch_subject};
+pub use door::{SpaceDoor, command_subject, spawn_subject, watch_subject};
 pub use error::{Refused, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
 pub use owners::{Owners, OwnersConfig, Populate, Told, process_number};
 pub use pace::{Pace, monotonic_ns};
 pub use process::{WorldConfig, WorldProcess};
-pub use runner::Runner;
+pub use runner::{Runner, SpawnError};
 pub use samples::Samples;
 pub use secret::Secret;
 pub use stats::Stats;

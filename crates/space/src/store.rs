@@ -69,6 +69,14 @@ pub enum StoreError {
     /// There is one of this id.
     #[error("entity {0} is there already")]
     Duplicate(EntityId),
+    /// Another region of the world has one of this id.
+    #[error("entity {id} is in region {} already: each id is given once in a world", .region.0)]
+    Taken {
+        /// Which entity.
+        id: EntityId,
+        /// The region that has it.
+        region: RegionId,
+    },
     /// There is none of this id.
     #[error("there is no entity {0}")]
     Unknown(EntityId),

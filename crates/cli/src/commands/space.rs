@@ -8,6 +8,7 @@ mod owner;
 mod pictures;
 mod process;
 mod run;
+mod spawn;
 pub mod spec;
 pub mod watch;
 
@@ -47,6 +48,10 @@ enum Verb {
     Near(near::Arguments),
     /// Change an entity: where it is, how fast, of which kind
     Command(command::Arguments),
+    /// Spawn an entity at a place of the world
+    Spawn(spawn::Arguments),
+    /// Take an entity out of the world
+    Despawn(spawn::Despawn),
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -57,5 +62,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Owner(arguments) => owner::run(arguments, global, console),
         Verb::Near(arguments) => near::run(arguments, global, console),
         Verb::Command(arguments) => command::run(arguments, global, console),
+        Verb::Spawn(arguments) => spawn::run(arguments, global, console),
+        Verb::Despawn(arguments) => spawn::despawn(arguments, global, console),
     }
 }

@@ -1,14 +1,15 @@
 //! Worlds over processes: small, killed and come back, everybody counted from outside.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 
 use dunlin_wait::{Deadline, PATIENCE};
 
+use dunlin::Config;
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{Entity, Host, RegionId, Setup, World};
-use dunlin::{Config, Node};
 use dunlin_client::{Client, Options};
 use dunlin_server::space::{Told, WorldConfig, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
@@ -63,7 +64,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
 /// A world that a program of its own runs is found as any other.
 #[test]
 fn world_of_another_program_is_shown() {
-    let node = Node::start(Config::default()).unwrap();
+    let node = dunlin::Node::start(Config::default()).unwrap();
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();
     let url = format!("dunlin://{}", server.tcp_addresses()[0]);
@@ -190,4 +191,73 @@ fn who_is_near_is_told_and_an_entity_does_as_it_is_commanded() {
     refused(&["command", "1000000", "one", "--position", "1,2,999"], "outside of the world");
     refused(&["command", "1000000", "two", "--kind", "1"], "no world \"two\"");
     refused(&["near", "1000000", "one", "--within", "0", "--once"], "a number above 0");
+}
+
+/// Two processes: an entity goes to the region of its place, and its id is given once.
+#[test]
+fn spawned_entity_is_in_the_world_once_until_it_is_despawned() {
+    let run_two =
+        ["run", "two", "--processes", "2", "--no-standby", "--flock", "50", "--listen", "127.0.0.1:0"];
+    let first = Process::start(&[&run_two[..], &["--ttl", "4s"]].concat());
+    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let second = Process::start(&["join", "two", "--url", &url, "--ttl", "4s"]);
+    (first.hears("owns"), second.hears("owns"));
+    let ask = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
+    let spawned = |words: &[&str]| -> serde_json::Value {
+        serde_json::from_str(ask(&[words, &["--json"]].concat()).done().trim()).expect("an object")
+    };
+    // Whichever process the client asks first, the one that has the region takes the entity.
+    let low = spawned(&["spawn", "7", "two", "--position", "10,10,10"]);
+    let high = spawned(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
+    assert_eq!((low["entity"].as_str(), high["entity"].as_str()), (Some("7"), Some("8")));
+    assert_ne!(low["region"], high["region"]);
+    let refused = |words: &[&str], why: &str| {
+        let outcome = ask(words);
+        assert!(outcome.code == Some(1) && outcome.err.contains(why), "{outcome:?}");
+    };
+    refused(&["spawn", "7", "two", "--position", "990,990,990"], "entity 7 is in region");
+    refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is");
+    refused(&["spawn", "9", "two", "--position", "10,10,1001"], "outside of the world");
+    assert_eq!(spawned(&["despawn", "7", "two"])["entity"], "7");
+    refused(&["despawn", "7", "two"], "no region of the world has entity 7");
+    let again = spawned(&["spawn", "7", "two", "--position", "990,990,990"]);
+    assert_eq!(again["region"], high["region"]);
+}
+
+/// The first process of two waits out its patience, and says so.
+#[test]
+fn world_that_is_populated_without_the_others_says_so() {
+    let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
+    let first = Process::start(&[&run_two[..], &["--listen", "127.0.0.1:0"]].concat());
+    let said = first.hears("waited_out");
+    assert_eq!((&said["processes"], &said["expected"]), (&1.into(), &2.into()));
+}
+
+#[test]
+fn figures_of_a_region_are_on_the_page_of_metrics() {
+    let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&[&run_one[..], &["--http-listen", "127.0.0.1:0"]].concat());
+    let started = world.hears("started");
+    let http = started["http"].as_str().and_then(|url| url.strip_prefix("http://")).expect("where it is");
+    let metrics = || {
+        let mut stream = TcpStream::connect(http).expect("a connection");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").expect("asked");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("a page");
+        page
+    };
+    let value = |page: &str, name: &str| -> f64 {
+        let line = format!("dunlin_space_{name}{{world=\"one\",region=\"1\"}} ");
+        page.lines().find_map(|text| text.strip_prefix(&line)?.parse().ok()).unwrap_or(0.0)
+    };
+    let mut page = String::new();
+    dunlin_wait::until("the region ticks", || {
+        page = metrics();
+        value(&page, "ticks_total") > 10.0
+    });
+    assert_eq!(value(&page, "entities"), 300.0, "{page}");
+    assert!(value(&page, "tick_seconds_total") > 0.0 && value(&page, "epoch") > 0.0, "{page}");
+    assert_eq!((value(&page, "standby_behind_ticks"), value(&page, "handed_out_total")), (0.0, 0.0));
+    let refused = run(&["space", "run", "one", "--listen", "127.0.0.1:0", "--http-listen", "0.0.0.0:0"]);
+    assert!(refused.code == Some(1) && refused.err.contains("--http-listen"), "{refused:?}");
 }

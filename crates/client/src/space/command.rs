@@ -1,9 +1,9 @@
-//! Commands to entities: taken to the process that has it.
+//! Commands to entities, spawns and despawns: taken to the process whose region it is.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use dunlin_space::{Answer, Ask, Command, Denial, EntityId, RegionId};
+use dunlin_space::{Answer, Ask, Command, Denial, Entity, EntityId, RegionId};
 use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
@@ -16,10 +16,10 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Whom nobody has when all were asked so often is nowhere.
 const ROUNDS: u32 = 5;
 
-/// A command that was carried out. Its owner has it; should that be killed before the next tick is over, the entity may go on without.
+/// A command, spawn or despawn that was carried out. Its owner has it; should that be killed before the next tick is over, the entity may go on without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commanded {
-    /// The process that has the entity.
+    /// The process that has, or had, the entity.
     pub process: u64,
     /// The region.
     pub region: RegionId,
@@ -27,7 +27,7 @@ pub struct Commanded {
     pub tick: u64,
 }
 
-/// Why a command was not carried out.
+/// Why a command, spawn or despawn was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -45,7 +45,15 @@ pub enum CommandError {
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// It cannot be so, or who asks may not command it.
+    /// No process takes the entity in: nobody owns the region of its place now.
+    #[error("entity {id} is not spawned: no process that answers owns the region of its place; without an owner: {}", list(.regions))]
+    NoPlace {
+        /// Which entity.
+        id: EntityId,
+        /// The regions without an owner.
+        regions: Vec<RegionId>,
+    },
+    /// It cannot be so, or the user may not do it.
     #[error("refused: {0}")]
     Refused(String),
     /// It is being handed over, or its process has too much to do, and that lasted too long.
@@ -54,7 +62,8 @@ pub enum CommandError {
     /// No process can be reached.
     #[error("none of the world's processes can be reached: {0}")]
     Away(String),
-    /// The answer was lost: it may or may not have been done. To command it again does no harm.
+    /// The answer was lost: it may or may not have been done. To ask again does no harm: a command says how an entity is to be, an
+    /// entity is spawned once, and is despawned once.
     #[error("outcome unknown: {0}")]
     Lost(String),
     /// It is not known where the world is.
@@ -79,8 +88,35 @@ impl World {
         command: &Command<'_, D>,
         timeout: Duration,
     ) -> Result<Commanded, CommandError> {
+        self.take_to_owner("command", &Ask::Command(*command), timeout, |places| nowhere(command.id, places))
+    }
+
+    /// Takes in an entity that is new in the world, within so long: the process that owns the region of its place does it, once no
+    /// region of the world has an entity of this id. Its generation and whether it is frozen are not sent.
+    pub fn spawn<const D: usize>(
+        &mut self,
+        entity: &Entity<'_, D>,
+        timeout: Duration,
+    ) -> Result<Commanded, CommandError> {
+        let no_place = |places: &Places| CommandError::NoPlace { id: entity.id, regions: free(places) };
+        self.take_to_owner("spawn", &Ask::Spawn(*entity), timeout, no_place)
+    }
+
+    /// Takes an entity out of the world, wherever it is, within so long.
+    pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<Commanded, CommandError> {
+        self.take_to_owner("spawn", &Ask::<3>::Despawn(id), timeout, |places| nowhere(id, places))
+    }
+
+    /// Asks the processes in turn until one has the entity or its place.
+    fn take_to_owner<const D: usize>(
+        &mut self,
+        what: &str,
+        asked: &Ask<'_, D>,
+        timeout: Duration,
+        nowhere: impl Fn(&Places) -> CommandError,
+    ) -> Result<Commanded, CommandError> {
         let (mut bytes, until) = (Vec::new(), Instant::now() + timeout);
-        Ask::Command(*command).encode(&mut bytes);
+        asked.encode(&mut bytes);
         let mut round = 0;
         loop {
             round += 1;
@@ -88,7 +124,7 @@ impl World {
             self.requesters.retain(|url, _| places.processes.values().any(|known| known == url));
             let mut said = Round::default();
             for (process, url) in &places.processes {
-                if let Some(done) = self.ask(*process, url, &bytes, until, &mut said)? {
+                if let Some(done) = self.ask((*process, what), url, &bytes, until, &mut said)? {
                     return Ok(done);
                 }
             }
@@ -100,17 +136,17 @@ impl World {
                     return Err(CommandError::Away(away.unwrap_or_else(|| "there is none".to_owned())));
                 }
                 Round { busy: None, answered: true, .. } if late || round >= ROUNDS => {
-                    return Err(nowhere(command.id, &places));
+                    return Err(nowhere(&places));
                 }
                 _ => sleep(LOOK_AGAIN),
             }
         }
     }
 
-    /// Asks one process; nothing where it does not have the entity, or not now.
+    /// Asks one process; nothing where it does not have the entity or its place, or not now.
     fn ask(
         &mut self,
-        process: u64,
+        (process, what): (u64, &str),
         url: &str,
         bytes: &[u8],
         until: Instant,
@@ -127,7 +163,7 @@ impl World {
         }
         let Some(requester) = self.requesters.get_mut(url) else { return Ok(None) };
         let left = until.saturating_duration_since(Instant::now()).min(ANSWER);
-        let reply = match requester.request(&subject(&self.name, process, "command"), bytes, left) {
+        let reply = match requester.request(&subject(&self.name, process, what), bytes, left) {
             Ok(reply) => reply,
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
@@ -158,12 +194,19 @@ impl World {
 }
 
 fn nowhere(id: EntityId, places: &Places) -> CommandError {
-    let free = places.regions.iter().filter(|place| place.owner.is_none());
-    let regions: Vec<RegionId> = free.map(|place| place.region).collect();
+    let regions = free(places);
     if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
 }
 
+/// Regions that nobody owns.
+fn free(places: &Places) -> Vec<RegionId> {
+    places.regions.iter().filter(|place| place.owner.is_none()).map(|place| place.region).collect()
+}
+
 fn list(regions: &[RegionId]) -> String {
+    if regions.is_empty() {
+        return "none".to_owned();
+    }
     let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
     format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }

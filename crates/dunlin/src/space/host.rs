@@ -9,19 +9,25 @@
 //! Limits: those of `space::Limits`; reports beyond `reports_max` are counted.
 
 mod entities;
+mod figures;
 mod viewing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_space::{
-    Authority, Behaviour, Outputs, Partition, Region, RegionId, RegionState, Report, Setup, StepError,
-    Succession, ViewerId, Watch, fold_config, topic_of,
+    Authority, Behaviour, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
+    StepError, Succession, ViewerId, Watch, fold_config, topic_of,
 };
 use dunlin_topic::{Publish, PublishError, Publisher, Retention, TopicConfig};
 
 use crate::error::TopicError;
 use crate::node::Node;
+
+pub use entities::Holding;
+pub(crate) use figures::Figures;
+pub use figures::RegionFigures;
 
 /// Records of a region: positions and velocities of so many entities as there may be.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
@@ -98,6 +104,10 @@ struct Running<const D: usize, B> {
     followed: bool,
     /// Nobody can stand by.
     alone: bool,
+    /// Ticks made, what they took, and those that could not be made.
+    ticks: u64,
+    ticks_ns: u64,
+    ticks_missed: u64,
 }
 
 /// See the module.
@@ -111,7 +121,10 @@ pub struct Host<const D: usize, B> {
     near: VecDeque<(RegionId, Vec<u8>)>,
     turn: Turn,
     reports: Vec<(RegionId, Report)>,
+    /// Who was spawned since the last call of [`Host::take_spawned`].
+    spawned: Vec<EntityId>,
     counts: HostCounts,
+    told_figures: Option<Instant>,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
@@ -127,7 +140,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             near: VecDeque::new(),
             turn: Turn::default(),
             reports: Vec::new(),
+            spawned: Vec::new(),
             counts: HostCounts::default(),
+            told_figures: None,
         }
     }
 
@@ -169,7 +184,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
-        self.regions.insert(id, Running { region, out, publisher, followed: false, alone: false });
+        let running = Running {
+            region,
+            out,
+            publisher,
+            followed: false,
+            alone: false,
+            ticks: 0,
+            ticks_ns: 0,
+            ticks_missed: 0,
+        };
+        self.regions.insert(id, running);
         self.show(id);
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
@@ -224,12 +249,22 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Makes a tick in every region, and hears what they say to each other; ghosts are sent apart.
     pub fn tick(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
+            let began = Instant::now();
             match running.region.tick(now_ns, &mut running.out) {
                 Ok(()) => self.counts.ticks += 1,
-                Err(StepError::StandbyBehind { .. }) => self.counts.behind += 1,
-                Err(_) => self.counts.unauthorised += 1,
+                Err(why) => {
+                    running.ticks_missed += 1;
+                    let is_behind = matches!(why, StepError::StandbyBehind { .. });
+                    let count =
+                        if is_behind { &mut self.counts.behind } else { &mut self.counts.unauthorised };
+                    *count += 1;
+                    continue;
+                }
             }
+            running.ticks += 1;
+            running.ticks_ns += began.elapsed().as_nanos() as u64;
         }
+        self.tell_figures();
         self.settle(now_ns);
     }
 

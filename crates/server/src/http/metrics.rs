@@ -7,6 +7,7 @@ mod exposition;
 mod of_control;
 mod of_node;
 mod of_process;
+mod of_space;
 mod of_subscriptions;
 mod of_tasks;
 mod of_topics;
@@ -34,6 +35,7 @@ pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<im
             of_node::write(shared, &survey, &mut out);
             of_control::write(&shared.node, &mut out);
             of_tasks::write(&shared.node, &mut out);
+            of_space::write(&shared.node, &mut out);
         }
         Some(_) => {
             let tenant = context.login().map(|login| login.account().tenant().name().to_owned());

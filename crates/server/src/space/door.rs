@@ -1,7 +1,7 @@
 //! Where clients of a world ask its processes: to be told who is within sight, and to change entities.
 //!
-//! Each process answers at two subjects of its node, `space.WORLD.process.N.watch` and `space.WORLD.process.N.command`: so a node that
-//! knows its users lets some watch, and fewer command, as it does with any subject. What is asked and answered is drawn in
+//! Each process answers at three subjects of its node, `space.WORLD.process.N.watch`, `.command` and `.spawn`: so a node that
+//! knows its users lets some watch, and fewer command or spawn, as it does with any subject. What is asked and answered is drawn in
 //! `crates/space/src/interest/ask.rs` and `answer.rs`. A viewer is known by the inbox it is told at, and ends with it.
 //!
 //! Limits: `Limits::viewers_max`, `SpaceLimits::orders_max`; what a viewer is told at once is one record of its inbox, whose limits
@@ -9,14 +9,16 @@
 
 use std::sync::Arc;
 
-use dunlin::space::{Answer, Ask, Behaviour, CommandError, Denial, Rule, StepError, StoreError, Watch};
-use dunlin::topic::{Publish, Retention, TopicConfig};
+use dunlin::space::{
+    Answer, Ask, Behaviour, CommandError, Denial, RegionId, Rule, StepError, StoreError, Watch,
+};
+use dunlin::topic::{Publish, Publisher, Retention, TopicConfig};
 use dunlin::{Node, Request, Responder};
 
 use super::error::SpaceError;
 use super::handle::Space;
 use super::pace::monotonic_ns;
-use super::runner::Runner;
+use super::runner::{Runner, SpawnError};
 
 /// Questions are answered at once or not at all: nobody reads them later.
 const HISTORY_BYTES: u64 = 1 << 20;
@@ -26,6 +28,7 @@ const HISTORY_BYTES: u64 = 1 << 20;
 pub struct SpaceDoor {
     _watch: Responder,
     _command: Responder,
+    _spawn: Responder,
 }
 
 /// Where a process of a world answers who wants to watch.
@@ -36,6 +39,11 @@ pub fn watch_subject(world: &str, process: u64) -> String {
 /// Where a process of a world takes commands.
 pub fn command_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.command")
+}
+
+/// Where a process of a world takes new entities, and takes entities out.
+pub fn spawn_subject(world: &str, process: u64) -> String {
+    format!("space.{world}.process.{process}.spawn")
 }
 
 impl SpaceDoor {
@@ -58,7 +66,13 @@ impl SpaceDoor {
                 hear_command(&node, &space, asked)
             })?
         };
-        Ok(SpaceDoor { _watch: watch, _command: command })
+        let spawn = {
+            let (node, space) = (node.clone(), Arc::clone(space));
+            respond(&node.clone(), &spawn_subject(world, process), move |asked| {
+                hear_spawn(&node, &space, asked)
+            })?
+        };
+        Ok(SpaceDoor { _watch: watch, _command: command, _spawn: spawn })
     }
 }
 
@@ -95,6 +109,9 @@ fn hear_viewer<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         }
         Ask::Forget(_) => space.order(move |runner| runner.unwatch(&inbox)).map_err(busy),
         Ask::Command(_) => Err(wrong("commands are taken at the subject that ends with .command")),
+        Ask::Spawn(_) | Ask::Despawn(_) => {
+            Err(wrong("entities are spawned at the subject that ends with .spawn"))
+        }
     }
 }
 
@@ -107,27 +124,67 @@ fn hear_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     let Ask::Command(_) = Ask::<D>::decode(&bytes).map_err(wrong)? else {
         return Err(wrong("only commands are taken here: watch at the subject that ends with .watch"));
     };
-    let answer_to =
-        asked.record().frame.reply().map(|inbox| node.publisher(inbox)).transpose().map_err(wrong)?;
+    let answer_to = inbox(node, asked)?;
     let order = move |runner: &mut Runner<D, B>| {
         let Ok(Ask::Command(command)) = Ask::<D>::decode(&bytes) else { return };
         let done = runner.host_mut().obey(&command, monotonic_ns());
-        let text = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let answer = match &done {
-            Ok((region, tick)) => Answer::Done { region: *region, tick: *tick },
-            Err(error) => Answer::Refused { why: denial(error), text: &text },
-        };
-        if let Some(mut answer_to) = answer_to {
-            // Who asked may be gone.
-            let _ = answer_to.publish(&bytes_of(&answer)[..]);
-        }
+        answer(answer_to, done.map_err(|why| denied(&why)));
     };
     space.order(order).map_err(busy)
 }
 
+fn hear_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
+    node: &Node,
+    space: &Space<D, B>,
+    asked: &Request<'_, '_>,
+) -> Result<(), (Denial, String)> {
+    let bytes = asked.record().payload().to_vec();
+    let (Ask::Spawn(_) | Ask::Despawn(_)) = Ask::<D>::decode(&bytes).map_err(wrong)? else {
+        return Err(wrong("only spawns and despawns are taken here"));
+    };
+    let answer_to = inbox(node, asked)?;
+    let order = move |runner: &mut Runner<D, B>| match Ask::<D>::decode(&bytes) {
+        Ok(Ask::Spawn(entity)) => runner.spawn_for(&entity, |done| {
+            answer(
+                answer_to,
+                done.map_err(|why| match &why {
+                    SpawnError::Refused(refused) => denied(refused),
+                    _ => (Denial::NoOwner, why.to_string()),
+                }),
+            );
+        }),
+        Ok(Ask::Despawn(id)) => {
+            let done = runner.host_mut().dismiss(id, monotonic_ns());
+            answer(answer_to, done.map_err(|why| denied(&why)));
+        }
+        _ => {}
+    };
+    space.order(order).map_err(busy)
+}
+
+/// Where the client is answered; nothing where it does not wait for an answer.
+fn inbox(node: &Node, asked: &Request<'_, '_>) -> Result<Option<Publisher>, (Denial, String)> {
+    asked.record().frame.reply().map(|inbox| node.publisher(inbox)).transpose().map_err(wrong)
+}
+
+fn answer(to: Option<Publisher>, done: Result<(RegionId, u64), (Denial, String)>) {
+    let answer = match &done {
+        Ok((region, tick)) => Answer::Done { region: *region, tick: *tick },
+        Err((why, text)) => Answer::Refused { why: *why, text },
+    };
+    if let Some(mut to) = to {
+        // The client may be gone.
+        let _ = to.publish(&bytes_of(&answer)[..]);
+    }
+}
+
+fn denied(error: &CommandError) -> (Denial, String) {
+    (denial(error), error.to_string())
+}
+
 fn denial(error: &CommandError) -> Denial {
     match error {
-        CommandError::Store(StoreError::Unknown(_)) => Denial::NotHere,
+        CommandError::Store(StoreError::Unknown(_) | StoreError::Elsewhere { .. }) => Denial::NotHere,
         CommandError::Store(StoreError::Leaving(_)) => Denial::Leaving,
         CommandError::Step(StepError::NoAuthority { .. }) => Denial::NoOwner,
         _ => Denial::Wrong,

@@ -21,6 +21,9 @@
 //!  13 weight    bytes                  what one of the sender's regions has to do
 //!  14 cut       bytes                  how the curve is cut from here on, as the cluster knows already
 //!  15 proof     bytes                  see `secret`; answers a hello
+//!  16 ids       number u64, ids u64 each   which of these has the receiver?
+//!  17 held      number u64, bytes      answers `ids`: count u32, the sender's regions u32 each; then id u64, region u32, flags u8 of each
+//!                                      that it has (1 just spawned, 2 on its way to the region)
 //! ```
 
 use dunlin::space::RegionId;
@@ -48,6 +51,8 @@ pub(super) enum Frame<'a> {
     Weight(&'a [u8]),
     Cut(&'a [u8]),
     Proof(&'a [u8]),
+    Ids { number: u64, ids: &'a [u8] },
+    Held { number: u64, bytes: &'a [u8] },
 }
 
 impl Frame<'_> {
@@ -87,6 +92,8 @@ impl Frame<'_> {
             Frame::Weight(bytes) => (13, head, bytes),
             Frame::Cut(bytes) => (14, head, bytes),
             Frame::Proof(bytes) => (15, head, bytes),
+            Frame::Ids { number, ids } => (16, head.u64(*number), ids),
+            Frame::Held { number, bytes } => (17, head.u64(*number), bytes),
         }
     }
 
@@ -115,6 +122,8 @@ impl Frame<'_> {
             13 => Frame::Weight(body.rest()),
             14 => Frame::Cut(body.rest()),
             15 => Frame::Proof(body.rest()),
+            16 => Frame::Ids { number: body.u64()?, ids: body.rest() },
+            17 => Frame::Held { number: body.u64()?, bytes: body.rest() },
             _ => return Err(Refused::Frame("a frame of this kind is not known")),
         };
         if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
@@ -206,6 +215,8 @@ mod tests {
             Frame::Weight(&[6]),
             Frame::Cut(&[7, 8]),
             Frame::Proof(&[9; 32]),
+            Frame::Ids { number: 3, ids: &[1; 8] },
+            Frame::Held { number: 4, bytes: &[] },
         ];
         for frame in &frames {
             let mut bytes = Vec::new();

@@ -7,6 +7,7 @@
 
 mod balance;
 mod hearing;
+mod ids;
 mod ticking;
 mod viewing;
 
@@ -29,7 +30,10 @@ use super::poll::{self, Ready, Waker};
 use super::secret::Secret;
 use super::standing::Standing;
 use super::stats::Stats;
+use ids::Ids;
 use viewing::Viewers;
+
+pub use ids::SpawnError;
 
 /// Deadlines of hand-overs are looked at so often.
 const ELAPSE_NS: u64 = 5_000_000;
@@ -61,6 +65,7 @@ pub struct Runner<const D: usize, B> {
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
     viewers: Viewers,
+    ids: Ids<D, B>,
     scales: Scales,
     /// Ticks made, which is the regions' own number where they began together.
     ticks: u64,
@@ -102,6 +107,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             reports_dropped: 0,
             watchers: Vec::new(),
             viewers: Viewers::default(),
+            ids: Ids::default(),
             scales: Scales::default(),
             ticks: 0,
             elapse_at_ns: 0,
@@ -192,6 +198,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Sends what the host has to say.
     pub(super) fn ship(&mut self) {
+        self.check_spawned();
         for (region, (entries, tick)) in self.standing.take_fresh() {
             if let Some((process, _)) = self.links.whereabouts(region) {
                 self.links.send_or_end(process, &Frame::Knows { region, entries, tick }, &Bytes::new());

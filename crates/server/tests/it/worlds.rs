@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
-    Balance, Behaviour, Entity, EntityId, Host, Partition, RegionId, Setup, Stage, Standby, World, topic_of,
+    Balance, Behaviour, Entity, EntityId, Host, Partition, RegionId, Report, Setup, Stage, Standby, World,
+    topic_of,
 };
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::Kv;
 use dunlin_server::space::{
-    Description, Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits, monotonic_ns,
+    Description, Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits, SpawnError,
+    monotonic_ns,
 };
 use dunlin_wait::{Deadline, PATIENCE, POLL};
 
@@ -346,4 +349,128 @@ fn joiner_of_a_world_without_standbys_is_given_a_region() {
     assert_went_on(&kv, &members, &before, "after one was given away");
     members.push(member(3));
     until("the third is told that it is idle", &kv, &members, || says(&members[2], "Idle"));
+}
+
+/// An id that every region is populated with.
+const TWICE: u64 = 7_777;
+
+/// Somewhere in a region.
+fn place_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f32; 3] {
+    let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 20.0 } else { 80.0 });
+    (0..8).map(corner).find(|at| host.owner_of(at) == region).unwrap()
+}
+
+#[test]
+fn id_that_two_regions_are_populated_with_stays_in_one() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let populate = |host: &mut Host<3, Walk>, region| {
+        populate(host, region);
+        host.spawn(&Entity::at(TWICE, place_in(host, region))).unwrap();
+    };
+    let scene = Scene { populate, ..scene("twice", 2, Standby::None) };
+    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let members = [member(1), member(2)];
+    let mut reports = Vec::new();
+    until("one of them is taken out again", &kv, &members, || {
+        let new = members.iter().flat_map(|member| member.space.ask(|runner| runner.take_reports()).unwrap());
+        reports.extend(new);
+        let twice = |(_, report): &(RegionId, Report)| matches!(report, Report::Duplicate { id, .. } if id.0 == TWICE);
+        reports.iter().any(twice)
+    });
+    let mut ids = Vec::new();
+    until("everybody is there, once", &kv, &members, || {
+        ids = members.iter().flat_map(Member::ids).collect();
+        ids.sort_unstable();
+        ids.iter().copied().eq((0..ENTITIES).chain([TWICE]))
+    });
+}
+
+type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
+
+/// Spawns an entity in a region as a client does.
+fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
+    let (sender, spawned) = channel();
+    let reply = move |done| drop(sender.send(done));
+    let order = move |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+        let entity = Entity::at(id, place_in(runner.host(), region));
+        runner.spawn_for(&entity, reply);
+    };
+    member.space.order(order).unwrap();
+    spawned
+}
+
+#[test]
+fn of_two_spawns_of_one_id_at_once_one_is_refused() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = scene("raced", 2, Standby::None);
+    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let members = [member(1), member(2)];
+    until_all_go_on("both regions begin", &kv, &members);
+    let own = |member: &Member<Walk>| RegionId(*member.ticks().keys().next().unwrap());
+    let regions = [own(&members[0]), own(&members[1])];
+    let raced = 1_000..1_020_u64;
+    for id in raced.clone() {
+        let both = [0, 1].map(|at| spawn(&members[at], id, regions[at]));
+        let done = both.map(|spawned| spawned.recv_timeout(PATIENCE).expect("an answer"));
+        assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{id}: {done:?}");
+        let refused = done.iter().find_map(|done| done.as_ref().err()).unwrap().to_string();
+        assert!(refused.contains(&format!("entity {id} is ")), "{refused}");
+        let again = spawn(&members[0], id, regions[0]).recv_timeout(PATIENCE).expect("an answer");
+        assert!(again.is_err(), "{again:?}");
+    }
+    let mut ids = Vec::new();
+    until("everybody is there, once", &kv, &members, || {
+        ids = members.iter().flat_map(Member::ids).collect();
+        ids.sort_unstable();
+        ids.iter().copied().eq((0..ENTITIES).chain(raced.clone()))
+    });
+}
+
+/// What a region without an owner holds nobody can say: it counts again when the region goes on.
+#[test]
+fn spawn_waits_for_regions_without_an_owner() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = scene("away", 2, Standby::None);
+    let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
+    let mut members = vec![member(1), member(2)];
+    until_all_go_on("both regions begin", &kv, &members);
+    members.remove(1).kill();
+    let own = RegionId(*members[0].ticks().keys().next().unwrap());
+    until("it is refused", &kv, &members, || {
+        let done = spawn(&members[0], 2_000, own).recv_timeout(PATIENCE).expect("an answer");
+        match done {
+            Ok(_) => {
+                let dismiss = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+                    runner.host_mut().despawn(EntityId(2_000)).is_ok()
+                };
+                members[0].space.ask(dismiss).unwrap();
+                false
+            }
+            Err(SpawnError::NoOwner(regions)) => regions.len() == 1 && regions[0] != own,
+            Err(other) => panic!("{other}"),
+        }
+    });
+}
+
+/// As where the node lost its keys, and a newcomer populated the world before this process was back.
+#[test]
+fn process_that_lost_its_region_says_what_it_held() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = Scene { expected: 1, ..scene("robbed", 1, Standby::None) };
+    let members = [Member::start(&scene, connect(&keys.1).kv(), 1)];
+    until("it begins", &kv, &members, || {
+        members[0].ticks().values().all(|tick| *tick > 0) && !members[0].ids().is_empty()
+    });
+    let epoch = 1_u64 << 60;
+    kv.put("space/robbed/epoch/1", epoch.to_string()).unwrap();
+    kv.put("space/robbed/region/1", serde_json::json!({"process": 99, "epoch": epoch}).to_string()).unwrap();
+    until("it says what is lost", &kv, &members, || {
+        says(&members[0], "GivenUp { region: RegionId(1), held: Some((")
+    });
+    let told = members[0].told.lock().unwrap().clone();
+    assert!(told.iter().any(|told| told.ends_with(&format!(", {ENTITIES})) }}"))), "{told:?}");
 }

@@ -5,11 +5,14 @@
 //!   1 watch    viewer u64, center u64, radius f32, bytes a tick u32, rule u8 (0 all, 1 of a kind, 2 not of a kind), kind u32
 //!   2 forget   viewer u64
 //!   3 command  id u64, D u8, what u8 (1 position, 2 velocity, 4 kind, 8 components): position, velocity: f32 each, kind u32, components: bytes
+//!   4 spawn    id u64, D u8, kind u32, position, velocity: f32 each, components: bytes
+//!   5 despawn  id u64
 //! ```
 
 use super::{Rule, ViewerId, Watch};
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, VERSION, put_bytes, put_point, put_u32, put_u64};
+use crate::store::Entity;
 use crate::world::Point;
 
 /// One thing that is asked.
@@ -21,6 +24,10 @@ pub enum Ask<'a, const D: usize> {
     Forget(ViewerId),
     /// That an entity is changed.
     Command(Command<'a, D>),
+    /// That an entity is taken in that is new in the world.
+    Spawn(Entity<'a, D>),
+    /// That an entity is taken out of the world.
+    Despawn(EntityId),
 }
 
 /// How an entity is to be from now on; what is left out stays as it is.
@@ -70,6 +77,19 @@ impl<'a, const D: usize> Ask<'a, D> {
                 out.push(3);
                 command.encode(out);
             }
+            Ask::Spawn(entity) => {
+                out.push(4);
+                put_u64(out, entity.id.0);
+                out.push(D as u8);
+                put_u32(out, entity.kind);
+                put_point(out, &entity.position);
+                put_point(out, &entity.velocity);
+                put_bytes(out, entity.components);
+            }
+            Ask::Despawn(id) => {
+                out.push(5);
+                put_u64(out, id.0);
+            }
         }
     }
 
@@ -90,6 +110,14 @@ impl<'a, const D: usize> Ask<'a, D> {
             }
             2 => Ask::Forget(ViewerId(fields.u64()?)),
             3 => Ask::Command(Command::read(&mut fields)?),
+            4 => {
+                let id = EntityId(fields.u64()?);
+                check_dimensions::<D>(fields.u8()?)?;
+                let (kind, position, velocity) = (fields.u32()?, fields.point()?, fields.point()?);
+                let components = fields.bytes()?;
+                Ask::Spawn(Entity { id, generation: 0, kind, position, velocity, frozen: false, components })
+            }
+            5 => Ask::Despawn(EntityId(fields.u64()?)),
             number => return Err(DecodeError::Unknown { what: "ask", number }),
         };
         fields.end()?;
@@ -120,9 +148,7 @@ impl<'a, const D: usize> Command<'a, D> {
 
     fn read(fields: &mut Fields<'a>) -> Result<Command<'a, D>, DecodeError> {
         let (id, dimensions, what) = (EntityId(fields.u64()?), fields.u8()?, fields.u8()?);
-        if usize::from(dimensions) != D {
-            return Err(DecodeError::Unknown { what: "number of dimensions", number: dimensions });
-        }
+        check_dimensions::<D>(dimensions)?;
         if what & !(POSITION | VELOCITY | KIND | COMPONENTS) != 0 {
             return Err(DecodeError::Unknown { what: "change of an entity", number: what });
         }
@@ -134,5 +160,33 @@ impl<'a, const D: usize> Command<'a, D> {
             kind: has(KIND).then(|| fields.u32()).transpose()?,
             components: has(COMPONENTS).then(|| fields.bytes()).transpose()?,
         })
+    }
+}
+
+fn check_dimensions<const D: usize>(dimensions: u8) -> Result<(), DecodeError> {
+    if usize::from(dimensions) == D {
+        return Ok(());
+    }
+    Err(DecodeError::Unknown { what: "number of dimensions", number: dimensions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spawn_and_despawn_are_read_as_they_were_written() {
+        let position = [1.0, 2.0, 3.0];
+        let entity = Entity { kind: 4, velocity: [0.5; 3], components: &[9, 8], ..Entity::at(7, position) };
+        let mut bytes = Vec::new();
+        Ask::Spawn(entity).encode(&mut bytes);
+        assert!(matches!(Ask::<3>::decode(&bytes), Ok(Ask::Spawn(read)) if read == entity));
+        assert!(matches!(Ask::<2>::decode(&bytes), Err(DecodeError::Unknown { number: 3, .. })));
+        for end in 0..bytes.len() {
+            assert!(Ask::<3>::decode(&bytes[..end]).is_err(), "{end}");
+        }
+        bytes.clear();
+        Ask::<3>::Despawn(EntityId(7)).encode(&mut bytes);
+        assert!(matches!(Ask::<3>::decode(&bytes), Ok(Ask::Despawn(EntityId(7)))));
     }
 }

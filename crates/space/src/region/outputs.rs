@@ -48,6 +48,13 @@ pub enum Report {
         /// What it was handed.
         ids: Vec<EntityId>,
     },
+    /// Another region had an entity of this id when this one was spawned: it was taken out again.
+    Duplicate {
+        /// Which entity.
+        id: EntityId,
+        /// The region that has the other one.
+        region: RegionId,
+    },
     /// Entities that ought to go found no room in the hand-overs under way; they are offered again.
     Held {
         /// Where they ought to go.

@@ -115,6 +115,26 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
+    /// Takes in an entity that a client spawns, between two ticks: the last tick before it.
+    pub fn admit(
+        &mut self,
+        entity: &Entity<'_, D>,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<u64, CommandError> {
+        self.may_act(now_ns)?;
+        self.check_moves(entity)?;
+        self.spawn(entity, out)?;
+        Ok(self.state.tick())
+    }
+
+    /// Takes out an entity that a client despawns, between two ticks: the last tick before it.
+    pub fn dismiss(&mut self, id: EntityId, now_ns: u64, out: &mut Outputs) -> Result<u64, CommandError> {
+        self.may_act(now_ns)?;
+        self.despawn(id, out)?;
+        Ok(self.state.tick())
+    }
+
     /// Refuses a velocity that an `f32` cannot add to the position in one tick: the entity would stand still for ever.
     fn check_moves(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());

@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Three numbers.
-fn point(text: &str) -> Result<[f32; 3], String> {
+pub(super) fn point(text: &str) -> Result<[f32; 3], String> {
     let along: Result<Vec<f32>, _> = text.split(',').map(|along| along.trim().parse()).collect();
     let point: Option<[f32; 3]> = along.ok().and_then(|along| along.try_into().ok());
     let point = point.filter(|point| point.iter().all(|along| along.is_finite()));

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dunlin::space::Host;
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
 use dunlin_server::space::{Told, WorldConfig, WorldProcess};
-use dunlin_server::{Server, ServerConfig};
+use dunlin_server::{Door, Server, ServerConfig};
 use serde_json::json;
 
 use super::life::Life;
@@ -20,6 +20,7 @@ use crate::arguments::Global;
 use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::outcome::Refusal;
 use crate::signals::Stop;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
@@ -38,6 +39,9 @@ pub struct Options {
     /// Where the world's other processes connect to; a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub between: SocketAddr,
+    /// Where the process's node gives `/metrics`, figures of its regions among them; a loopback address
+    #[arg(long, value_name = "ADDRESS")]
+    pub http_listen: Option<SocketAddr>,
     /// End when standard input does: whoever started this has gone
     #[arg(long, hide = true)]
     pub end_with_stdin: bool,
@@ -82,8 +86,13 @@ impl Process {
             ..Limits::default()
         };
         let node = Node::start(Config { name: "space".to_owned(), limits, ..Config::default() })?;
-        let server =
-            Server::start(node.clone(), ServerConfig { tcp: vec![listen], ..ServerConfig::default() });
+        if let Some(exposed) = options.http_listen.filter(|address| !address.ip().is_loopback()) {
+            let why = "other machines can reach it, and this node knows no users: give a loopback address";
+            bail!(Refusal(format!("--http-listen {exposed}: {why}")));
+        }
+        let http = options.http_listen.into_iter().collect();
+        let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
+        let server = Server::start(node.clone(), config);
         let server = server.map_err(anyhow::Error::from).map_err(crate::running::way_out)?;
         let address = server.tcp_addresses().first().context("the node's door is not open")?;
         let url = format!("dunlin://{address}");
@@ -139,11 +148,17 @@ impl Process {
         Ok(())
     }
 
+    /// Where `/metrics` is.
+    fn http(&self) -> Option<String> {
+        let http = self.server.addresses().iter().find(|(door, _)| *door == Door::Http);
+        http.map(|(_, address)| format!("http://{address}"))
+    }
+
     fn greet(&self, process: u64, spec: &Spec, entities: u64, console: &Console) -> Result<()> {
         let mut out = std::io::stdout();
         let Spec { name: world, processes: expected, regions, .. } = spec;
         if console.json {
-            let line = json!({"event": "started", "world": world, "process": process, "url": self.url, "entities": entities});
+            let line = json!({"event": "started", "world": world, "process": process, "url": self.url, "entities": entities, "http": self.http()});
             writeln!(out, "{line}")?;
         } else {
             writeln!(
@@ -158,6 +173,9 @@ impl Process {
                 console.paint.command(&format!("dunlin space join {world}"))
             )?;
             writeln!(out, "  {}  the map", console.paint.command(&format!("dunlin space watch {world}")))?;
+            if let Some(http) = self.http() {
+                writeln!(out, "  {}  its figures", console.paint.command(&format!("curl {http}/metrics")))?;
+            }
         }
         Ok(out.flush()?)
     }
@@ -176,9 +194,21 @@ fn say(what: &Told, console: &Console) -> Result<()> {
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": tick, "reclaimed": true});
             (line, format!("region {} goes on from tick {tick} here, in epoch {epoch}: nothing of what it held is lost", region.0))
         }
-        Told::GivenUp(region) => (
-            json!({"event": "given_up", "region": region.0}),
-            format!("region {}: another process has it, and what this one held of it is given up", region.0),
+        Told::GivenUp { region, held } => {
+            let held_text = held.map_or_else(String::new, |(tick, entities)| {
+                format!(" ({entities} entities at tick {tick})")
+            });
+            let tick = held.map(|held| held.0);
+            let line = json!({"event": "given_up", "region": region.0, "tick": tick, "entities": held.map(|held| held.1)});
+            (line, format!("region {}: another process runs it in a later epoch; what this process held of it{held_text} is lost", region.0))
+        }
+        Told::WaitedOut { region, processes, expected } => (
+            json!({"event": "waited_out", "region": region.0, "processes": processes, "expected": expected}),
+            format!(
+                "region {} is populated anew: {processes} of {expected} processes came within the patience. A process that comes later \
+                 and still holds the region loses it; a longer --patience waits for it",
+                region.0
+            ),
         ),
         Told::KeysLost => (
             json!({"event": "keys_lost"}),

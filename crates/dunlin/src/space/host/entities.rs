@@ -1,36 +1,106 @@
 //! Entities of all regions of a host.
 
-use dunlin_space::{Behaviour, Entity, EntityId, RegionId, StoreError, curve::Curve, curve::Morton};
+use dunlin_space::{
+    Behaviour, CommandError, Entity, EntityId, RegionId, Report, StoreError, curve::Curve, curve::Morton,
+};
 
 use super::{Host, Running};
 
+/// How a host has an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// An entity of the region.
+    Own,
+    /// An entity of the region that is being handed over to another region.
+    Leaving,
+    /// The region keeps room for it: another region hands it over.
+    Coming,
+}
+
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Takes in an entity that is new in the world. Its place has to be in a region of this host, and no region of this host
-    /// may have its id. Ids of other processes' entities are not known here: the program gives each id once.
+    /// may have its id. Whether another process has an entity of this id, its runner asks afterwards, and takes the new one out again
+    /// if so.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
-        let (id, owner) = (entity.id, self.owner_of(&entity.position));
+        let region = self.place_for(entity)?;
+        let Some(running) = self.regions.get_mut(&region) else { return Ok(()) };
+        running.region.spawn(entity, &mut running.out)?;
+        self.spawned.push(entity.id);
+        Ok(())
+    }
+
+    /// Takes in an entity that a client spawns, under the lease of the region whose place it is: that region, and the last tick before it.
+    pub fn admit(&mut self, entity: &Entity<'_, D>, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
+        let region = self.place_for(entity)?;
+        let Some(running) = self.regions.get_mut(&region) else {
+            return Err(StoreError::Elsewhere { id: entity.id, region }.into());
+        };
+        let tick = running.region.admit(entity, now_ns, &mut running.out)?;
+        self.spawned.push(entity.id);
+        Ok((region, tick))
+    }
+
+    /// The region of this host that would take in a new entity.
+    pub fn place_for(&self, entity: &Entity<'_, D>) -> Result<RegionId, StoreError> {
+        let (id, region) = (entity.id, self.owner_of(&entity.position));
         if entity.position.iter().all(|along| along.is_finite()) && !self.setup.world.holds(&entity.position)
         {
             return Err(StoreError::Outside(id));
         }
-        let is_there = |running: &Running<D, B>| {
-            let region = &running.region;
-            region.store().row(id).is_some() || region.handover().staged().contains(id)
-        };
-        if self.regions.values().any(is_there) {
+        if self.holding(id).is_some() {
             return Err(StoreError::Duplicate(id));
         }
-        match self.regions.get_mut(&owner) {
-            Some(running) => running.region.spawn(entity, &mut running.out),
-            None => Err(StoreError::Elsewhere { id, region: owner }),
+        match self.regions.contains_key(&region) {
+            true => Ok(region),
+            false => Err(StoreError::Elsewhere { id, region }),
         }
+    }
+
+    /// The region of this host that has an entity of this id, and how.
+    pub fn holding(&self, id: EntityId) -> Option<(RegionId, Holding)> {
+        let held = |running: &Running<D, B>| {
+            let region = &running.region;
+            match region.store().row(id) {
+                Some(row) if region.store().is_still(row) => Some(Holding::Leaving),
+                Some(_) => Some(Holding::Own),
+                None => region.handover().staged().contains(id).then_some(Holding::Coming),
+            }
+        };
+        let mut all = self.regions.iter().filter_map(|(region, running)| Some((*region, held(running)?)));
+        let first = all.next()?;
+        // Between two regions of this host one has it and the other keeps room for it.
+        Some(all.fold(first, |first, other| if first.1 == Holding::Coming { other } else { first }))
+    }
+
+    /// Who was spawned since the last call.
+    pub fn take_spawned(&mut self) -> Vec<EntityId> {
+        std::mem::take(&mut self.spawned)
     }
 
     /// Takes an entity out of the world.
     pub fn despawn(&mut self, id: EntityId) -> Result<(), StoreError> {
-        let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
-        let running = here.ok_or(StoreError::Unknown(id))?;
+        let running = self.with_entity(id)?;
         running.region.despawn(id, &mut running.out)
+    }
+
+    /// Takes out an entity that a client despawns, under the lease of its region: that region, and the last tick before it.
+    pub fn dismiss(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
+        let running = self.with_entity(id)?;
+        let tick = running.region.dismiss(id, now_ns, &mut running.out)?;
+        Ok((running.region.handover().region(), tick))
+    }
+
+    /// A spawned entity is taken out again, since another region has one of this id.
+    pub fn take_back(&mut self, id: EntityId, other: RegionId) {
+        let Ok(running) = self.with_entity(id) else { return };
+        if running.region.despawn(id, &mut running.out).is_ok() {
+            running.out.reports.push(Report::Duplicate { id, region: other });
+        }
+    }
+
+    pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut Running<D, B>, StoreError> {
+        let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
+        here.ok_or(StoreError::Unknown(id))
     }
 
     /// The region whose place a point is.

@@ -1,10 +1,8 @@
 //! Clients of a process: who watches, and what is commanded of entities.
 
-use dunlin_space::{
-    Behaviour, Command, CommandError, InterestError, RegionId, Sight, StoreError, ViewerId, Watch,
-};
+use dunlin_space::{Behaviour, Command, CommandError, InterestError, RegionId, Sight, ViewerId, Watch};
 
-use super::{Host, Running};
+use super::Host;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Somebody watches from now on, in all regions that are here or come here.
@@ -45,8 +43,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// Changes an entity of one of its regions: which, and the last tick before it.
     pub fn obey(&mut self, command: &Command<'_, D>, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
-        let has = |running: &&mut Running<D, B>| running.region.store().row(command.id).is_some();
-        let here = self.regions.values_mut().find(has).ok_or(StoreError::Unknown(command.id))?;
+        let here = self.with_entity(command.id)?;
         let tick = here.region.obey(command, now_ns, &mut here.out)?;
         Ok((here.region.handover().region(), tick))
     }

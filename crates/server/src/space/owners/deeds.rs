@@ -25,7 +25,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             Deed::TakeOver(region) | Deed::Begin { region, .. } => {
                 let Some(authority) = self.claim(region, deed, seen)? else { return Ok(()) };
                 let done = match deed {
-                    Deed::Begin { lost, .. } => self.begin(region, authority, lost),
+                    Deed::Begin { lost, .. } => self.begin(region, authority, lost, seen),
                     _ => self.take_over(region, authority, seen),
                 };
                 // What is not run here is nobody's.
@@ -97,7 +97,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    fn begin(&mut self, region: RegionId, authority: Authority, lost: bool) -> Result<(), KeepError> {
+    fn begin(
+        &mut self,
+        region: RegionId,
+        authority: Authority,
+        lost: bool,
+        seen: &Seen,
+    ) -> Result<(), KeepError> {
         let populate = Arc::clone(&self.populate);
         let begun = self.space.ask(move |runner| {
             runner.unfollow(region);
@@ -110,8 +116,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         })?;
         begun?;
         self.memory.remove(&region);
+        let (processes, expected) = (seen.processes.len(), self.config.expected);
         if lost {
             (self.tell)(Told::Lost(region));
+        } else if processes < expected {
+            (self.tell)(Told::WaitedOut { region, processes, expected });
         }
         (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick: None });
         // If this is not answered it is said again.

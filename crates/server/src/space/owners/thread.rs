@@ -75,8 +75,23 @@ pub enum Told {
         /// The tick from which it goes on.
         tick: u64,
     },
-    /// Another process has a region that this one owned: what this one still held of it is given up.
-    GivenUp(RegionId),
+    /// Another process runs a region that this one owned: what this one still held of it is lost.
+    GivenUp {
+        /// Which.
+        region: RegionId,
+        /// The tick of what is lost, and how many entities it has, where that is still known.
+        held: Option<(u64, u64)>,
+    },
+    /// A region is populated anew though fewer processes are there than the world waits for. A process that comes later and still holds
+    /// the region, because the node that held the keys was started again, loses it.
+    WaitedOut {
+        /// Which.
+        region: RegionId,
+        /// Processes that are there.
+        processes: usize,
+        /// Processes that the world waits for.
+        expected: usize,
+    },
     /// The cluster has lost the world's keys; its processes write them again, and go on with what they have in memory.
     KeysLost,
     /// What a region held is lost: its owner is gone, and nobody has a copy that counts.
@@ -115,6 +130,8 @@ pub(super) struct Keeper<const D: usize, B> {
     pub(super) began: BTreeSet<RegionId>,
     /// What this process has of regions that it does not own.
     pub(super) memory: BTreeMap<RegionId, Memory>,
+    /// The tick and the entities of each state in memory.
+    held: BTreeMap<RegionId, (u64, u64)>,
     /// Regions that are run here, and in which epoch.
     pub(super) claims: BTreeMap<RegionId, u64>,
     /// The newest cut that was heard of.
@@ -181,6 +198,7 @@ impl Owners {
             description,
             began: BTreeSet::new(),
             memory: BTreeMap::new(),
+            held: BTreeMap::new(),
             claims: BTreeMap::new(),
             cut_version: 0,
             free_since: BTreeMap::new(),
@@ -327,12 +345,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             self.free_since.entry(*region).or_insert_with(Instant::now);
         }
         let all = regions.clone();
-        let (copies, begun_copies) = self.space.ask(move |runner| {
+        let (copies, held, begun_copies) = self.space.ask(move |runner| {
             let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
+            let held = |region: &RegionId| {
+                let copy = runner.copy_of(*region)?;
+                Some((*region, (copy.tick(), copy.store().len() as u64)))
+            };
+            let held: Vec<_> = all.iter().filter_map(held).collect();
             let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
             let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
-            (copies, begun)
+            (copies, held, begun)
         })?;
+        self.held.extend(held);
         self.remember(seen, &copies);
         let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
         Ok(Own {
@@ -370,6 +394,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             }
             keeps
         });
-        given_up.into_iter().for_each(|region| (self.tell)(Told::GivenUp(region)));
+        for region in given_up {
+            let held = self.held.remove(&region);
+            tracing::error!(
+                ?held,
+                "region {} is run by another process: what this one held of it is lost",
+                region.0
+            );
+            (self.tell)(Told::GivenUp { region, held });
+        }
     }
 }

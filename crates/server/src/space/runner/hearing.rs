@@ -85,6 +85,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             }
             Frame::Weight(bytes) => self.hear_weight(bytes, now_ns)?,
             Frame::Cut(bytes) => self.hear_cut(bytes, now_ns)?,
+            Frame::Ids { number, ids } => self.hear_ids(process, number, ids)?,
+            Frame::Held { number, bytes } => self.hear_held(number, bytes)?,
             Frame::Ping => {}
             Frame::Refused(why) => return Err(Refused::ByThem(why.to_owned())),
             Frame::Hello(_) | Frame::Proof(_) => return Err(Refused::Frame("a second hello")),

@@ -14,6 +14,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if now_ns >= self.elapse_at_ns {
             self.elapse_at_ns = now_ns + ELAPSE_NS;
             self.host.elapse(now_ns);
+            self.elapse_questions(now_ns);
         }
         self.open = self.may_tick();
         if self.open && self.schedule.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
@@ -102,7 +103,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// How long there is nothing to do.
     pub(super) fn patience_ns(&self, now_ns: u64) -> Option<u64> {
         let tick = if self.open { self.schedule.due_ns() } else { None };
-        let deadlines = (self.host.under_way() != (0, 0)).then_some(self.elapse_at_ns);
+        let deadlines =
+            (self.host.under_way() != (0, 0) || self.ids.is_pending()).then_some(self.elapse_at_ns);
         let next = [tick, deadlines, self.links.next_dial_ns()].into_iter().flatten().min();
         next.map(|at_ns| at_ns.saturating_sub(now_ns))
     }

@@ -1,7 +1,7 @@
 //! Of a world's entities some may be watched by who may not command them.
 
-use dunlin::space::RegionId;
-use dunlin_client::space::{Command, CommandError, EntityId, Schema, ViewError, Watch};
+use dunlin::space::{Answer, Ask, Denial, RegionId};
+use dunlin_client::space::{Command, CommandError, Entity, EntityId, Schema, ViewError, Watch};
 use serde_json::json;
 
 use super::{Guarded, PATIENCE};
@@ -9,7 +9,8 @@ use crate::serve_node;
 use crate::sights::Process;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.watch\"]\n\
-                     [users.pilot]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n";
+                     [users.pilot]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n\
+                     [users.maker]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
 
 #[test]
 fn who_may_watch_may_not_command_and_the_other_way_round() {
@@ -34,4 +35,24 @@ fn who_may_watch_may_not_command_and_the_other_way_round() {
     let refused = blind.next_timeout(PATIENCE).unwrap_err();
     assert!(matches!(&refused, ViewError::Refused(why) if why.contains("no permission")), "{refused}");
     assert_eq!(commands(pilot).unwrap().region, RegionId(1));
+
+    let [mut pilot, mut maker] = ["pilot", "maker"].map(|user| guarded.by_password(user).world("seen"));
+    let new = Entity::at(4_000, [10.0; 3]);
+    for refused in [pilot.spawn(&new, PATIENCE), pilot.despawn(EntityId(3), PATIENCE)] {
+        assert!(
+            matches!(&refused, Err(CommandError::Refused(why)) if why.contains("no permission")),
+            "{refused:?}"
+        );
+    }
+    let mut bytes = Vec::new();
+    Ask::Spawn(new).encode(&mut bytes);
+    let mut requester = guarded.by_password("maker").requester();
+    let reply = requester.request("space.seen.process.1.spawn", &bytes[..], PATIENCE).unwrap();
+    let answer = Answer::decode(&reply.payload).unwrap();
+    assert!(
+        matches!(answer, Answer::Refused { why: Denial::NoOwner, text } if text.starts_with("region 2 is owned by no process")),
+        "{answer:?}"
+    );
+    assert_eq!(maker.despawn(EntityId(0), PATIENCE).unwrap().region, RegionId(1));
+    assert!(matches!(commands(maker), Err(CommandError::Refused(why)) if why.contains("no permission")));
 }

@@ -1,0 +1,89 @@
+//! `space spawn` and `space despawn`: entities that clients put into a world and take out of it.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_client::space::{Commanded, Entity, EntityId};
+use serde_json::json;
+
+use super::command::point;
+use crate::arguments::Global;
+use crate::commands::parse::duration;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::outcome::Refusal;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin space spawn 7 --position 500,500,500
+  dunlin space spawn 7 birds --position 5,5,5 --velocity 1,0,0 --kind 2
+
+The process that owns the region of the place takes the entity in, once every region of the world has said that it has none of this id.")]
+pub struct Arguments {
+    /// The entity's number, which no other entity of the world has
+    entity: u64,
+    /// The world's name
+    #[arg(default_value = "world")]
+    name: String,
+    /// Where it begins
+    #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
+    position: [f32; 3],
+    /// How fast it is, units a second
+    #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true, default_value = "0,0,0")]
+    velocity: [f32; 3],
+    /// What it is, or whose
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    kind: u32,
+    /// How long it may take
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  dunlin space despawn 7")]
+pub struct Despawn {
+    /// The entity's number
+    entity: u64,
+    /// The world's name
+    #[arg(default_value = "world")]
+    name: String,
+    /// How long it may take, where the entity is on its way between regions
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    timeout: Duration,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
+    let one = Entity { velocity: *velocity, kind: *kind, ..Entity::at(*entity, *position) };
+    let mut world = connect(global, "dunlin space spawn")?.world(name);
+    let done = world.spawn(&one, *timeout).map_err(|why| Refusal(why.to_string()))?;
+    print(*entity, "spawned in", &done, console)
+}
+
+pub fn despawn(arguments: &Despawn, global: &Global, console: &Console) -> Result<()> {
+    let Despawn { entity, name, timeout } = arguments;
+    let mut world = connect(global, "dunlin space despawn")?.world(name);
+    let done = world.despawn(EntityId(*entity), *timeout).map_err(|why| Refusal(why.to_string()))?;
+    print(*entity, "taken out of", &done, console)
+}
+
+fn print(entity: u64, what: &str, done: &Commanded, console: &Console) -> Result<()> {
+    let Commanded { process, region, tick } = done;
+    let mut out = console.out();
+    if console.json {
+        let line =
+            json!({"entity": entity.to_string(), "process": process, "region": region.0, "after_tick": tick});
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "entity {entity} is {what} region {} of process {process}, after tick {tick}",
+            region.0
+        )?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,88 @@
+//! Figures of the regions that run on a node, for its page of metrics.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_space::{Behaviour, RegionId, Standby};
+
+use super::Host;
+use crate::node::Node;
+
+/// Figures are told so often.
+const FIGURES_EVERY: Duration = Duration::from_millis(250);
+
+/// One region. Counts begin when the region begins on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionFigures {
+    /// Its world.
+    pub world: String,
+    /// Its number in the world.
+    pub region: RegionId,
+    /// The epoch of this owner.
+    pub epoch: u64,
+    /// Entities.
+    pub entities: u64,
+    /// Ticks that it made.
+    pub ticks: u64,
+    /// What they took, ns.
+    pub ticks_ns: u64,
+    /// Ticks that it could not make: its lease had run out, or its standby was behind.
+    pub ticks_missed: u64,
+    /// Entities that it handed over to other regions.
+    pub departed: u64,
+    /// Entities that other regions handed over to it.
+    pub admitted: u64,
+    /// The last tick less the last that its standby knows; 0 where it needs none.
+    pub standby_behind: u64,
+}
+
+/// Figures by world.
+pub(crate) type Figures = Mutex<BTreeMap<String, Vec<RegionFigures>>>;
+
+impl Node {
+    /// The regions that run here, as they were at most a quarter of a second ago.
+    pub fn region_figures(&self) -> Vec<RegionFigures> {
+        let figures = self.0.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.values().flatten().cloned().collect()
+    }
+}
+
+impl<const D: usize, B> Drop for Host<D, B> {
+    /// No region of its world runs on its node any more.
+    fn drop(&mut self) {
+        if let Some(stage) = &self.stage {
+            stage.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner).remove(&stage.world);
+        }
+    }
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
+    /// Writes its regions' figures down where its node finds them, if it is time for that.
+    pub(super) fn tell_figures(&mut self) {
+        if self.told_figures.is_some_and(|told| told.elapsed() < FIGURES_EVERY) {
+            return;
+        }
+        self.told_figures = Some(Instant::now());
+        let Some(stage) = &self.stage else { return };
+        let needs_standby = self.setup.standby == Standby::Required;
+        let regions = self.regions.iter().map(|(id, running)| {
+            let (region, counts) = (&running.region, running.region.handover().counts());
+            let behind = region.tick_number().saturating_sub(region.known_tick());
+            RegionFigures {
+                world: stage.world.clone(),
+                region: *id,
+                epoch: running.epoch(),
+                entities: region.store().len() as u64,
+                ticks: running.ticks,
+                ticks_ns: running.ticks_ns,
+                ticks_missed: running.ticks_missed,
+                departed: counts.departed,
+                admitted: counts.admitted,
+                standby_behind: if needs_standby { behind } else { 0 },
+            }
+        });
+        let mut figures = stage.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.insert(stage.world.clone(), regions.collect());
+    }
+}

@@ -1,0 +1,43 @@
+//! The regions of worlds that run on this node.
+
+use dunlin::Node;
+use dunlin::space::RegionFigures;
+
+use super::exposition::Exposition;
+use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::seconds;
+
+pub(super) fn write(node: &Node, out: &mut Exposition) {
+    let regions = node.region_figures();
+    if regions.is_empty() {
+        return;
+    }
+    let labels = |one: &RegionFigures| [("world", one.world.clone()), ("region", one.region.0.to_string())];
+    let gauges: [(&str, &str, fn(&RegionFigures) -> u64); 3] = [
+        ("dunlin_space_entities", "Entities of a region that this node runs.", |one| one.entities),
+        ("dunlin_space_epoch", "The epoch in which this node runs a region.", |one| one.epoch),
+        (
+            "dunlin_space_standby_behind_ticks",
+            "Ticks of a region that its standby does not know yet.",
+            |one| one.standby_behind,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.family(Gauge, name, help, regions.iter().map(|one| (labels(one), value(one))));
+    }
+    let counters: [(&str, &str, fn(&RegionFigures) -> u64); 4] = [
+        ("dunlin_space_ticks_total", "Ticks that a region made.", |one| one.ticks),
+        (
+            "dunlin_space_ticks_missed_total",
+            "Ticks that a region could not make: without a lease, or ahead of its standby.",
+            |one| one.ticks_missed,
+        ),
+        ("dunlin_space_handed_out_total", "Entities that a region handed over.", |one| one.departed),
+        ("dunlin_space_handed_in_total", "Entities that were handed over to a region.", |one| one.admitted),
+    ];
+    for (name, help, value) in counters {
+        out.family(Counter, name, help, regions.iter().map(|one| (labels(one), value(one))));
+    }
+    let took = regions.iter().map(|one| (labels(one), seconds(one.ticks_ns)));
+    out.family(Counter, "dunlin_space_tick_seconds_total", "What the ticks of a region took.", took);
+}

@@ -1,0 +1,286 @@
+//! Each id is given once in a world: a process that spawns an entity asks the owners of all other regions whether they have its id.
+//!
+//! ```text
+//!  a client spawns:  ask all ── all have said no ──► spawned ── asked again, all have said no ──► the client is answered
+//!                          └─ one has it ──► refused                └─ one has it ──► taken out again, refused
+//!  a program spawns:                                 spawned ── asked, as above ──► taken out again and reported where one has it
+//! ```
+//! Invariants:
+//! - Of two entities with one id of which one is known to be the only one, the other is taken out. Of two that were both just spawned,
+//!   the one in the region of the higher number is.
+//! - A region without an owner is asked once it has one. A client is refused meanwhile.
+//! - A question that is lost is asked again; to answer it twice changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use dunlin::space::{Behaviour, CommandError, Entity, EntityId, Holding, RegionId, StoreError};
+
+use super::Runner;
+use crate::space::error::Refused;
+use crate::space::frame::{Body, Frame};
+use crate::space::pace::monotonic_ns;
+
+/// A question is asked again after so long: an answer about a million ids takes a while.
+const ASK_AGAIN_NS: u64 = 1_000_000_000;
+/// A client waits for all answers so long.
+const CLIENT_NS: u64 = 1_500_000_000;
+
+/// Why a client's entity is not spawned.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// Its place, its id or its state is refused.
+    #[error(transparent)]
+    Refused(#[from] CommandError),
+    /// Regions did not say whether they have its id.
+    #[error("{} owned by no process that answers: whether the id is taken is not known", list(.0))]
+    NoOwner(Vec<RegionId>),
+}
+
+/// Where an entity was spawned, and the last tick before.
+type Spawned = (RegionId, u64);
+type Reply = Box<dyn FnOnce(Result<Spawned, SpawnError>) + Send>;
+/// Is told who has one of the ids, or which regions did not answer in time.
+type Then<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<Other>, Vec<RegionId>>) + Send>;
+
+/// An entity of another process that has the id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Other {
+    id: EntityId,
+    region: RegionId,
+    /// It was just spawned, too.
+    is_fresh: bool,
+    /// It is being handed over to that region, maybe from here.
+    is_coming: bool,
+}
+
+const FRESH: u8 = 1;
+const COMING: u8 = 2;
+const OTHER_BYTES: usize = 13;
+
+struct Question<const D: usize, B> {
+    ids: Vec<EntityId>,
+    /// Regions whose owners have not answered.
+    left: BTreeSet<RegionId>,
+    others: Vec<Other>,
+    asked_ns: u64,
+    until_ns: Option<u64>,
+    then: Then<D, B>,
+}
+
+/// Questions that are not answered yet.
+pub(super) struct Ids<const D: usize, B> {
+    last: u64,
+    questions: BTreeMap<u64, Question<D, B>>,
+    /// Spawned here, and not known to be the only ones.
+    fresh: HashSet<EntityId>,
+    /// Those of them of which nobody was asked.
+    next: Vec<EntityId>,
+    is_asking: bool,
+    /// Clients that wait, and what they are answered.
+    waiting: HashMap<EntityId, (Reply, Spawned)>,
+}
+
+impl<const D: usize, B> Default for Ids<D, B> {
+    fn default() -> Ids<D, B> {
+        Ids {
+            last: 0,
+            questions: BTreeMap::new(),
+            fresh: HashSet::new(),
+            next: Vec::new(),
+            is_asking: false,
+            waiting: HashMap::new(),
+        }
+    }
+}
+
+impl<const D: usize, B> Ids<D, B> {
+    pub(super) fn is_pending(&self) -> bool {
+        !self.questions.is_empty()
+    }
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+    /// Spawns an entity once all regions have said that they have none of its id. `reply` is told where it is.
+    pub fn spawn_for(
+        &mut self,
+        entity: &Entity<'_, D>,
+        reply: impl FnOnce(Result<Spawned, SpawnError>) + Send + 'static,
+    ) {
+        let no_owner: Vec<RegionId> =
+            self.elsewhere_all().filter(|region| self.links.whereabouts(*region).is_none()).collect();
+        match self.host.place_for(entity) {
+            Err(why) => return reply(Err(CommandError::from(why).into())),
+            Ok(_) if !no_owner.is_empty() => return reply(Err(SpawnError::NoOwner(no_owner))),
+            Ok(_) => {}
+        }
+        let (components, entity) = (entity.components.to_vec(), Entity { components: &[], ..*entity });
+        let then = move |runner: &mut Runner<D, B>, others: Result<Vec<Other>, Vec<RegionId>>| {
+            let entity = Entity { components: &components, ..entity };
+            let taken = |other: &Other| StoreError::Taken { id: other.id, region: other.region };
+            let spawned = match others.map(|others| others.first().map(taken)) {
+                Err(regions) => Err(SpawnError::NoOwner(regions)),
+                Ok(Some(taken)) => Err(CommandError::from(taken).into()),
+                Ok(None) => runner.host.admit(&entity, monotonic_ns()).map_err(SpawnError::from),
+            };
+            match spawned {
+                Ok(spawned) => drop(runner.ids.waiting.insert(entity.id, (Box::new(reply), spawned))),
+                Err(why) => reply(Err(why)),
+            }
+        };
+        self.ask(vec![entity.id], Some(monotonic_ns() + CLIENT_NS), Box::new(then));
+    }
+
+    /// Asks of those who were spawned since the last call.
+    pub(super) fn check_spawned(&mut self) {
+        let spawned = self.host.take_spawned();
+        if spawned.is_empty() {
+            return;
+        }
+        self.ids.fresh.extend(&spawned);
+        self.ids.next.extend(spawned);
+        if !self.ids.is_asking {
+            self.ask_of_fresh();
+        }
+    }
+
+    fn ask_of_fresh(&mut self) {
+        let ids = std::mem::take(&mut self.ids.next);
+        self.ids.is_asking = !ids.is_empty();
+        if self.ids.is_asking {
+            let then = |runner: &mut Runner<D, B>, others: Result<Vec<Other>, Vec<RegionId>>| {
+                runner.settle_fresh(&others.unwrap_or_default());
+            };
+            self.ask(ids, None, Box::new(then));
+        }
+    }
+
+    /// Takes out those whose id another region has.
+    fn settle_fresh(&mut self, others: &[Other]) {
+        for other in others.iter().filter(|other| !other.is_coming) {
+            let Some((own, Holding::Own)) = self.host.holding(other.id) else { continue };
+            if other.is_fresh && other.region > own {
+                continue;
+            }
+            let (id, region) = (other.id, other.region);
+            self.host.take_back(id, region);
+            tracing::warn!("entity {id} of region {} is taken out: region {} has this id", own.0, region.0);
+            if let Some((reply, _)) = self.ids.waiting.remove(&id) {
+                reply(Err(CommandError::from(StoreError::Taken { id, region }).into()));
+            }
+        }
+    }
+
+    /// All regions that are not run here.
+    fn elsewhere_all(&self) -> impl Iterator<Item = RegionId> + '_ {
+        let all = self.host.partition().regions().iter().map(|(_, region)| *region);
+        all.filter(|region| self.host.region(*region).is_none())
+    }
+
+    fn ask(&mut self, ids: Vec<EntityId>, until_ns: Option<u64>, then: Then<D, B>) {
+        let left = self.elsewhere_all().collect();
+        self.ids.last += 1;
+        let question = Question { ids, left, others: Vec::new(), asked_ns: 0, until_ns, then };
+        self.ids.questions.insert(self.ids.last, question);
+        self.send_question(self.ids.last, monotonic_ns());
+        self.finish_if_answered(self.ids.last);
+    }
+
+    fn send_question(&mut self, number: u64, now_ns: u64) {
+        let Some(question) = self.ids.questions.get_mut(&number) else { return };
+        question.asked_ns = now_ns;
+        let bytes: Vec<u8> = question.ids.iter().flat_map(|id| id.0.to_le_bytes()).collect();
+        let owners = question.left.iter().filter_map(|region| self.links.whereabouts(*region));
+        let processes: BTreeSet<u64> = owners.map(|(process, _)| process).collect();
+        for process in processes {
+            self.links.send(process, &Frame::Ids { number, ids: &bytes });
+        }
+    }
+
+    /// Asks again where an answer is missing; ends questions that nobody waits for any more.
+    pub(super) fn elapse_questions(&mut self, now_ns: u64) {
+        let is_over =
+            |question: &Question<D, B>| question.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        for number in self.questions(is_over) {
+            if let Some(question) = self.ids.questions.remove(&number) {
+                (question.then)(self, Err(question.left.into_iter().collect()));
+            }
+        }
+        for number in self.questions(|question| now_ns >= question.asked_ns + ASK_AGAIN_NS) {
+            self.send_question(number, now_ns);
+        }
+    }
+
+    /// The numbers of the questions that are so.
+    fn questions(&self, is_so: impl Fn(&Question<D, B>) -> bool) -> Vec<u64> {
+        let questions = self.ids.questions.iter().filter(|(_, question)| is_so(question));
+        questions.map(|(number, _)| *number).collect()
+    }
+
+    fn finish_if_answered(&mut self, number: u64) {
+        if self.ids.questions.get(&number).is_none_or(|question| !question.left.is_empty()) {
+            return;
+        }
+        let Some(question) = self.ids.questions.remove(&number) else { return };
+        (question.then)(self, Ok(question.others));
+        if question.until_ns.is_some() {
+            return;
+        }
+        // It was of those who are fresh: they are the only ones.
+        for id in &question.ids {
+            self.ids.fresh.remove(id);
+            if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
+                reply(Ok(spawned));
+            }
+        }
+        self.ask_of_fresh();
+    }
+
+    /// Another process asks whether these ids are here.
+    pub(super) fn hear_ids(&mut self, process: u64, number: u64, ids: &[u8]) -> Result<(), Refused> {
+        let (ids, []) = ids.as_chunks::<8>() else {
+            return Err(Refused::Frame("ids that cannot be read"));
+        };
+        let regions: Vec<RegionId> = self.host.regions().map(|(region, _)| region).collect();
+        let mut bytes = (regions.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(regions.iter().flat_map(|region| region.0.to_le_bytes()));
+        for id in ids.iter().map(|id| EntityId(u64::from_le_bytes(*id))) {
+            let Some((region, holding)) = self.host.holding(id) else { continue };
+            bytes.extend_from_slice(&id.0.to_le_bytes());
+            bytes.extend_from_slice(&region.0.to_le_bytes());
+            let fresh = if self.ids.fresh.contains(&id) { FRESH } else { 0 };
+            bytes.push(fresh | if holding == Holding::Coming { COMING } else { 0 });
+        }
+        self.links.send(process, &Frame::Held { number, bytes: &bytes });
+        Ok(())
+    }
+
+    /// Another process says which of the ids that were asked for it has.
+    pub(super) fn hear_held(&mut self, number: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let mut body = Body(bytes);
+        let regions = body.region()?.0 as usize;
+        let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
+        let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
+            return Err(Refused::Frame("held ids that cannot be read"));
+        };
+        let Some(question) = self.ids.questions.get_mut(&number) else { return Ok(()) };
+        for region in regions {
+            question.left.remove(&RegionId(u32::from_le_bytes(*region)));
+        }
+        for other in others {
+            let mut body = Body(other);
+            let (id, region) = (EntityId(body.u64()?), body.region()?);
+            let [how] = body.take::<1>()?;
+            let (is_fresh, is_coming) = (how & FRESH != 0, how & COMING != 0);
+            question.others.push(Other { id, region, is_fresh, is_coming });
+        }
+        self.finish_if_answered(number);
+        Ok(())
+    }
+}
+
+fn list(regions: &[RegionId]) -> String {
+    let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
+    let (noun, verb) = if numbers.len() == 1 { ("region", "is") } else { ("regions", "are") };
+    format!("{noun} {} {verb}", numbers.join(", "))
+}
