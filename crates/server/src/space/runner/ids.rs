@@ -109,6 +109,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     ) {
         let no_owner: Vec<RegionId> =
             self.elsewhere_all().filter(|region| self.links.whereabouts(*region).is_none()).collect();
+        if let Some((region, _)) = self.host.holding(entity.id) {
+            let taken = StoreError::Taken { id: entity.id, region };
+            return reply(Err(CommandError::from(taken).into()));
+        }
         match self.host.place_for(entity) {
             Err(why) => return reply(Err(CommandError::from(why).into())),
             Ok(_) if !no_owner.is_empty() => return reply(Err(SpawnError::NoOwner(no_owner))),
