@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dunlin::space::{AnyRegion, REGION};
 use dunlin_client::Client;
 use dunlin_feed::{
     BOOK, Book, BookEntry, LAST, LastValue, Levels, ORDERS, OrderEntry, Orders, Scale, Side, ValueEntry,
@@ -20,6 +21,8 @@ pub enum State {
     Orders(Orders),
     /// Last values.
     Last(LastValue),
+    /// A region of a world, and how its topic is configured.
+    Region(Box<(AnyRegion, FoldConfig)>),
 }
 
 impl State {
@@ -31,6 +34,10 @@ impl State {
             BOOK => Ok(State::Book(Book::new(scale()?))),
             ORDERS => Ok(State::Orders(Orders::new(scale()?))),
             LAST => Ok(State::Last(LastValue::default())),
+            REGION => {
+                let region = AnyRegion::of(&config.options).map_err(Refusal)?;
+                Ok(State::Region(Box::new((region, config.clone()))))
+            }
             kind => Err(Refusal(format!("this version knows no state of kind {kind:?}"))),
         }
     }
@@ -49,6 +56,7 @@ impl State {
             State::Book(book) => (BOOK, book.scale().options()),
             State::Orders(orders) => (ORDERS, orders.scale().options()),
             State::Last(_) => (LAST, BTreeMap::new()),
+            State::Region(region) => return region.1.clone(),
         };
         FoldConfig { kind: kind.to_owned(), options }
     }
@@ -58,7 +66,7 @@ impl State {
         match self {
             State::Book(book) => Some(book),
             State::Orders(orders) => Some(orders),
-            State::Last(_) => None,
+            State::Last(_) | State::Region(_) => None,
         }
     }
 
@@ -66,6 +74,7 @@ impl State {
     pub fn whole(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {
+            State::Region(region) => return region.0.whole(),
             State::Book(book) => {
                 for side in Side::BOTH {
                     BookEntry::Clear { side }.encode(&mut payload);
@@ -96,6 +105,7 @@ impl State {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
+            State::Region(region) => region.0.fold(),
         }
     }
 
@@ -104,6 +114,7 @@ impl State {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
+            State::Region(region) => region.0.fold_mut(),
         }
     }
 }

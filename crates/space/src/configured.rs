@@ -78,6 +78,30 @@ impl AnyRegion {
             AnyRegion::Space(fold) => Box::new(fold),
         }
     }
+
+    /// The same, where it is.
+    pub fn fold(&self) -> &dyn Fold {
+        match self {
+            AnyRegion::Plane(fold) => fold,
+            AnyRegion::Space(fold) => fold,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn fold_mut(&mut self) -> &mut dyn Fold {
+        match self {
+            AnyRegion::Plane(fold) => fold,
+            AnyRegion::Space(fold) => fold,
+        }
+    }
+
+    /// The payload of a record that makes any state of this region this one.
+    pub fn whole(&self) -> Vec<u8> {
+        match self {
+            AnyRegion::Plane(fold) => fold.state().whole(),
+            AnyRegion::Space(fold) => fold.state().whole(),
+        }
+    }
 }
 
 fn empty<const D: usize>(

@@ -14,7 +14,7 @@ use dunlin_client::{Client, Options};
 use dunlin_server::space::{Told, WorldConfig, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::dunlin::{Program, dunlin, run};
+use crate::dunlin::{Node, Program, dunlin, run};
 
 /// Longer than anything here takes, on a busy machine.
 /// A process of a world, and what it says.
@@ -152,7 +152,11 @@ fn a_world_goes_on_in_the_only_process_that_is_left() {
 
 /// A region comes further than where it is seen first.
 fn moves(url: &str, region: &serde_json::Value) {
-    let watch = Process::start(&["watch", "two", "--url", url]);
+    moves_in("two", url, region);
+}
+
+fn moves_in(world: &str, url: &str, region: &serde_json::Value) {
+    let watch = Process::start(&["watch", world, "--url", url]);
     let of_it =
         |said: &serde_json::Value| if said["region"] == *region { said["tick"].as_u64() } else { None };
     let first = of_it(&watch.says("a tick", |said| of_it(said).is_some()));
@@ -216,7 +220,7 @@ fn spawned_entity_is_in_the_world_once_until_it_is_despawned() {
         assert!(outcome.code == Some(1) && outcome.err.contains(why), "{outcome:?}");
     };
     refused(&["spawn", "7", "two", "--position", "990,990,990"], "entity 7 is in region");
-    refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is");
+    refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is in region");
     refused(&["spawn", "9", "two", "--position", "10,10,1001"], "outside of the world");
     assert_eq!(spawned(&["despawn", "7", "two"])["entity"], "7");
     refused(&["despawn", "7", "two"], "no region of the world has entity 7");
@@ -260,4 +264,25 @@ fn figures_of_a_region_are_on_the_page_of_metrics() {
     assert_eq!((value(&page, "standby_behind_ticks"), value(&page, "handed_out_total")), (0.0, 0.0));
     let refused = run(&["space", "run", "one", "--listen", "127.0.0.1:0", "--http-listen", "0.0.0.0:0"]);
     assert!(refused.code == Some(1) && refused.err.contains("--http-listen"), "{refused:?}");
+}
+
+/// A region's topic is a topic: what was recorded is watched again without the world.
+#[test]
+fn recorded_world_is_watched_as_it_was() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let recording = dir.path().join("rec").to_str().expect("a path").to_owned();
+    let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
+    let world = Process::start(&run_one);
+    let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
+    world.hears("owns");
+    moves_in("one", &url, &1.into());
+    run(&["feed", "record", "space.one.region.*", "--out", &recording, "--time", "1s", "--url", &url]).done();
+    drop(world);
+    run(&["feed", "verify", "--strict", &recording]).done();
+    let node = Node::start();
+    node.run(&["feed", "replay", &recording, "--speed", "max"]).done();
+    let out = node.run(&["space", "watch", "one", "--once", "--json"]).done();
+    let seen: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
+    assert_eq!((&seen["region"], &seen["entities"]), (&1.into(), &300.into()), "{seen}");
+    assert!(seen["tick"].as_u64() > Some(0), "{seen}");
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use dunlin::space::REGION;
 use dunlin_client::{AskError, Client, Publisher};
 use dunlin_journal::{Item, Position, Reader, RealDisk};
 use dunlin_topic::frame::Meta;
@@ -57,6 +58,8 @@ fn speed(text: &str) -> Result<Speed, String> {
         .ok_or_else(|| "expected a factor like 1x or 10x, or max".to_owned())
 }
 
+/// A record of a region, and what its topic keeps, bytes.
+const REGION_BYTES: u32 = 64 << 20;
 /// The longest sleep: whoever stops a replay waits no longer than this.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -165,6 +168,8 @@ struct Track {
     /// The block that is being published, and how far.
     frames: Vec<u8>,
     at: usize,
+    /// Each record is an append of its own: one that begins a region anew has to be.
+    is_region: bool,
 }
 
 impl Track {
@@ -174,11 +179,16 @@ impl Track {
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
         let Some(fold) = first_state(&reader)? else { return Ok(None) };
-        let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+        // Records of a region are as large as its owner's, and its topic keeps as much.
+        let is_region = fold.kind == REGION;
+        let mut config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+        if is_region {
+            (config.record_bytes_max, config.retention.bytes) = (REGION_BYTES, REGION_BYTES.into());
+        }
         client.create_topic(&topic, &config, true).with_context(|| format!("cannot create {topic}"))?;
         let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
         let reader = reader.scan(Position::default());
-        Ok(Some(Track { reader, publisher, frames: Vec::new(), at: 0 }))
+        Ok(Some(Track { reader, publisher, frames: Vec::new(), at: 0, is_region }))
     }
 
     /// When the next record was appended; `None` at the end.
@@ -203,18 +213,22 @@ impl Track {
         let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(nothing) };
         self.at += taken;
         let payload = Payload::Copied(frame.payload());
-        match recording::recorded(&frame)? {
-            Recorded::Sum(_) => Ok(nothing),
+        let published = match recording::recorded(&frame)? {
+            Recorded::Sum(_) => return Ok(nothing),
             Recorded::State(_) => {
                 self.publisher.send(Draft { meta: Meta::default(), payload })?;
-                Ok(Counted { states: 1, ..nothing })
+                Counted { states: 1, ..nothing }
             }
             Recorded::Record => {
                 let headers: Vec<(&str, &[u8])> = frame.headers().collect();
                 self.publisher.send(Draft { meta: frame.to_meta(&headers), payload })?;
-                Ok(Counted { records: 1, ..nothing })
+                Counted { records: 1, ..nothing }
             }
+        };
+        if self.is_region {
+            self.publisher.flush()?;
         }
+        Ok(published)
     }
 }
 

@@ -5,9 +5,12 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Schema, Standby, Timing, World, topic_of};
+use dunlin::space::{
+    AnyRegion, Limits, REGION, RegionFold, RegionId, RegionState, Schema, Standby, Timing, World, topic_of,
+};
 use dunlin_client::{Away, Client, Kv, Options, Subscriber, interruptible};
 use dunlin_feed::{Replica, Report};
+use dunlin_server::space::{Description, DescriptionError};
 use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
 use serde_json::json;
 
@@ -28,7 +31,12 @@ use crate::signals::Stop;
 Examples:
   dunlin space watch                     the map, until Ctrl-C
   dunlin space watch --json              a line a second for each region
-  dunlin space watch --once              one picture")]
+  dunlin space watch --once              one picture
+
+A recording of a world is watched while it is replayed:
+  dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process
+  dunlin feed replay rec/                                              into a node without that world
+  dunlin space watch")]
 pub struct Arguments {
     /// The world's name
     #[arg(default_value = "world")]
@@ -65,6 +73,8 @@ impl Seen {
 
 /// All regions of a world, followed wherever they are.
 pub struct Watcher {
+    /// The node with the topics of a world that no process runs: they were replayed.
+    replayed: Option<Client>,
     kv: Kv,
     name: String,
     regions: Vec<u32>,
@@ -79,7 +89,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     stop.when_nobody_reads();
     let client = connect(global, "dunlin space watch")?;
-    let watcher = stop.breaks_off(|| Watcher::of(client.kv(), &arguments.name))?;
+    let watcher = stop.breaks_off(|| Watcher::find(&client, &arguments.name))?;
     let Some(mut watcher) = watcher else { return Ok(()) };
     let mut outage = Outage::default();
     let draws = console.is_terminal && !console.json && !arguments.once;
@@ -125,6 +135,45 @@ fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Res
 }
 
 impl Watcher {
+    /// Of the world of this name; where no process runs one, of its regions' topics at this node.
+    fn find(client: &Client, name: &str) -> Result<Watcher> {
+        match Description::read(&client.kv(), name) {
+            Err(DescriptionError::Unknown { .. }) => {}
+            _ => return Watcher::of(client.kv(), name),
+        }
+        let (mut owned, mut found) = (Vec::new(), None);
+        for topic in client.topics(&format!("space.{name}.region.*"))? {
+            let Some(fold) = client.describe_topic(&topic.name)?.config.fold else { continue };
+            let region = topic.name.rsplit('.').next().and_then(|number| number.parse().ok());
+            if let (REGION, Some(region)) = (fold.kind.as_str(), region)
+                && let Ok(AnyRegion::Space(empty)) = AnyRegion::of(&fold.options)
+            {
+                owned.push(Owned { region, url: Some(String::new()), ..Owned::default() });
+                let corner = |name: &str| -> Option<[f32; 3]> {
+                    let along = fold.options.get(name)?.split(',').map(|along| along.trim().parse().ok());
+                    along.collect::<Option<Vec<f32>>>()?.try_into().ok()
+                };
+                let world = corner("min").zip(corner("max"));
+                let world = world.and_then(|(min, max)| World::new(min, max).ok());
+                found = world.map(|world| (world, empty.state().store().schema().clone()));
+            }
+        }
+        let Some((world, schema)) = found else { return Watcher::of(client.kv(), name) };
+        let (kv, seen, name) = (client.kv(), BTreeMap::new(), name.to_owned());
+        let replayed = Some(client.clone());
+        Ok(Watcher {
+            replayed,
+            kv,
+            name,
+            regions: Vec::new(),
+            world,
+            schema,
+            seen,
+            owned,
+            began: Instant::now(),
+        })
+    }
+
     /// Of the world of this name.
     pub fn of(kv: Kv, name: &str) -> Result<Watcher> {
         let description = describe(&kv, name)?;
@@ -137,12 +186,14 @@ impl Watcher {
         };
         let (seen, owned, name) = (BTreeMap::new(), Vec::new(), name.to_owned());
         let (schema, regions) = (description.schema(), description.regions);
-        Ok(Watcher { kv, name, regions, world, schema, seen, owned, began: Instant::now() })
+        Ok(Watcher { replayed: None, kv, name, regions, world, schema, seen, owned, began: Instant::now() })
     }
 
     /// Follows each region where it is now.
     pub fn look(&mut self) -> Result<()> {
-        self.owned = regions(&self.kv, &self.name, &self.regions)?;
+        if self.replayed.is_none() {
+            self.owned = regions(&self.kv, &self.name, &self.regions)?;
+        }
         for owned in &self.owned {
             let Some(url) = &owned.url else { continue };
             if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
@@ -174,7 +225,10 @@ impl Watcher {
 
     fn follow(&self, url: &str, region: u64) -> Result<Seen> {
         let named = Options { name: "dunlin space watch".to_owned(), ..Options::default() };
-        let client = Client::connect(url, named)?;
+        let client = match &self.replayed {
+            Some(client) => client.clone(),
+            None => Client::connect(url, named)?,
+        };
         let options = SubscribeOptions {
             start: Start::Snapshot,
             on_gap: OnGap::Snapshot,
@@ -255,6 +309,12 @@ impl Watcher {
             }
             (Some((process, epoch)), _) => {
                 format!("region {}: process {process}, epoch {epoch}, {held}", owned.region)
+            }
+            (None, _) if self.replayed.is_some() => {
+                format!(
+                    "region {}: {held}; no process runs this world, its topics were replayed",
+                    owned.region
+                )
             }
             (None, _) => format!("region {}: nobody owns it, its {held} stand still", owned.region),
         }
