@@ -96,6 +96,10 @@ choice! {
         OldEpoch { /// Which.
             epoch: u32, /// The one there is.
             current: u32 } = 15,
+        /// As many leases as one user may have.
+        #[error("the user has leases_of_user_max = {count_max} leases, a quarter of leases_max")]
+        TooManyLeasesOfUser { /// The limit.
+            count_max: u64 } = 16,
         /// There is no such topic.
         #[error("there is no such topic")]
         NoTopic = 20,

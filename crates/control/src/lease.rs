@@ -1,6 +1,9 @@
 //! Leases: what is tied to them goes when nobody keeps them alive.
 //!
 //! A lease ends no earlier than `ttl_ms` after it was last kept alive, by the cluster's count of time.
+//!
+//! Limits: [`Limits::leases_max`](crate::Limits); one user has a quarter of them at most ([`USER_SHARE`]), and all users together leave
+//! some to nodes ([`NODES_SHARE`]), which could not take part without.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -12,6 +15,11 @@ use crate::place::NODES;
 use crate::reply::Reply;
 use crate::state::State;
 use crate::turn::Turn;
+
+/// One user has one in so many of the leases at most.
+const USER_SHARE: u64 = 4;
+/// One in so many is not for users.
+const NODES_SHARE: u64 = 100;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
@@ -97,15 +105,41 @@ impl State {
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
             return Err(Refusal::LeaseTtl { ttl_ms_max });
         }
-        let count_max = self.limits.leases_max;
-        if self.leases.len() as u64 >= count_max {
-            return Err(Refusal::TooManyLeases { count_max });
-        }
+        self.check_leases(owner)?;
         self.lease_last += 1;
         let (lease, end_ms) = (self.lease_last, self.now_ms.saturating_add(ttl_ms));
         self.leases.insert(lease, Lease::new(ttl_ms, end_ms, owner.into()));
+        self.count_lease_of(owner);
         self.ends.insert((end_ms, lease));
         Ok(Reply::Granted { lease, ttl_ms })
+    }
+
+    fn check_leases(&self, owner: &[u8]) -> Result<(), Refusal> {
+        let leases_max = self.limits.leases_max;
+        let count_max = if owner.is_empty() { leases_max } else { leases_max - leases_max / NODES_SHARE };
+        if self.leases.len() as u64 >= count_max {
+            return Err(Refusal::TooManyLeases { count_max });
+        }
+        let count_max = leases_max.div_ceil(USER_SHARE);
+        match self.leases_of.get(owner) {
+            Some(&count) if count >= count_max => Err(Refusal::TooManyLeasesOfUser { count_max }),
+            _ => Ok(()),
+        }
+    }
+
+    /// One more that a user has.
+    pub(crate) fn count_lease_of(&mut self, owner: &[u8]) {
+        if !owner.is_empty() {
+            *self.leases_of.entry(owner.into()).or_insert(0) += 1;
+        }
+    }
+
+    fn uncount_lease_of(&mut self, owner: &[u8]) {
+        let Some(count) = self.leases_of.get_mut(owner) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.leases_of.remove(owner);
+        }
     }
 
     pub(crate) fn keep_alive(&mut self, leases: &[u64]) -> Result<Reply, Refusal> {
@@ -137,6 +171,7 @@ impl Turn<'_> {
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));
+        self.state.uncount_lease_of(&ended.owner);
         self.effects.ended.push(lease);
         for (name, ticket) in &ended.waits {
             self.state.leave_queue(name, *ticket);

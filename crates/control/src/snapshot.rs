@@ -228,7 +228,8 @@ impl Restoring {
 
     fn take_owner(&mut self, OwnerEntry { lease, owner }: OwnerEntry) -> Result<(), DecodeError> {
         let found = self.state.leases.get_mut(&lease).filter(|found| found.owner.is_empty());
-        found.ok_or(DecodeError::Order("owners"))?.owner = owner;
+        found.ok_or(DecodeError::Order("owners"))?.owner = owner.clone();
+        self.state.count_lease_of(&owner);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::command::Command;
 use crate::effects::Effects;
 use crate::error::Refusal;
-use crate::item::{Item, Key, item_bytes};
+use crate::item::{Item, Key, Value, item_bytes};
 use crate::lease::{Lease, LeaseInfo};
 use crate::limits::Limits;
 use crate::lock;
@@ -27,6 +27,8 @@ const ITEMS_AT_ONCE: usize = 1_024;
 pub struct State {
     pub(crate) keys: OrdMap<Key, Item>,
     pub(crate) leases: OrdMap<u64, Lease>,
+    /// How many leases each user has.
+    pub(crate) leases_of: OrdMap<Value, u64>,
     /// When each lease ends, and which it is.
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, Queue>,

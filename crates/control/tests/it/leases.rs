@@ -1,5 +1,6 @@
 //! What is tied to a lease goes with it.
 
+use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
@@ -154,4 +155,25 @@ fn command_of_the_cluster_is_none_of_a_user() {
     let mut bytes = Vec::new();
     twice.encode(&mut bytes);
     assert!(Command::decode(&bytes).is_err());
+}
+
+#[test]
+fn one_user_leaves_leases_to_others_and_to_nodes() {
+    let limits = Limits { leases_max: 400, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let grant = Command::Grant { ttl_ms: 100 };
+    let own: Vec<u64> = (0..100).map(|_| granted(&mut stage, "ana")).collect();
+    let full = Err(Refusal::TooManyLeasesOfUser { count_max: 100 });
+    assert_eq!(by(&mut stage, "ana", &grant), full);
+    by(&mut stage, "ana", &Command::Revoke { lease: own[0] }).unwrap();
+    granted(&mut stage, "ana");
+    assert_eq!(by(&mut stage, "ana", &grant), full);
+    stage.state = restored(&blocks(&stage.state)).unwrap();
+    assert_eq!(by(&mut stage, "ana", &grant), full, "a snapshot keeps the count");
+    for (user, count) in [("bob", 100), ("cid", 100), ("dan", 96)] {
+        (0..count).for_each(|_| _ = granted(&mut stage, user));
+    }
+    assert_eq!(by(&mut stage, "dan", &grant), Err(Refusal::TooManyLeases { count_max: 396 }));
+    (0..4).for_each(|_| _ = stage.grant(100));
+    assert_eq!(stage.ask(grant), Err(Refusal::TooManyLeases { count_max: 400 }));
 }

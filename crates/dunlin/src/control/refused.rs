@@ -23,6 +23,7 @@ impl From<&Refusal> for Refused {
             Refusal::Mismatch { modified } => of(Code::KeyMoved, [modified, 0, 0]),
             Refusal::NoLease { lease } => of(Code::NoLease, [lease, 0, 0]),
             Refusal::TooManyLeases { count_max } => Refused::limit("leases_max", count_max),
+            Refusal::TooManyLeasesOfUser { count_max } => Refused::limit("leases_of_user_max", count_max),
             Refusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
             Refusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
             Refusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
