@@ -9,7 +9,7 @@
 //!   it had no members for `group_idle_max`; one that is not to last, with its last member.
 //! - A record reaches a member as a copy, so a member that is slow pins no memory of the log.
 //!
-//! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::Limits`], which count for each partition.
+//! Limits: `groups_max`, a quarter of it for the groups that one user has made, `group_idle_max`, and those of [`dunlin_topic::Limits`], which count for each partition.
 //!
 //! Lock order: the map of groups, then a group.
 
@@ -53,10 +53,13 @@ use share::Confirms;
 pub use share::{ShareMember, after_epoch};
 pub use work::{Claimed, WorkEvent, WorkMember};
 
+/// One user makes one in so many of the groups at most.
+const USER_SHARE: usize = 4;
+
 /// The groups of a node.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    by_name: Mutex<BTreeMap<Name, AnyGroup>>,
+    by_name: Mutex<BTreeMap<Name, Made>>,
     groups_max: usize,
     idle_ns_max: u64,
     due: Due,
@@ -64,6 +67,13 @@ pub(crate) struct Groups {
 
 /// Topic and group.
 type Name = (String, String);
+
+#[derive(Debug)]
+struct Made {
+    group: AnyGroup,
+    /// The user who made it, where nodes have users.
+    by: Option<String>,
+}
 
 /// What operators see of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +186,10 @@ impl Node {
     pub fn end_group(&self, topic: &str, group: &str) {
         let mut by_name = self.groups_of_node().lock();
         let key = (topic.to_owned(), group.to_owned());
-        if by_name.get(&key).is_some_and(|group| !group.is_lasting() && group.idle_since_ns(self).is_some()) {
+        if by_name
+            .get(&key)
+            .is_some_and(|Made { group, .. }| !group.is_lasting() && group.idle_since_ns(self).is_some())
+        {
             by_name.remove(&key);
         }
     }
@@ -198,8 +211,8 @@ impl Node {
     pub(crate) fn end_groups_of(&self, topic: &Topic, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
-            let of_topic = |group: &AnyGroup| std::ptr::eq(Arc::as_ptr(group.topic()), topic);
-            by_name.extract_if(.., |_, group| of_topic(group)).map(|(_, group)| group).collect()
+            let of_topic = |made: &Made| std::ptr::eq(Arc::as_ptr(made.group.topic()), topic);
+            by_name.extract_if(.., |_, made| of_topic(made)).map(|(_, made)| made.group).collect()
         };
         let why = SubscribeError::from(why.clone());
         ended.iter().for_each(|group| group.end(&why));
@@ -227,7 +240,7 @@ impl Node {
         };
         check_owner()?;
         let key = (topic.name().to_owned(), name.to_owned());
-        let is_known = |group: &&AnyGroup| Arc::ptr_eq(group.topic(), &topic);
+        let is_known = |made: &&Made| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
             // Not under the lock: it may make a topic.
             new.check(self, &topic)?;
@@ -237,15 +250,14 @@ impl Node {
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
-            Some(known) => {
+            Some(Made { group: known, .. }) => {
                 let kind = known.kind();
                 let of_kind = AnyGroup::get(known);
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
             }
             None => {
-                if by_name.len() >= groups.groups_max {
-                    return Err(JoinError::Limit { limit: "groups_max", value: groups.groups_max as u64 });
-                }
+                let by = self.user().map(|user| user.name().to_owned());
+                groups.check_room(&by_name, by.as_deref())?;
                 let options = new.subscribe_options(name);
                 let (group, notices) = Group::new(
                     Arc::clone(&topic),
@@ -254,7 +266,7 @@ impl Node {
                     (new.is_lasting, new.dead_letters),
                     machine,
                 )?;
-                by_name.insert(key, AnyGroup::put(Arc::clone(&group)));
+                by_name.insert(key, Made { group: AnyGroup::put(Arc::clone(&group)), by });
                 (group, notices)
             }
         };
@@ -342,7 +354,7 @@ impl Groups {
 
     /// Deadlines and delays that are over, losses that nobody has come upon, groups that nobody needs.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
-        self.lock().retain(|_, group| {
+        self.lock().retain(|_, Made { group, .. }| {
             let topic = group.topic();
             let is_there = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
             let idle_since_ns = group.idle_since_ns(node);
@@ -354,10 +366,22 @@ impl Groups {
     }
 
     fn all(&self) -> Vec<AnyGroup> {
-        self.lock().values().cloned().collect()
+        self.lock().values().map(|made| made.group.clone()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, AnyGroup>> {
+    /// Whether there is room for one more that this user makes.
+    fn check_room(&self, by_name: &BTreeMap<Name, Made>, user: Option<&str>) -> Result<(), JoinError> {
+        let check = |limit, count: usize, value: usize| match count < value {
+            true => Ok(()),
+            false => Err(JoinError::Limit { limit, value: value as u64 }),
+        };
+        check("groups_max", by_name.len(), self.groups_max)?;
+        let Some(user) = user else { return Ok(()) };
+        let count = by_name.values().filter(|made| made.by.as_deref() == Some(user)).count();
+        check("groups_of_user_max", count, self.groups_max.div_ceil(USER_SHARE))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Made>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;
-use dunlin_client::Credentials;
+use dunlin_client::{Client, Credentials, Group, GroupOptions};
 use dunlin_wait::until;
 
 use super::{Guarded, PASSWORD, basic, refusal};
@@ -190,4 +190,21 @@ fn a_tenants_memory_is_bounded_and_the_others_go_on() {
     let answer = filled.expect("200 topics of a segment each are more than 200 kB");
     assert!([429, 503].contains(&answer.status), "{answer:?}");
     assert_eq!(guarded.http("POST", "/v1/topics/free", &basic("bob", PASSWORD), b"x").status, 200);
+}
+
+#[test]
+fn one_user_leaves_groups_to_others() {
+    let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";
+    let guarded = Guarded::new(&format!("[users.ana]\n{may}[users.bob]\n{may}"));
+    let (ana, bob) = (guarded.by_password("ana"), guarded.by_password("bob"));
+    let join = |client: &Client, number: usize| {
+        let group = Group { topic: "jobs", name: &format!("g{number}") };
+        client.join(group, GroupOptions::default()).map(|member| member.leave())
+    };
+    let groups_max = guarded.node.config().limits.groups_max;
+    (0..groups_max / 4).for_each(|number| join(&ana, number).unwrap());
+    let refused = join(&ana, groups_max).unwrap_err().to_string();
+    assert!(refused.contains("groups_of_user_max"), "{refused}");
+    join(&ana, 0).expect("it may go on in those that there are");
+    join(&bob, groups_max).unwrap();
 }
