@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: the first asks, the second insists. SIGHUP: files are read again.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,6 +15,8 @@ use signal_hook::flag;
 
 /// How soon somebody who sleeps notices that it is time to end.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a command that is to end waits for its node, where an answer that is under way matters.
+pub const GRACE: Duration = Duration::from_secs(1);
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
@@ -107,8 +110,18 @@ impl Stop {
 
     /// Runs `call`, whose waits for a node end as soon as it is time to end; then there is no result.
     pub fn breaks_off<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-        let stop = self.clone();
-        match interruptible(move || stop.is_set(), call) {
+        self.breaks_off_after(Duration::ZERO, call)
+    }
+
+    /// The same for what may take so long to come to an end by itself.
+    pub fn breaks_off_after<T>(
+        &self,
+        grace: Duration,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<Option<T>> {
+        let (stop, seen) = (self.clone(), OnceCell::new());
+        let is_over = move || stop.is_set() && seen.get_or_init(Instant::now).elapsed() >= grace;
+        match interruptible(is_over, call) {
             Err(_) if self.is_set() => Ok(None),
             done => done.map(Some),
         }

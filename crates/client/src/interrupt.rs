@@ -12,9 +12,11 @@ thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
-/// Who asks, and whether it was said so: signals say it once.
+/// Who asks, when it was asked last, and whether it was said so: signals say it once.
 struct Asker {
     interrupted: Box<dyn Fn() -> bool>,
+    /// Over all waits: where each is short, as with a node that ends every connection, it is asked as often.
+    asked_at: Cell<Instant>,
     said: Cell<bool>,
 }
 
@@ -32,33 +34,34 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
             ASKED.set(self.0.take());
         }
     }
-    let asker = Asker { interrupted: Box::new(interrupted), said: Cell::new(false) };
+    let asker = Asker {
+        interrupted: Box::new(interrupted),
+        asked_at: Cell::new(Instant::now()),
+        said: Cell::new(false),
+    };
     let _before = Before(ASKED.replace(Some(Rc::new(asker))));
     call()
 }
 
 /// What one wait asks.
-pub(crate) struct Interrupt {
-    question: Option<Question>,
-    asked_at: Option<Instant>,
-}
+pub(crate) struct Interrupt(Option<Question>);
 
 impl Interrupt {
     /// Of the thread that is going to wait.
     #[inline]
     pub(crate) fn of_this_thread() -> Interrupt {
-        Interrupt { question: ASKED.with_borrow(Option::clone), asked_at: None }
+        Interrupt(ASKED.with_borrow(Option::clone))
     }
 
     /// Whether the wait is to end, as far as it is time to ask.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
-        let Some(question) = &self.question else { return false };
+        let Some(question) = &self.0 else { return false };
         let now = Instant::now();
-        if now < *self.asked_at.get_or_insert(now) + TICK {
+        if now < question.asked_at.get() + TICK {
             return false;
         }
-        self.asked_at = Some(now);
+        question.asked_at.set(now);
         let interrupted = (question.interrupted)();
         question.said.set(question.said.get() || interrupted);
         interrupted

@@ -17,7 +17,7 @@ use crate::console::{Console, grouped};
 use crate::feed::{Acknowledged, Feed, Tally};
 use crate::input::Input;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::{GRACE, Stop};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -80,10 +80,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     Subject::parse(&arguments.subject)?;
     let client = connect(global, "dunlin pub")?;
-    let publisher = client.publisher(&arguments.subject).map_err(|error| match error {
-        PublishError::NoTopic(_) => no_topic(&client, &arguments.subject, error.into()),
-        other => other.into(),
-    })?;
+    let publisher = || {
+        client.publisher(&arguments.subject).map_err(|error| match error {
+            PublishError::NoTopic(_) => no_topic(&client, &arguments.subject, error.into()),
+            other => other.into(),
+        })
+    };
+    let Some(publisher) = stop.breaks_off(publisher)? else { return Ok(()) };
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let meta = Meta {
@@ -96,7 +99,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     };
     let mut feed =
         Feed::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);
-    let outcome = publish(arguments, &mut feed, &stop).and_then(|()| feed.flush());
+    let sent =
+        stop.breaks_off_after(GRACE, || publish(arguments, &mut feed, &stop).and_then(|()| feed.flush()));
+    let outcome = sent.and_then(|sent| sent.context("ended before the node had answered"));
     let tally = feed.tally();
     let nothing_done = tally.sent == 0 && outcome.is_err();
     if !nothing_done && (!arguments.quiet || tally.acknowledged < tally.sent) {

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use dunlin_client::Client;
 use dunlin_topic::{Draft, Event, Meta, Pattern, Payload, Record, Subject, Subscribe, SubscribeOptions};
 
 use crate::arguments::Global;
@@ -16,7 +17,7 @@ use crate::console::Console;
 use crate::format::text::escaped;
 use crate::outage::Outage;
 use crate::program::Program;
-use crate::signals::Stop;
+use crate::signals::{GRACE, Stop};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -61,6 +62,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         program.check()?;
     }
     let client = connect(global, "dunlin reply")?;
+    stop.breaks_off_after(GRACE, || serve(&client, arguments, &stop, console)).map(drop)
+}
+
+fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console) -> Result<()> {
     let options = SubscribeOptions { name: "dunlin reply".to_owned(), ..SubscribeOptions::default() };
     let mut requests = client
         .subscribe(&arguments.pattern, options)

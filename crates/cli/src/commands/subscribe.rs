@@ -105,7 +105,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let follow =
         Follow::new(rules(arguments), writer, console.out_shared(), stop.clone()).over(client.clone());
     if let Some(group) = &arguments.group.group {
-        let mut member = group::join(arguments, group, &client)?;
+        let Some(mut member) = stop.breaks_off(|| group::join(arguments, group, &client))? else {
+            return Ok(());
+        };
         let duty = arguments.group.duty(&arguments.patterns[0]);
         follow.serve(&mut Shift::new(&mut member, &duty))?;
         member.leave();
@@ -119,8 +121,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         });
         subscriber.with_context(|| format!("cannot subscribe to {pattern}"))
     };
-    let subscribers = arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
-    follow_all(&follow, subscribers, &stop)
+    match stop.breaks_off(|| arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>())? {
+        Some(subscribers) => follow_all(&follow, subscribers, &stop),
+        None => Ok(()),
+    }
 }
 
 fn connect_for(arguments: &Arguments, global: &Global) -> Result<Client> {

@@ -1,8 +1,11 @@
 //! Commands that follow something: each says when its node is gone and when it is back, and ends on Ctrl-C at once.
 
 use dunlin_wait::{PATIENCE, find, until};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
@@ -129,4 +132,49 @@ fn world_watch_misses_its_node_and_ends_on_interrupt() {
     drop(world);
     following.says("connection lost", &["space", "watch"]);
     following.interrupt(&["space", "watch"]);
+}
+
+/// A way to the node on which every connection is let in and ends with its first request, and how many did.
+fn short_connections(node: &Node) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("dunlin://{}", listener.local_addr().unwrap());
+    let (to, ended) = (node.url.replace("dunlin://", ""), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&ended);
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let Ok(mut node) = TcpStream::connect(&to) else { return };
+            let (mut to_client, from_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut &from_node, &mut to_client));
+            let mut bytes = [0; 4096];
+            // What it says first is who it is.
+            if let Ok(len) = client.read(&mut bytes)
+                && node.write_all(&bytes[..len]).is_ok()
+            {
+                let _ = client.read(&mut bytes);
+            }
+            let _ = (client.shutdown(Shutdown::Both), node.shutdown(Shutdown::Both));
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (url, ended)
+}
+
+#[test]
+fn signal_ends_a_command_whose_connections_all_end() {
+    let node = Node::start();
+    let (url, ended) = short_connections(&node);
+    let commands: [&[&str]; 5] = [
+        &["sub", "ticks"],
+        &["sub", "ticks", "--group", "crew"],
+        &["kv", "watch"],
+        &["pub", "ticks", "x"],
+        &["reply", "ticks", "--echo"],
+    ];
+    for arguments in commands {
+        let mut program: Program = dunlin(arguments).env("DUNLIN_URL", &url).spawn().unwrap().into();
+        let before = ended.load(Ordering::Relaxed);
+        until(format_args!("{arguments:?} tries again"), || ended.load(Ordering::Relaxed) > before + 2);
+        signal("TERM", program.id());
+        find(format_args!("the end of {arguments:?}"), || program.try_wait().unwrap());
+    }
 }
