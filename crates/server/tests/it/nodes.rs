@@ -522,3 +522,17 @@ fn queue_members_follow_their_topic_when_it_is_moved() {
         assert_eq!(member.text().1, round.to_string());
     }
 }
+
+/// What is published at the owner as soon as a reader at another node was answered is the reader's.
+#[test]
+fn nats_reader_elsewhere_has_what_follows_its_pong() {
+    let hall = Hall::of(2);
+    let mut reader = hall.nats(1);
+    for n in 0..40 {
+        let name = format!("t{n}");
+        hall.topic_at(2, &name, TopicConfig::default());
+        reader.subscribe(&format!("{name} {n}"));
+        hall.node(2).publisher(&name).unwrap().publish(name.as_bytes()).unwrap();
+        assert_eq!(reader.text().1, name);
+    }
+}
