@@ -7,13 +7,16 @@ use super::exposition::Exposition;
 use super::exposition::Kind::{Counter, Gauge};
 use super::exposition::seconds;
 
+/// A metric's name, help and number.
+type Figure = (&'static str, &'static str, fn(&RegionFigures) -> u64);
+
 pub(super) fn write(node: &Node, out: &mut Exposition) {
     let regions = node.region_figures();
     if regions.is_empty() {
         return;
     }
     let labels = |one: &RegionFigures| [("world", one.world.clone()), ("region", one.region.0.to_string())];
-    let gauges: [(&str, &str, fn(&RegionFigures) -> u64); 3] = [
+    let gauges: [Figure; 3] = [
         ("dunlin_space_entities", "Entities of a region that this node runs.", |one| one.entities),
         ("dunlin_space_epoch", "The epoch in which this node runs a region.", |one| one.epoch),
         (
@@ -25,7 +28,7 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
     for (name, help, value) in gauges {
         out.family(Gauge, name, help, regions.iter().map(|one| (labels(one), value(one))));
     }
-    let counters: [(&str, &str, fn(&RegionFigures) -> u64); 4] = [
+    let counters: [Figure; 4] = [
         ("dunlin_space_ticks_total", "Ticks that a region made.", |one| one.ticks),
         (
             "dunlin_space_ticks_missed_total",
