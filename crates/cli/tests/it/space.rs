@@ -205,7 +205,8 @@ fn spawned_entity_is_in_the_world_once_until_it_is_despawned() {
     let first = Process::start(&[&run_two[..], &["--ttl", "4s"]].concat());
     let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "4s"]);
-    (first.hears("owns"), second.hears("owns"));
+    first.hears("owns");
+    second.hears("owns");
     let ask = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
     let spawned = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(ask(&[words, &["--json"]].concat()).done().trim()).expect("an object")
