@@ -1,10 +1,10 @@
-//! Who is near an entity of a world, and commands to entities, as `python/dunlin/space.py` asks for them.
+//! Who is near an entity of a world, commands to entities, spawns and despawns, as `python/dunlin/space.py` asks for them.
 
 use std::time::{Duration, Instant};
 
 use dunlin_client::space::{
-    Change, Command, CommandError, EntityId, PlacesError, Rule, Schema, ViewError, Viewer, Visible, Watch,
-    World,
+    Change, Command, CommandError, Commanded, Entity, EntityId, PlacesError, Rule, Schema, ViewError, Viewer,
+    Visible, Watch, World,
 };
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::*;
@@ -165,8 +165,57 @@ impl RawWorld {
                 self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
             }
         }?;
-        Ok((done.process, done.region.0.into(), done.tick))
+        Ok(place(done))
     }
+
+    /// Spawns an entity; the process that did so, the region, and the last tick before it.
+    #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
+    fn spawn(
+        &self,
+        py: Python<'_>,
+        entity: u64,
+        position: Vec<f32>,
+        velocity: Option<Vec<f32>>,
+        kind: u32,
+        timeout: f64,
+    ) -> PyResult<(u64, u64, u64)> {
+        let within = self::timeout(Some(timeout))?.unwrap_or_default();
+        let done = match self.is_plane {
+            true => {
+                let new = new::<2>(entity, position, velocity, kind)?;
+                self.world.with_in_turn(py, move |world| Ok(world.spawn(&new, within)?))
+            }
+            false => {
+                let new = new::<3>(entity, position, velocity, kind)?;
+                self.world.with_in_turn(py, move |world| Ok(world.spawn(&new, within)?))
+            }
+        }?;
+        Ok(place(done))
+    }
+
+    /// Takes an entity out of the world; the process that did so, the region, and the last tick before it.
+    #[pyo3(signature = (entity, *, timeout))]
+    fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
+        let within = self::timeout(Some(timeout))?.unwrap_or_default();
+        let done = self.world.with_in_turn(py, move |world| Ok(world.despawn(EntityId(entity), within)?))?;
+        Ok(place(done))
+    }
+}
+
+fn place(done: Commanded) -> (u64, u64, u64) {
+    (done.process, done.region.0.into(), done.tick)
+}
+
+/// An entity without components.
+fn new<const D: usize>(
+    id: u64,
+    position: Vec<f32>,
+    velocity: Option<Vec<f32>>,
+    kind: u32,
+) -> PyResult<Entity<'static, D>> {
+    let position = point(Some(position))?.unwrap_or([0.0; D]);
+    let velocity = point(velocity)?.unwrap_or([0.0; D]);
+    Ok(Entity { velocity, kind, ..Entity::at(id, position) })
 }
 
 /// As many finite numbers as the world has dimensions.
@@ -252,7 +301,9 @@ impl From<CommandError> for Failure {
             CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
             CommandError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
             CommandError::Busy(..) => Failure::TimedOut(text),
-            CommandError::NoOwner { .. } | CommandError::Away(_) => Failure::Away(text),
+            CommandError::NoOwner { .. } | CommandError::NoPlace { .. } | CommandError::Away(_) => {
+                Failure::Away(text)
+            }
             CommandError::Lost(_) => Failure::Unknown(text),
             _ => Failure::Refused(ErrorCode::Internal, text),
         }

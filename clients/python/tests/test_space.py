@@ -75,6 +75,22 @@ def test_who_is_near_an_entity_is_told_and_it_obeys(world_url: str) -> None:
             sight.next(0.1)
 
 
+def test_spawned_entity_is_there_until_it_is_despawned(world_url: str) -> None:
+    with dunlin.connect(world_url) as client:
+        until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
+        world = client.world("birds")
+        assert world.spawn(7, position=(1.0, 2.0, 3.0), kind=78).region == 1
+        with world.near(7, within=2 * EDGE, kind=78) as sight:
+            until(lambda: (sight.next(0.1) and None) or set(sight.visible) == {7})
+        with pytest.raises(dunlin.RefusedError, match="entity 7 is in region 1 already"):
+            world.spawn(7, position=(1.0, 2.0, 3.0))
+        with pytest.raises(ValueError, match="3 numbers"):
+            world.spawn(8, position=(1.0, 2.0))
+        assert world.despawn(7).region == 1
+        with pytest.raises(LookupError, match="no region of the world has entity 7"):
+            world.despawn(7)
+
+
 def test_what_cannot_be_near_or_commanded_is_said(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})

@@ -580,6 +580,16 @@ class RawWorld:
         kind: int | None,
         timeout: float,
     ) -> tuple[int, int, int]: ...
+    def spawn(
+        self,
+        entity: int,
+        *,
+        position: list[float],
+        velocity: list[float] | None,
+        kind: int,
+        timeout: float,
+    ) -> tuple[int, int, int]: ...
+    def despawn(self, entity: int, *, timeout: float) -> tuple[int, int, int]: ...
 
 @final
 class RawSight:

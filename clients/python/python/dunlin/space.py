@@ -2,6 +2,7 @@
 
     world = client.world("birds")
     world.command(1_000_007, velocity=(0, 0, 9))
+    world.spawn(7, position=(5, 5, 5))
     with world.near(1_000_007, within=20.0) as sight:
         for seen in sight:
             print(seen.what, seen.id, len(sight.visible))
@@ -50,7 +51,7 @@ class Seen(NamedTuple):
 
 
 class Commanded(NamedTuple):
-    """Where a command was carried out."""
+    """Where a command, a spawn or a despawn was carried out."""
 
     process: int
     region: int
@@ -150,6 +151,32 @@ class World:
             timeout=timeout,
         )
         return Commanded(*done)
+
+    def spawn(
+        self,
+        entity: int,
+        *,
+        position: Sequence[float],
+        velocity: Sequence[float] | None = None,
+        kind: int = 0,
+        timeout: float = 5.0,
+    ) -> Commanded:
+        """Spawns an entity at a place of the world, without components. It is there when this returns.
+
+        An id that another entity of the world has is refused (`RefusedError`).
+        """
+        done = self._raw.spawn(
+            entity,
+            position=list(position),
+            velocity=None if velocity is None else list(velocity),
+            kind=kind,
+            timeout=timeout,
+        )
+        return Commanded(*done)
+
+    def despawn(self, entity: int, *, timeout: float = 5.0) -> Commanded:
+        """Takes an entity out of the world, wherever it is. An entity that is nowhere is a LookupError."""
+        return Commanded(*self._raw.despawn(entity, timeout=timeout))
 
     def __repr__(self) -> str:
         return f"World({self.name!r})"
