@@ -90,6 +90,11 @@ impl KeyRule {
         }
     }
 
+    /// What names no key needs some permission for keys.
+    fn some(&self, what: &str) -> Result<(), String> {
+        if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
+    }
+
     /// Whether the command may be given; else of which keys not. Locks are keys that begin with [`LOCKS`]. Whose lease it uses the
     /// state sees to.
     pub fn command(&self, command: &Command<'_>) -> Result<(), String> {
@@ -101,14 +106,14 @@ impl KeyRule {
             Command::DeleteRange { start, end } => self.range(start, end),
             Command::Transaction { compare, then, otherwise } => {
                 compare.iter().try_for_each(|compare| self.key(compare.key))?;
-                then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))
+                then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))?;
+                // One without keys is an entry of the log all the same, and tells the revision.
+                self.some("transactions")
             }
             Command::Acquire { name, .. }
             | Command::Release { name, .. }
             | Command::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
-            Command::Grant { .. } | Command::KeepAlive { .. } | Command::Revoke { .. } => {
-                if self.allow.is_empty() { Err("leases".to_owned()) } else { Ok(()) }
-            }
+            Command::Grant { .. } | Command::KeepAlive { .. } | Command::Revoke { .. } => self.some("leases"),
             // What is left is for those who operate the cluster.
             _ => Err("the cluster".to_owned()),
         }
@@ -186,5 +191,34 @@ mod tests {
         assert!(rule.command(&Command::Acquire { name: b"b", lease: 1, value: b"", wait: true }).is_err());
         assert!(rule.command(&Command::Limit { limits: Default::default() }).is_err());
         assert!(rule.query(&Query::Leases { after: 0, limit: 0 }).is_err());
+    }
+
+    #[test]
+    fn nothing_is_allowed_to_a_user_without_keys() {
+        let (none, some) = (rule("", "secret"), rule("a", ""));
+        let (get, key, name, value) = (Operation::Get { key: b"a" }, b"a", b"a", b"");
+        let transaction = |then| Command::Transaction { compare: vec![], then, otherwise: vec![] };
+        for (command, is_anybodys) in [
+            (transaction(vec![]), true),
+            (Command::Grant { ttl_ms: 1 }, true),
+            (Command::KeepAlive { leases: vec![] }, true),
+            (Command::Revoke { lease: 1 }, true),
+            (transaction(vec![get]), false),
+            (Command::Put { key: b"", value, lease: 0 }, false),
+            (Command::Put { key, value, lease: 0 }, false),
+            (Command::Delete { key }, false),
+            (Command::DeleteRange { start: b"b", end: b"a" }, false),
+            (Command::DeleteRange { start: b"a", end: b"a" }, false),
+            (Command::Acquire { name, lease: 1, value, wait: false }, false),
+            (Command::Release { name, lease: 1 }, false),
+        ] {
+            assert!(none.command(&command).is_err(), "{command:?}");
+            assert!(!is_anybodys || some.command(&command).is_ok(), "{command:?}");
+        }
+        for query in
+            [Query::Status, Query::Lease { lease: 1 }, Query::Range { start: b"b", end: b"a", limit: 0 }]
+        {
+            assert!(none.query(&query).is_err(), "{query:?}");
+        }
     }
 }

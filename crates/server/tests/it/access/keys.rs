@@ -90,6 +90,9 @@ fn through_its_own_door_a_user_does_with_keys_what_it_may_and_no_more() {
     forbidden(ana.command(&Command::Limit { limits: Default::default() }));
     forbidden(guest.get("a/1"));
     forbidden(guest.command(&Command::Grant { ttl_ms: 1_000 }));
+    forbidden(guest.transact(&Transaction::new()));
+    forbidden(guest.batch(&[]));
+    ana.transact(&Transaction::new()).unwrap();
     forbidden(guest.revision());
     assert_eq!(root.prefix("").unwrap().len(), 1, "nothing that was refused was done");
 }
@@ -188,6 +191,9 @@ fn through_http_a_user_does_with_keys_what_it_may_and_no_more() {
     }
     assert_eq!(ask("guest", "GET", "/v1/kv/a/1", "").0, 403);
     assert_eq!(ask("guest", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).0, 403);
+    let nothing = r#"{"compare":[],"then":[],"else":[]}"#;
+    assert_eq!(ask("guest", "POST", "/v1/kv", nothing).0, 403);
+    assert_eq!(ask("ana", "POST", "/v1/kv", nothing).0, 200);
     assert_eq!(root.prefix("a/2").unwrap().len() + root.prefix("b/").unwrap().len(), 0);
 
     root.batch(&[(b"b/2", b"hidden"), (b"a/1", b"both")]).unwrap();
@@ -250,6 +256,11 @@ fn through_grpc_a_user_does_with_keys_what_it_may_and_no_more() {
         assert_eq!(refused(kv.leader(ana(v1::LeaderRequest { name: "gate".into() })).await), denied);
         let unlock = v1::UnlockRequest { name: "gate".into(), lease };
         assert_eq!(refused(kv.unlock(ana(unlock)).await), denied);
+        kv.txn(ana(v1::TxnRequest::default())).await.unwrap();
+        let authorization = MetadataValue::try_from(basic("guest", PASSWORD)).unwrap();
+        let mut nothing = Request::new(v1::TxnRequest::default());
+        nothing.metadata_mut().insert("authorization", authorization);
+        assert_eq!(refused(kv.txn(nothing).await), denied);
         let (code, _) = refused(kv.range(get("a/1")).await);
         assert_eq!(code, Code::Unauthenticated);
 
