@@ -471,16 +471,23 @@ fn what_was_published_before_an_unsub_arrives_before_the_answer_to_a_ping() {
 
 #[test]
 fn sequences_and_statuses_are_the_nodes_own_where_they_are_asked_for() {
-    let (_node, server) = serve_nats(|_| {});
+    let (node, server) = serve_nats(|_| {});
     let (mut plain, mut told) = (NatsPeer::open(&server), NatsPeer::open(&server));
     plain.subscribe("f 1");
     told.subscribe("$DUNLIN.seq.f 1");
-    let block = "NATS/1.0 410 Gap\r\nDunlin-First: 1\r\ndunlin-seq: 777\r\nDunlin-Epoch: 7\r\nA: 1\r\n\r\n";
+    // Client libraries show the status of a message as headers of these names.
+    let block = "NATS/1.0 410 Gap\r\nStatus: 410\r\nDESCRIPTION: Gap\r\nDunlin-First: 1\r\ndunlin-seq: 777\r\nDunlin-Epoch: 7\r\nA: 1\r\n\r\n";
     let mut publisher = NatsPeer::open(&server);
     publisher.send(format!("HPUB f {} {}\r\n{block}x\r\n", block.len(), block.len() + 1).as_bytes());
     let got = plain.message();
-    assert_eq!(got.headers, [" 410 Gap", "Dunlin-First: 1", "dunlin-seq: 777", "Dunlin-Epoch: 7", "A: 1"]);
+    assert_eq!(got.headers[..3], [" 410 Gap", "Status: 410", "DESCRIPTION: Gap"]);
+    assert_eq!(got.headers[3..], ["Dunlin-First: 1", "dunlin-seq: 777", "Dunlin-Epoch: 7", "A: 1"]);
     let got = told.message();
     assert_eq!(got.headers[..3], ["", "A: 1", "Dunlin-Seq: 1"]);
     assert!(got.headers.len() == 4 && got.headers[3].starts_with("Dunlin-Epoch: "), "{got:?}");
+    // Nor through another protocol.
+    let headers: &[(&str, &[u8])] = &[("status", b"410"), ("Description", b"Gap"), ("B", b"2")];
+    let meta = Meta { headers, ..Meta::default() };
+    node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
+    assert_eq!(told.message().headers[..3], ["", "B: 2", "Dunlin-Seq: 2"]);
 }

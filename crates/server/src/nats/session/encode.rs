@@ -218,6 +218,8 @@ pub(super) fn say_head(
 
 /// What the names of the node's own headers begin with.
 const NODE_HEADERS: &[u8] = b"Dunlin-";
+/// The headers in which client libraries show the status of a message, where the node's notices have theirs.
+const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
 
 /// The block's length stands before it: it is written behind the line's longest form first.
 fn say_head_with_headers(
@@ -231,7 +233,9 @@ fn say_head_with_headers(
     // Whoever asks for sequences is to know what the node says from what a publisher does.
     let is_nodes = |name: &str| {
         let begins = name.as_bytes().get(..NODE_HEADERS.len());
-        sequenced.is_some() && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS))
+        let is_dunlins = begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS));
+        sequenced.is_some()
+            && (is_dunlins || STATUS_OF_LIBRARIES.iter().any(|own| own.eq_ignore_ascii_case(name)))
     };
     let status = frame.headers().find(|(name, _)| *name == STATUS_HEADER && sequenced.is_none());
     let headers = frame.headers().filter(|(name, _)| *name != STATUS_HEADER && !is_nodes(name));
