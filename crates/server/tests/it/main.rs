@@ -14,6 +14,7 @@ mod nats;
 mod nats_bad_input;
 mod nats_like_server;
 mod nats_peer;
+mod nats_refusals;
 mod nats_services;
 mod nodes;
 mod opening;

@@ -9,6 +9,7 @@ use dunlin_wait::POLL;
 
 use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
+use crate::nats_refusals::reported;
 
 /// Sends the bytes, and reads what it is told last before the connection ends.
 fn ended_by(server: &Server, bytes: &[u8]) -> String {
@@ -54,16 +55,15 @@ fn unsound_subjects_are_refused_and_the_connection_goes_on() {
     let mut peer = NatsPeer::open(&server);
     for subject in ["a..b", ".a", "a.>", "a.*", "\u{ff}\u{85}"] {
         peer.publish(subject, "x");
-        assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'", "{subject}");
+        reported(&peer.line(), "Publish", subject);
     }
-    peer.say("PUB a bad..reply 0\r\n");
-    assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
     for subject in ["a..b", ">.a", "$DUNLIN.seq."] {
         peer.say(&format!("SUB {subject} 1"));
         assert_eq!(peer.line(), "-ERR 'Invalid Subject'", "{subject}");
     }
     peer.send(b"PUB \xff\xfe 1\r\nx\r\n");
-    assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
+    let text = reported(&peer.line(), "Publish", "\u{fffd}\u{fffd}");
+    assert!(text.contains("UTF-8"), "{text}");
     peer.settle();
     assert_eq!(node.topics(None, "", 10).topics.len(), 0);
 }
@@ -113,7 +113,7 @@ fn one_subscription_and_one_connection_too_many_are_refused() {
 }
 
 #[test]
-fn who_sends_an_operation_by_halves_is_told_and_parted_with() {
+fn client_that_sends_an_operation_by_halves_is_parted_with() {
     let (node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 300);
     let idle = node.budget().used();
     let mut slow = NatsPeer::open(&server);
@@ -126,7 +126,7 @@ fn who_sends_an_operation_by_halves_is_told_and_parted_with() {
             thread::sleep(POLL);
         }
     });
-    assert_eq!(slow.line(), "-ERR 'Publish Timeout: limit nats.publish_ms_max of 300 is reached'");
+    // Any `-ERR` would keep client libraries from connecting again.
     assert!(slow.is_at_end());
     let _ = slow.reader.get_ref().shutdown(Shutdown::Both);
     goes_on.join().unwrap();

@@ -27,6 +27,7 @@ use crate::clients::unhurried;
 use crate::grpc;
 use crate::http::{Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::NatsPeer;
+use crate::nats_refusals::reported;
 
 struct Member {
     node: Node,
@@ -495,6 +496,35 @@ fn nats_clients_survive_the_owner_of_their_topic() {
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
     publisher.publish("t", "last");
     assert_eq!((plain.text().1, queue.text().1), ("last".to_owned(), "last".to_owned()));
+}
+
+#[test]
+fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
+    let hall = Hall::of(3);
+    hall.topic_at(2, "live", TopicConfig::default());
+    hall.topic_at(3, "dead", TopicConfig::default());
+    let fold = Some(dunlin::topic::FoldConfig { kind: "book".to_owned(), ..Default::default() });
+    hall.topic_at(2, "book", TopicConfig { fold, ..TopicConfig::default() });
+    let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
+    other.subscribe("live 1");
+    // An owner that lives refuses one.
+    peer.publish("book", "no book");
+    let text = reported(&peer.line(), "Publish", "book");
+    assert!(text.contains("refuses it"), "{text}");
+    // One dies: what it has not answered by then may be refused at any time.
+    (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
+    hall.kill(3);
+    (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
+    peer.publish("live", "goes on");
+    assert_eq!(other.text().1, "goes on");
+    until("another node owns it", || hall.owner("dead") != 3);
+    peer.say("PING");
+    loop {
+        match peer.line().as_str() {
+            "PONG" => break,
+            refused => drop(reported(refused, "Publish", "dead")),
+        }
+    }
 }
 
 #[test]

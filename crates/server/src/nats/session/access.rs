@@ -111,7 +111,7 @@ impl Session {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)
         {
-            let text = not_to_subscribe(subscription.pattern.as_str(), subscription.queue.as_deref());
+            let text = not_to_subscribe(&subscription.subject(), subscription.queue.as_deref());
             nats::refuse(&mut self.outbound.control, &text);
             self.end_subscription(number);
         }
@@ -149,6 +149,17 @@ pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
         }
         None => format!("Permissions Violation for Subscription to \"{subject}\""),
     }
+}
+
+/// Why a subscription is refused or ends, for any other reason. Client libraries know permission violations: they report them
+/// to the program and go on. They close for good at a text that they do not know.
+pub(super) fn subscription_refused(subject: &str, queue: Option<&str>, why: &str) -> String {
+    format!("{}: {why}", not_to_subscribe(subject, queue))
+}
+
+/// Why a record is refused, for any other reason than a missing permission. See [`subscription_refused`].
+pub(super) fn publish_refused(subject: &[u8], why: &str) -> String {
+    format!("{}: {why}", not_to_publish(subject))
 }
 
 /// As nats-server says it.

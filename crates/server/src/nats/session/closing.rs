@@ -32,11 +32,16 @@ impl Session {
         }
     }
 
-    /// Closes the connection of a client that lost records because it read too slowly. Like nats-server it sends no `-ERR`,
-    /// on which client libraries would close for good: they connect again.
+    /// Closes the connection of a client that lost records because it read too slowly, as nats-server does.
     pub(super) fn close_slow_consumer(&mut self) {
+        self.cut_off(SLOW_CONSUMER);
+    }
+
+    /// Closes the connection of a client that has broken no rule. It is sent no `-ERR`, on which client libraries would close
+    /// for good: they connect again. Operators see why.
+    pub(super) fn cut_off(&mut self, why: &str) {
         if !self.is_closing() {
-            self.visit.cut_off(SLOW_CONSUMER, self.behind());
+            self.visit.cut_off(why, self.behind());
             self.part();
         }
     }

@@ -13,6 +13,7 @@ use dunlin::topic::{Charge, Event, Filter, Log, Notice, Start, Subscribe, Subscr
 use dunlin::wire::nats::{self, Message};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
+use super::access::subscription_refused;
 use super::encode::{Sequenced, say_head};
 use super::{CONTROL_BYTES_MAX, Session};
 
@@ -154,11 +155,9 @@ impl Session {
                 Ok(false) => continue,
                 Err(SubscribeError::Closed) => return Turn::Ended,
                 Err(why) => {
-                    let queue = subscription.queue.as_deref().unwrap_or_default();
-                    let told = format!(
-                        "Queue group \"{queue}\" of \"{}\" ended: {why}",
-                        subscription.pattern.as_str()
-                    );
+                    let queue = subscription.queue.as_deref();
+                    let why = format!("the group ended: {why}");
+                    let told = subscription_refused(&subscription.subject(), queue, &why);
                     nats::refuse(&mut self.outbound.control, &told);
                     return Turn::Over;
                 }
@@ -199,8 +198,10 @@ impl Session {
                         self.close_slow_consumer();
                         return Turn::Waits;
                     }
-                    let number = member.subscription;
-                    self.say_notice(number, topic.name(), &notice);
+                    if subscription.is_sequenced {
+                        let number = member.subscription;
+                        self.say_notice(number, topic.name(), &notice);
+                    }
                     continue;
                 }
             };

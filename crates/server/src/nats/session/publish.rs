@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Acknowledged, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject};
+use dunlin::topic::{
+    Acknowledged, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject, SubjectError,
+};
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, Published};
 use dunlin::{TopicError, now_ns};
 
 use super::Session;
-use super::access::not_to_publish;
+use super::access::{not_to_publish, publish_refused};
 use super::targets::{NoTarget, Target};
 
 /// Payloads of records that are appended together, or one larger one: they lie in one segment.
@@ -107,7 +109,10 @@ impl Session {
             && !std::str::from_utf8(reply).is_ok_and(|reply| Subject::parse(reply).is_ok())
         {
             self.publish_run(run)?;
-            nats::refuse(&mut self.outbound.control, INVALID_SUBJECT);
+            let reply = String::from_utf8_lossy(reply);
+            let text =
+                format!("Permissions Violation for Publish with Reply of \"{reply}\": it is no subject");
+            nats::refuse(&mut self.outbound.control, &text);
             return Ok(());
         }
         run.push(InRun { begins, published });
@@ -122,7 +127,11 @@ impl Session {
         let outcome = match first.published.headers {
             [] => self.append(run, &[]),
             block => match headers_of(block) {
-                Ok(headers) => self.append(run, &headers),
+                Ok(Some(headers)) => self.append(run, &headers),
+                Ok(None) => {
+                    self.refuse_publish(first.published.subject, &format!("more than {HEADERS_MAX} headers"));
+                    Ok(())
+                }
                 Err(violation) => {
                     self.fail(&violation.to_string());
                     Ok(())
@@ -211,9 +220,7 @@ impl Session {
                 self.targets.forget(subject);
                 self.refuse_publish(subject, &error.to_string());
             }
-            Err(NotAppended::NoTarget(NoTarget::Unsound)) => {
-                nats::refuse(&mut self.outbound.control, INVALID_SUBJECT);
-            }
+            Err(NotAppended::NoTarget(NoTarget::Unsound)) => self.refuse_subject(subject),
             Err(NotAppended::NoTarget(NoTarget::Refused(TopicError::Forbidden { .. }))) => {
                 nats::refuse(&mut self.outbound.control, &not_to_publish(subject));
             }
@@ -382,8 +389,17 @@ impl Session {
 
     /// There are no acknowledgements in this protocol, so a refusal is all that can be said.
     pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str) {
-        let subject = String::from_utf8_lossy(subject);
-        nats::refuse(&mut self.outbound.control, &format!("Publish to \"{subject}\" refused: {why}"));
+        nats::refuse(&mut self.outbound.control, &publish_refused(subject, why));
+    }
+
+    /// Like nats-server it says `Invalid Publish Subject`, at which client libraries close, only to a client that asked for checks.
+    fn refuse_subject(&mut self, subject: &[u8]) {
+        match Subject::parse(&String::from_utf8_lossy(subject)).err() {
+            Some(long @ SubjectError::TooLong { .. }) => self.refuse_publish(subject, &long.to_string()),
+            _ if self.connect.pedantic => nats::refuse(&mut self.outbound.control, INVALID_SUBJECT),
+            Some(why) => self.refuse_publish(subject, &why.to_string()),
+            None => self.refuse_publish(subject, "a subject is text in UTF-8"),
+        }
     }
 }
 
@@ -396,7 +412,7 @@ fn pattern_of(subject: &[u8]) -> Option<Pattern> {
 /// The headers of the answer to a request that nobody hears.
 const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
-/// What nats-server says where it checks subjects.
+/// What nats-server says to a pedantic client.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
 /// How much was published of late to topics with a reader that is far behind and cannot be told of a loss, and how far that
@@ -473,8 +489,9 @@ fn draft<'a>(published: &Published<'a>, tail: &'a str, headers: &'a [(&'a str, &
     Draft { meta, payload: Payload::Copied(published.payload) }
 }
 
-fn headers_of(block: &[u8]) -> Result<Vec<(&str, &[u8])>, nats::Violation> {
+/// `None` if they are too many.
+fn headers_of(block: &[u8]) -> Result<Option<Vec<(&str, &[u8])>>, nats::Violation> {
     let headers: Vec<_> =
         HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;
-    if headers.len() > HEADERS_MAX { Err(nats::Violation::Arguments) } else { Ok(headers) }
+    Ok((headers.len() <= HEADERS_MAX).then_some(headers))
 }

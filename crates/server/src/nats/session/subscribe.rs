@@ -6,28 +6,37 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin::Refused;
 use dunlin::topic::{
     Charge, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, Subject,
-    SubscribeError, SubscribeOptions, Wait,
+    SubjectError, SubscribeError, SubscribeOptions, Wait,
 };
 use dunlin::wire::{ErrorCode, nats};
+use dunlin::{Refused, TopicError};
 
 use super::Session;
-use super::access::{Entrance, not_to_subscribe};
+use super::access::{Entrance, not_to_subscribe, subscription_refused};
 use super::inboxes::{is_inbox, names_its_owner};
-use super::subscription::{Arrived, Channel, Opening, Subscription};
+use super::subscription::{Arrived, Channel, Opening, SEQUENCED, Subscription};
 use crate::door::Door;
 
-/// What stands before the subject in subscriptions whose messages are to have sequences.
-const SEQUENCED: &str = "$DUNLIN.seq.";
+fn queue_name(queue: &[u8]) -> Result<&str, NoSubscription> {
+    let Ok(queue) = std::str::from_utf8(queue) else {
+        return Err(NoSubscription::Refused("a queue's name is text in UTF-8".to_owned()));
+    };
+    match Subject::parse(queue) {
+        Ok(_) => Ok(queue),
+        Err(error) => Err(NoSubscription::Refused(format!("the queue's name: {error}"))),
+    }
+}
 
 /// Why a subscription was refused. The connection goes on.
 enum NoSubscription {
+    /// No subject for nats-server either.
     Unsound,
     Forbidden,
-    NeedsHeaders,
-    Refused(Refused),
+    /// The connection has as many as it may have.
+    TooMany,
+    Refused(String),
 }
 
 impl NoSubscription {
@@ -35,17 +44,27 @@ impl NoSubscription {
     fn in_words(self, subject: &str, queue: Option<&str>) -> String {
         match self {
             NoSubscription::Unsound => "Invalid Subject".to_owned(),
-            NoSubscription::Forbidden
-            | NoSubscription::Refused(Refused { code: ErrorCode::Forbidden, .. }) => {
-                not_to_subscribe(subject, queue)
-            }
-            NoSubscription::NeedsHeaders => "message headers not supported".to_owned(),
-            NoSubscription::Refused(Refused { code: ErrorCode::Limit, .. }) => {
-                "maximum subscriptions exceeded".to_owned()
-            }
-            NoSubscription::Refused(refused) => {
-                format!("Subscription to \"{subject}\" refused: {}", refused.text)
-            }
+            NoSubscription::Forbidden => not_to_subscribe(subject, queue),
+            NoSubscription::TooMany => "maximum subscriptions exceeded".to_owned(),
+            NoSubscription::Refused(why) => subscription_refused(subject, queue, &why),
+        }
+    }
+
+    fn of_subject(error: &SubjectError) -> NoSubscription {
+        match error {
+            SubjectError::Empty
+            | SubjectError::EmptyToken(_)
+            | SubjectError::Character { character: '>', .. } => NoSubscription::Unsound,
+            error => NoSubscription::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<SubscribeError> for NoSubscription {
+    fn from(error: SubscribeError) -> NoSubscription {
+        match Refused::from(&error).code {
+            ErrorCode::Forbidden => NoSubscription::Forbidden,
+            _ => NoSubscription::Refused(error.to_string()),
         }
     }
 }
@@ -79,16 +98,14 @@ impl Session {
             None => (false, subject),
         };
         if is_sequenced && !self.connect.headers {
-            return Err(NoSubscription::NeedsHeaders);
+            let why = "its messages have headers, which CONNECT did not ask for".to_owned();
+            return Err(NoSubscription::Refused(why));
         }
-        let pattern = Pattern::parse(subject).map_err(|_| NoSubscription::Unsound)?;
-        let subscriptions_max = self.shared.limits.subscriptions_max;
-        if self.subscriptions.len() >= subscriptions_max as usize {
-            return Err(NoSubscription::Refused(Refused::limit(
-                "subscriptions_max",
-                subscriptions_max.into(),
-            )));
+        let pattern = Pattern::parse(subject).map_err(|error| NoSubscription::of_subject(&error))?;
+        if self.subscriptions.len() >= self.shared.limits.subscriptions_max as usize {
+            return Err(NoSubscription::TooMany);
         }
+        let queue = queue.map(queue_name).transpose()?;
         if is_inbox(subject) {
             if !names_its_owner(subject) {
                 return Err(NoSubscription::Forbidden);
@@ -99,22 +116,15 @@ impl Session {
             };
             match self.inboxes.open(&self.node, subject, login) {
                 Ok(true) => {}
-                Ok(false) => return Err(NoSubscription::Forbidden),
-                Err(error) => return Err(NoSubscription::Refused(Refused::from(&error))),
+                Ok(false) | Err(TopicError::Forbidden { .. }) => return Err(NoSubscription::Forbidden),
+                Err(error) => return Err(NoSubscription::Refused(error.to_string())),
             }
-        }
-        let queue = match queue {
-            Some(queue) => Some(std::str::from_utf8(queue).map_err(|_| NoSubscription::Unsound)?),
-            None => None,
-        };
-        if queue.is_some_and(|queue| Subject::parse(queue).is_err()) {
-            return Err(NoSubscription::Unsound);
         }
         let begun = self.begin_reading(pattern, queue, is_sequenced, sid);
         if begun.is_err() && is_inbox(subject) {
             self.inboxes.close(subject);
         }
-        begun.map_err(|error| NoSubscription::Refused(Refused::from(&error)))
+        Ok(begun?)
     }
 
     fn begin_reading(
@@ -168,14 +178,18 @@ impl Session {
             .collect();
         for (number, logs) in arrived {
             if let Err(why) = self.read_logs(number, logs, Start::Earliest) {
-                if let Some(of) = self.subscriptions.get(&number) {
-                    let refused = NoSubscription::Refused(Refused::from(&why));
-                    let text = refused.in_words(of.pattern.as_str(), of.queue.as_deref());
-                    nats::refuse(&mut self.outbound.control, &text);
-                }
-                self.end_subscription(number);
+                self.refuse_reading(number, why);
             }
         }
+    }
+
+    /// Ends a subscription that does not get all it asked for, and says why.
+    fn refuse_reading(&mut self, subscription: u32, why: SubscribeError) {
+        if let Some(of) = self.subscriptions.get(&subscription) {
+            let text = NoSubscription::from(why).in_words(&of.subject(), of.queue.as_deref());
+            nats::refuse(&mut self.outbound.control, &text);
+        }
+        self.end_subscription(subscription);
     }
 
     fn read_logs(&mut self, subscription: u32, logs: Arrived, start: Start) -> Result<(), SubscribeError> {
@@ -249,14 +263,7 @@ impl Session {
             self.opened += 1;
             match cursor {
                 Ok(cursor) => self.open_channel(subscription, channel, &options, cursor, charge),
-                Err(error) => {
-                    let refused = Refused::from(&error);
-                    let pattern = self.subscriptions.get(&subscription).map(|of| of.pattern.as_str());
-                    let text =
-                        format!("Subscription to \"{}\" refused: {}", pattern.unwrap_or(""), refused.text);
-                    nats::refuse(&mut self.outbound.control, &text);
-                    self.end_subscription(subscription);
-                }
+                Err(error) => self.refuse_reading(subscription, error),
             }
             if self.opening_is_stale {
                 self.recheck(subscription);

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading, SubscribeOptions};
 use dunlin::{CursorFuture, Inbox};
 
+/// What stands before the subject in subscriptions whose messages are to have sequences.
+pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
+
 /// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -34,6 +37,14 @@ pub(super) struct Subscription {
     pub(super) newcomers: Arc<Newcomers>,
     /// What it takes of the node's memory.
     pub(super) _charge: Charge,
+}
+
+impl Subscription {
+    /// The subject as the client wrote it.
+    pub(super) fn subject(&self) -> String {
+        let prefix = if self.is_sequenced { SEQUENCED } else { "" };
+        format!("{prefix}{}", self.pattern.as_str())
+    }
 }
 
 /// Logs that a subscription is to read, and what it skips of them.

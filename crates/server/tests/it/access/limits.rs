@@ -6,6 +6,7 @@ use dunlin_client::{Client, Credentials, Group, GroupOptions};
 use dunlin_wait::until;
 
 use super::{Guarded, PASSWORD, basic, refusal};
+use crate::nats_refusals::reported;
 
 #[test]
 fn what_is_over_the_rate_is_refused_and_says_after_how_long_to_retry() {
@@ -64,7 +65,8 @@ fn what_may_not_pass_in_time_is_refused_and_the_connection_goes_on() {
     nats.publish("a", &large);
     nats.publish("a", "over");
     let line = nats.line();
-    assert!(line.contains("publish_bytes_per_s of 100 is reached; try again in"), "{line}");
+    let text = reported(&line, "Publish", "a");
+    assert!(text.contains("publish_bytes_per_s of 100 is reached; try again in"), "{text}");
     nats.settle();
     assert_eq!(guarded.node.topic("a").unwrap().logs()[0].info().next_seq - 1, 1);
 }

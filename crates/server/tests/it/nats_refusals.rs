@@ -1,0 +1,150 @@
+//! What is refused over NATS leaves the client connected. Client libraries know permission violations: nats.go 1.55 (`processErr`),
+//! nats.py 2 (`_process_err`) and nats.js 3 (`processError`) report them to the program and go on. At a text that they do not
+//! know nats.go and nats.py close for good.
+
+use std::time::Duration;
+
+use dunlin::topic::{FoldConfig, Reliable, Retention, TopicConfig};
+use dunlin::{Config, Limits, Node};
+use dunlin_server::Server;
+
+use crate::nats_peer::{NatsPeer, serve_nats};
+use crate::serve_node;
+
+/// The text of an `-ERR` that client libraries report about this subject. Fails for one at which they close.
+pub fn reported(line: &str, operation: &str, subject: &str) -> String {
+    let text = line.strip_prefix("-ERR '").and_then(|rest| rest.strip_suffix('\'')).expect(line);
+    // nats.go and nats.py compare in lower case; nats.go and nats.js look for the words before the quoted subject.
+    assert!(text.to_lowercase().starts_with("permissions violation"), "{line}");
+    assert!(!text.to_lowercase().contains("stale connection"), "{line}");
+    let (_, rest) = text.split_once(&format!("{operation} to \"")).expect(line);
+    let word = rest.split(' ').next().unwrap();
+    assert_eq!(word.rsplit_once('"').expect(line).0, subject, "{line}");
+    text.to_owned()
+}
+
+fn serve_limited(change: impl FnOnce(&mut Limits)) -> (Node, Server) {
+    let mut config = Config::default();
+    change(&mut config.limits);
+    let node = Node::start(config).unwrap();
+    let server = serve_node(&node, |config| config.nats = vec![([127, 0, 0, 1], 0).into()]);
+    (node, server)
+}
+
+/// The client's other subjects go on.
+fn goes_on(peer: &mut NatsPeer) {
+    peer.say("SUB other alive");
+    peer.publish("other", "still here");
+    assert_eq!(peer.text().1, "still here");
+    peer.say("UNSUB alive");
+    peer.settle();
+}
+
+#[test]
+fn refused_records_leave_the_client_connected() {
+    let (node, server) = serve_nats(|_| {});
+    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let small = TopicConfig { record_bytes_max: 1_024, ..TopicConfig::default() };
+    node.create_topic("small", small, false).unwrap();
+    let mut peer = NatsPeer::open(&server);
+    let (long, large) = ("a".repeat(305), "x".repeat(2_000));
+    for (subject, payload, why) in [
+        ("book", "no book", "the topic's state refuses it"),
+        ("small", &large, "record_bytes_max"),
+        (&long, "x", "subject of 305 bytes is over the limit of 255"),
+        ("a..b", "x", "has an empty token"),
+        ("a.*", "x", "'*'"),
+        ("a\u{200b}b", "x", "may not stand there"),
+    ] {
+        peer.publish(subject, payload);
+        let text = reported(&peer.line(), "Publish", subject);
+        assert!(text.contains(why), "{text}");
+        goes_on(&mut peer);
+    }
+    let headers = format!("NATS/1.0\r\n{}\r\n", "A: 1\r\n".repeat(1_025));
+    peer.send(format!("HPUB many {0} {0}\r\n{headers}\r\n", headers.len()).as_bytes());
+    let text = reported(&peer.line(), "Publish", "many");
+    assert!(text.ends_with("more than 1024 headers"), "{text}");
+    goes_on(&mut peer);
+    peer.say("PUB a bad..reply 0\r\n");
+    assert!(peer.line().starts_with("-ERR 'Permissions Violation for Publish with Reply of \"bad..reply\""));
+    goes_on(&mut peer);
+}
+
+#[test]
+fn full_reliable_topic_leaves_its_publisher_connected() {
+    let (node, server) = serve_nats(|_| {});
+    let reliable = Reliable { wait_max: Duration::from_millis(10), ..Reliable::default() };
+    let retention = Retention { bytes: 64 << 10, records: None, age: None };
+    let config = TopicConfig { retention, reliable: Some(reliable), ..TopicConfig::default() };
+    let topic = node.create_topic("full", config, false).unwrap();
+    // A reader that never reads.
+    let options = dunlin::topic::SubscribeOptions { registered: true, ..Default::default() };
+    let _reader = node.subscribe("full", &options).unwrap();
+    let mut peer = NatsPeer::open(&server);
+    let large = "x".repeat(8 << 10);
+    (0..20).for_each(|_| peer.publish("full", &large));
+    let text = reported(&peer.line(), "Publish", "full");
+    assert!(text.starts_with("Permissions Violation for Publish to \"full\": "), "{text}");
+    drop(topic);
+    drop(peer);
+}
+
+#[test]
+fn client_over_a_limit_of_the_node_stays_connected() {
+    let (_node, server) = serve_limited(|limits| {
+        limits.topics_max = 3;
+        limits.groups_max = 1;
+    });
+    let mut peer = NatsPeer::open(&server);
+    goes_on(&mut peer);
+    peer.say("SUB other crew 1\r\nSUB other others 2");
+    let text = reported(&peer.line(), "Subscription", "other");
+    assert!(text.contains("using queue \"others\": ") && text.contains("groups_max"), "{text}");
+    peer.say("UNSUB 1");
+    let refused = (0..4).map(|n| format!("t{n}")).find_map(|subject| {
+        peer.publish(&subject, "x");
+        peer.say("PING");
+        let line = peer.line();
+        (line != "PONG").then(|| {
+            assert_eq!(peer.line(), "PONG");
+            reported(&line, "Publish", &subject)
+        })
+    });
+    assert!(refused.expect("one of four topics is too many").contains("topics_max"));
+    goes_on(&mut peer);
+}
+
+#[test]
+fn refused_subscriptions_leave_the_client_connected() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    let long = format!("{}.>", "a".repeat(305));
+    for (subject, why) in [
+        (long.as_str(), "subject of 307 bytes is over the limit of 255"),
+        ("a*b", "may not stand there"),
+        ("a q..q", "the queue's name: "),
+    ] {
+        peer.say(&format!("SUB {subject} 1"));
+        let text = reported(&peer.line(), "Subscription", subject.split(' ').next().unwrap());
+        assert!(text.contains(why), "{text}");
+        goes_on(&mut peer);
+    }
+    let mut plain = NatsPeer::new(&server);
+    plain.say("CONNECT {\"verbose\":false,\"headers\":false}");
+    plain.say("SUB $DUNLIN.seq.a 1");
+    let text = reported(&plain.line(), "Subscription", "$DUNLIN.seq.a");
+    assert!(text.contains("headers"), "{text}");
+    goes_on(&mut plain);
+}
+
+#[test]
+fn pedantic_client_hears_of_subjects_in_nats_servers_words() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::new(&server);
+    peer.say("CONNECT {\"verbose\":false,\"pedantic\":true}");
+    peer.publish("a..b", "x");
+    assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
+    goes_on(&mut peer);
+}
