@@ -189,7 +189,10 @@ impl Access {
         else {
             return Err(self.fail(from, name, "unknown user"));
         };
-        lock(&self.throttle).succeeded(from, if matches!(proof, Proof::Password(_)) { name } else { "" });
+        match proof {
+            Proof::Password(_) => lock(&self.throttle).succeeded(from, name, now_ns()),
+            _ => lock(&self.throttle).proved(from),
+        }
         if !tenant.is_empty() && tenant != user.tenant {
             return Err(Refused::new(ErrorCode::TenantUnknown, tenant));
         }

@@ -2,7 +2,9 @@
 //!
 //! Failures are counted for each pair of address and user, and for each address: from the fifth of a pair, and the
 //! twentieth of an address, on, the next attempt is refused unlooked at for 1, 2, 4 … seconds, also with the right
-//! password, or guessing would go on. Success forgets the pair's failures, not the address's. A token that is sound is not asked to wait.
+//! password, or guessing would go on. Success forgets the pair's failures, not the address's. A user who has come in from an
+//! address with a password waits there for the pair's own failures only, so that others behind the same proxy do not keep it out.
+//! A token that is sound is not asked to wait.
 //!
 //! Limits: [`ENTRIES_MAX`]; then what failed longest ago is forgotten. An IPv6 address counts by its first 64 bits.
 
@@ -32,7 +34,10 @@ pub(crate) struct Throttle {
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
+    /// Of the last failure or success.
     last_ns: u64,
+    /// The pair has come in.
+    is_known: bool,
 }
 
 impl Failures {
@@ -49,19 +54,19 @@ impl Throttle {
     /// How long an attempt of this user from there has to wait, ns; 0 when it may be made.
     pub(crate) fn wait_ns(&self, from: From, user: &str, now_ns: u64) -> u64 {
         let from = network(from);
-        let of = |user: Option<&str>, free| {
-            let failures = self.failures.get(&(from, user.map(Into::into)));
-            failures.map_or(0, |failures| failures.wait_ns(free, now_ns))
-        };
-        of(Some(user), OF_PAIR).max(of(None, OF_ADDRESS))
+        let of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));
+        let pair = of(Some(user));
+        let of_pair = pair.map_or(0, |failures| failures.wait_ns(OF_PAIR, now_ns));
+        let of_address = || of(None).map_or(0, |failures| failures.wait_ns(OF_ADDRESS, now_ns));
+        if pair.is_some_and(|pair| pair.is_known) { of_pair } else { of_pair.max(of_address()) }
     }
 
     pub(crate) fn failed(&mut self, from: From, user: &str, now_ns: u64) {
         let from = network(from);
         for user in [Some(user.into()), None] {
             self.make_room(now_ns);
-            let failures =
-                self.failures.entry((from, user)).or_insert(Failures { count: 0, last_ns: now_ns });
+            let none = Failures { count: 0, last_ns: now_ns, is_known: false };
+            let failures = self.failures.entry((from, user)).or_insert(none);
             if now_ns.saturating_sub(failures.last_ns) > FORGET_NS {
                 failures.count = 0;
             }
@@ -70,9 +75,17 @@ impl Throttle {
         }
     }
 
-    pub(crate) fn succeeded(&mut self, from: From, user: &str) {
+    /// The user has come in with a password.
+    pub(crate) fn succeeded(&mut self, from: From, user: &str, now_ns: u64) {
+        self.make_room(now_ns);
+        let none = Failures { count: 0, last_ns: now_ns, is_known: true };
+        self.failures.insert((network(from), Some(user.into())), none);
+    }
+
+    /// Somebody has come in who named no user.
+    pub(crate) fn proved(&mut self, from: From) {
         if !self.failures.is_empty() {
-            self.failures.remove(&(network(from), Some(user.into())));
+            self.failures.remove(&(network(from), Some("".into())));
         }
     }
 
@@ -128,8 +141,20 @@ mod tests {
         assert_eq!(throttle.wait_ns(from, "ana", SECOND / 2), 3 * SECOND / 2);
         assert_eq!(throttle.wait_ns(from, "bob", 0), 0, "another user");
         assert_eq!(throttle.wait_ns(address("10.0.0.2"), "ana", 0), 0, "another address");
-        throttle.succeeded(from, "ana");
+        throttle.succeeded(from, "ana", 0);
         assert_eq!(throttle.wait_ns(from, "ana", 0), 0);
+    }
+
+    #[test]
+    fn known_user_waits_for_its_own_failures_only() {
+        let mut throttle = Throttle::default();
+        let from = address("10.0.0.1");
+        throttle.succeeded(from, "ana", 0);
+        (0..60).for_each(|number| throttle.failed(from, &format!("user{number}"), 0));
+        assert_eq!(throttle.wait_ns(from, "ana", 0), 0);
+        assert_eq!(throttle.wait_ns(from, "bob", 0), 64 * SECOND, "nobody knows this user there");
+        (0..5).for_each(|_| throttle.failed(from, "ana", 0));
+        assert_eq!(throttle.wait_ns(from, "ana", 0), SECOND, "its password is guessed no faster");
     }
 
     #[test]

@@ -78,6 +78,11 @@ impl Session {
             Some(Err(Refused { code: ErrorCode::Limit, .. })) => {
                 self.fail("maximum account active connections exceeded");
             }
+            Some(Err(Refused { code: ErrorCode::RateLimit, numbers: [retry_after_ms, ..], .. })) => {
+                // No text of nats-server's for wrong credentials, after which client libraries would give up.
+                let seconds = retry_after_ms.div_ceil(1_000);
+                self.fail(&format!("too many failed logins, try again in {seconds} s"));
+            }
             Some(Err(_)) => self.fail(VIOLATION),
         }
         Ok(false)

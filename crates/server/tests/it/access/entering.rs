@@ -85,7 +85,10 @@ fn who_has_neither_is_told_so_through_every_door_in_its_own_words() {
     }
     for wrong in ["", ",\"auth_token\":\"dunlin_guess\"", ",\"user\":\"carl\",\"pass\":\"guess\""] {
         let mut peer = guarded.nats(wrong);
-        assert_eq!(peer.line(), "-ERR 'Authorization Violation'", "{wrong:?}");
+        let line = peer.line();
+        // From the twentieth failure of this address on it is the throttle's.
+        let is_throttled = line.starts_with("-ERR 'too many failed logins, try again in ");
+        assert!(line == "-ERR 'Authorization Violation'" || is_throttled, "{wrong:?}: {line}");
     }
     let mut peer = crate::nats_peer::NatsPeer::raw(&guarded.server);
     assert!(peer.line().contains("\"auth_required\":true"));
@@ -166,6 +169,44 @@ fn who_has_a_token_need_not_wait_for_the_failures_of_others_at_the_same_address(
     });
     assert!(is_throttled, "40 failures of one address");
     guarded.connect(Credentials::token(TOKEN.0.as_str())).unwrap();
+}
+
+#[test]
+fn throttled_login_reads_as_to_be_tried_again_through_every_listener() {
+    let guarded = Guarded::new(USERS);
+    let is_throttled = (0..40).any(|number| {
+        let guess = Credentials::password(&format!("user{number}"), b"guess");
+        refusal(guarded.connect(guess)).code == ErrorCode::RateLimit
+    });
+    assert!(is_throttled, "40 failures of one address");
+    let line = guarded.nats(&format!(",\"user\":\"bob\",\"pass\":\"{PASSWORD}\"")).line();
+    // Client libraries connect again after every text but those for wrong credentials, as nats-server words them.
+    let seconds = line
+        .strip_prefix("-ERR 'too many failed logins, try again in ")
+        .and_then(|rest| rest.strip_suffix(" s'"));
+    assert!(seconds.is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 0), "{line}");
+    let answer = guarded.http("GET", "/v1/topics", &basic("bob", PASSWORD), b"");
+    assert_eq!((answer.status, answer.code().as_str()), (429, "RATE_LIMIT"), "{answer:?}");
+    assert!(
+        answer.headers.iter().any(|(name, seconds)| name == "retry-after" && seconds != "0"),
+        "{answer:?}"
+    );
+    let refused = refusal(guarded.connect(Credentials::password("bob", PASSWORD.as_bytes())));
+    assert!(refused.code == ErrorCode::RateLimit && refused.numbers[0] > 0, "{refused:?}");
+}
+
+#[test]
+fn known_user_is_not_kept_out_by_others_at_its_address() {
+    let guarded = Guarded::new(USERS);
+    guarded.by_password("ana");
+    let is_throttled = (0..40).any(|number| {
+        let guess = Credentials::password(&format!("user{number}"), b"guess");
+        refusal(guarded.connect(guess)).code == ErrorCode::RateLimit
+    });
+    assert!(is_throttled, "40 failures of one address");
+    guarded.by_password("ana");
+    guarded.nats_by_password("ana");
+    assert_eq!(guarded.http("GET", "/v1/topics", &basic("ana", PASSWORD), b"").status, 200);
 }
 
 #[test]
