@@ -41,6 +41,9 @@ pub const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
+/// Where the password of who connects may be named, too.
+pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
+
 /// Options every command takes.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
@@ -52,7 +55,7 @@ pub struct Global {
     #[arg(long, global = true, env = "DUNLIN_USER", value_name = "NAME")]
     pub user: Option<String>,
     /// The file with our user's password
-    #[arg(long, global = true, env = "DUNLIN_PASSWORD_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = PASSWORD_FILE, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The file with our token, in the place of user and password
     #[arg(long, global = true, env = "DUNLIN_TOKEN_FILE", value_name = "FILE")]

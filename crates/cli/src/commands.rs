@@ -42,7 +42,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Man(arguments) => man::run(arguments),
         Command::Feed(arguments) => feed::run(arguments, global, console),
         Command::Scale(arguments) => scale::run(arguments, console),
-        Command::User(arguments) => user::run(arguments, console),
+        Command::User(arguments) => user::run(arguments, global, console),
         Command::Errors(arguments) => errors::run(arguments, console),
         Command::Bench(_) => bench_program::exec("bench"),
         Command::Report(_) => bench_program::exec("report"),

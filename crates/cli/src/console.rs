@@ -1,11 +1,12 @@
 //! The terminal: whether to colour, what each colour means, and numbers as people read them.
 
-use std::io::{BufWriter, IsTerminal, Stdout, StdoutLock};
+use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
 use crate::arguments::{Color, Global};
+use crate::format::text::is_obeyed;
 
 /// What a command knows of the place it writes to.
 #[derive(Debug)]
@@ -32,14 +33,70 @@ impl Console {
     }
 
     /// The same for several threads.
-    pub fn out_shared(&self) -> BufWriter<Stdout> {
-        BufWriter::with_capacity(64 << 10, std::io::stdout())
+    pub fn out_shared(&self) -> BufWriter<Screen<Stdout>> {
+        self.screen(io::stdout())
     }
 
     /// Standard output, buffered; whoever writes flushes before waiting.
-    pub fn out(&self) -> BufWriter<StdoutLock<'static>> {
-        BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
+    pub fn out(&self) -> BufWriter<Screen<StdoutLock<'static>>> {
+        self.screen(io::stdout().lock())
     }
+
+    fn screen<W: Write>(&self, out: W) -> BufWriter<Screen<W>> {
+        let screen = Screen { out, is_terminal: self.is_terminal, begun: Vec::new() };
+        BufWriter::with_capacity(64 << 10, screen)
+    }
+}
+
+/// Standard output. A terminal is sent none of the characters beyond ASCII that it would obey instead of showing them, whoever
+/// wrote them: they are written as JSON escapes them. Of ASCII the terminal gets all, since colours are made of it: data are
+/// escaped before. Into a pipe or a file all bytes go as they are.
+#[derive(Debug)]
+pub struct Screen<W> {
+    out: W,
+    is_terminal: bool,
+    /// The beginning of a character whose end is to be written yet.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> Write for Screen<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let is_plain = self.begun.is_empty() && bytes.iter().all(|byte| *byte < 0x7f);
+        if is_plain || !self.is_terminal {
+            return self.out.write(bytes);
+        }
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend_from_slice(bytes);
+        let mut shown = Vec::with_capacity(all.len());
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            for c in chunk.valid().chars() {
+                match c {
+                    c if is_obeyed(c) && c >= '\x7f' => write!(shown, "\\u{:04x}", u32::from(c))?,
+                    c => write!(shown, "{c}")?,
+                }
+            }
+            let is_begun =
+                std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none());
+            if is_begun && chunks.peek().is_none() {
+                self.begun = chunk.invalid().to_vec();
+            } else {
+                show_bytes(chunk.invalid(), &mut shown)?;
+            }
+        }
+        self.out.write_all(&shown)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        show_bytes(&std::mem::take(&mut self.begun), &mut self.out)?;
+        self.out.flush()
+    }
+}
+
+/// Bytes that are no text.
+fn show_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+    bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
 
 impl Paint {
@@ -153,6 +210,32 @@ pub fn lasting(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn written(is_terminal: bool, pieces: &[&[u8]]) -> String {
+        let mut screen = Screen { out: Vec::new(), is_terminal, begun: Vec::new() };
+        pieces.iter().for_each(|piece| screen.write_all(piece).unwrap());
+        screen.flush().unwrap();
+        String::from_utf8_lossy(&screen.out).into_owned()
+    }
+
+    #[test]
+    fn terminal_obeys_nothing_beyond_ascii() {
+        let text = "\x1b[1mä\x1b[0m \u{9b}2J\u{85}\u{202e}\u{202a}\u{2066}\u{2069}\x7f 漢\n";
+        let shown = "\x1b[1mä\x1b[0m \\u009b2J\\u0085\\u202e\\u202a\\u2066\\u2069\\u007f 漢\n";
+        assert_eq!(written(true, &[text.as_bytes()]), shown);
+        let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+        assert_eq!(written(true, &bytes), shown, "cut anywhere");
+        assert_eq!(written(true, &[b"a\x9b", b"b\xe2\x80"]), "a\\x9bb\\xe2\\x80");
+        assert_eq!(written(false, &[text.as_bytes()]), text);
+    }
+
+    #[test]
+    fn json_on_a_terminal_says_the_same() {
+        let object = serde_json::json!({"payload": "\u{9b}31m\u{202e}\u{7f}"});
+        let shown = written(true, &[object.to_string().as_bytes()]);
+        assert!(shown.is_ascii(), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), object);
+    }
 
     #[test]
     fn numbers_read_as_people_write_them() {

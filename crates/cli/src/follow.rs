@@ -178,6 +178,7 @@ mod tests {
             format: Format::Text,
             delimiter: "\n".into(),
             many: false,
+            is_terminal: false,
             meanings: Default::default(),
             paint: Paint::PLAIN,
             errors: Paint::PLAIN,

@@ -47,6 +47,8 @@ pub struct Writer {
     pub delimiter: String,
     /// Several logs may appear, so text says whose record it is.
     pub many: bool,
+    /// A person watches: what a terminal would obey is escaped.
+    pub is_terminal: bool,
     /// What the bytes of stateful topics say.
     pub meanings: Meanings,
     pub paint: Paint,
@@ -64,11 +66,11 @@ impl Writer {
             }
             Format::Json => json::record(record, attempt, self.meanings.object(record), out),
             Format::Raw => {
-                out.write_all(record.payload())?;
+                text::payload(record.payload(), self.is_terminal, out)?;
                 out.write_all(self.delimiter.as_bytes())
             }
             Format::Template(template) => {
-                template.write(record, attempt, out)?;
+                template.write(record, attempt, self.is_terminal, out)?;
                 out.write_all(self.delimiter.as_bytes())
             }
         }

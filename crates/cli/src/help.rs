@@ -1,7 +1,8 @@
 //! Help texts in 80 columns, however they were written: what follows a command's options is not wrapped by words but by
 //! what it is, a paragraph or an example and what it does.
 
-use clap::{Command, CommandFactory};
+use clap::error::{ContextKind, ContextValue};
+use clap::{ArgMatches, Command, CommandFactory};
 
 /// As wide as the narrowest terminal that people have.
 pub const WIDTH: usize = 80;
@@ -11,6 +12,29 @@ const BELOW: &str = "      ";
 /// The whole tree of commands.
 pub fn command<A: CommandFactory>() -> Command {
     fit(A::command())
+}
+
+/// The command line of this process. What cannot be understood ends it, with where a command is that is not at the top.
+pub fn matches(mut command: Command) -> ArgMatches {
+    command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
+        let hint = match error.get(ContextKind::InvalidSubcommand) {
+            Some(ContextValue::String(name)) => elsewhere(&command, name),
+            _ => None,
+        };
+        if let Some(hint) = hint {
+            let _ = error.print();
+            eprintln!("\n  tip: there is `{hint}`");
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    })
+}
+
+/// The command of this name below another, if there is one.
+fn elsewhere(command: &Command, name: &str) -> Option<String> {
+    let has = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
+    let group = command.get_subcommands().find(has)?;
+    Some(format!("{} {} {name}", command.get_name(), group.get_name()))
 }
 
 fn fit(mut command: Command) -> Command {

@@ -52,7 +52,7 @@ pub fn start<A: Parser>(
     run: impl FnOnce(&A, &Console) -> Result<()>,
 ) -> ExitCode {
     signals::outlive_file_size_limit();
-    let mut matches = help::command::<A>().get_matches();
+    let mut matches = help::matches(help::command::<A>());
     let arguments = A::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     let console = Console::new(global(&arguments));
     match run(&arguments, &console) {

@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::format::text::payload;
 use crate::outage::Outage;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
@@ -222,7 +223,7 @@ fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
     if console.json {
         writeln!(out, "{}", show::entry(&entry))?;
     } else {
-        out.write_all(&entry.value)?;
+        payload(&entry.value, console.is_terminal, &mut out)?;
         if console.is_terminal && !entry.value.ends_with(b"\n") {
             writeln!(out)?;
         }

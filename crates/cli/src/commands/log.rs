@@ -98,6 +98,7 @@ fn writer(console: &Console, client: Option<&Client>) -> Writer {
         format: if console.json { Format::Json } else { Format::Text },
         delimiter: String::new(),
         many: true,
+        is_terminal: console.is_terminal,
         meanings: client.map(Meanings::of).unwrap_or_default(),
         paint: console.paint,
         errors: console.errors,

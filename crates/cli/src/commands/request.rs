@@ -12,6 +12,7 @@ use crate::commands::parse::header;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::base64;
+use crate::format::text::payload;
 use crate::outcome::Refusal;
 
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,8 @@ Examples:
   dunlin req math.square 12 --timeout 200ms
   dunlin req img.scale - --header width=100 < cat.jpg > small.jpg
 
-The reply goes to standard output, byte for byte (and a newline in a terminal). Exit code 1 when
+The reply goes to standard output, byte for byte (in a terminal with a newline, and with control
+characters escaped). Exit code 1 when
 nobody answers in time, or the reply carries the header dunlin-error.")]
 pub struct Arguments {
     /// Where someone answers
@@ -90,7 +92,7 @@ fn write(reply: &Reply, console: &Console) -> Result<()> {
         let headers: Vec<_> = reply.headers.iter().map(header).collect();
         writeln!(out, "{}", json!({"payload": text(&reply.payload), "headers": headers}))?;
     } else {
-        out.write_all(&reply.payload)?;
+        payload(&reply.payload, console.is_terminal, &mut out)?;
         if console.is_terminal && !reply.payload.ends_with(b"\n") {
             writeln!(out)?;
         }

@@ -156,6 +156,7 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
         format,
         delimiter,
         many,
+        is_terminal: console.is_terminal,
         meanings: Meanings::of(client),
         paint: console.paint,
         errors: console.errors,

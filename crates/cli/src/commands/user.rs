@@ -16,6 +16,7 @@ use dunlin_topic::Pattern;
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, Item, Table as Toml, value};
 
+use crate::arguments::{Global, PASSWORD_FILE};
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::table::Table;
@@ -144,8 +145,16 @@ struct May {
     surveys: bool,
 }
 
-pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
+    // It is the password of whoever runs a command at a node; here no node is asked. The variable may be set for other commands.
+    if global.password_file.is_some()
+        && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
+    {
+        bail!(
+            "--password-file is the password of who connects, and this command connects to no node: use --password-from FILE"
+        );
+    }
     match &arguments.verb {
         Verb::Add(user) => add(file, user, console),
         Verb::Change(user) => change(file, user, console),

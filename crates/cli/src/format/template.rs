@@ -75,10 +75,18 @@ impl FromStr for Template {
 }
 
 impl Template {
-    pub fn write(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(
+        &self,
+        record: &Record<'_>,
+        attempt: Option<u32>,
+        is_terminal: bool,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.write_all(text.as_bytes())?,
+                // The payload is the user's own business here, bytes and all, but for what a terminal obeys.
+                Part::Field(Field::Payload) => text::payload(record.payload(), is_terminal, out)?,
                 Part::Field(field) => field.write(record, attempt, out)?,
             }
         }
@@ -96,7 +104,6 @@ impl Field {
             Field::Seq => write!(out, "{}", record.seq()),
             Field::Epoch => write!(out, "{}", record.position.epoch),
             Field::Position => write!(out, "{}", record.position),
-            // The payload is the user's own business here, bytes and all.
             Field::Payload => out.write_all(record.payload()),
             Field::Key => escape(frame.key().unwrap_or_default(), out),
             Field::Headers => headers(record, out),
@@ -145,7 +152,7 @@ mod tests {
                 .parse()
                 .unwrap();
         let mut text = Vec::new();
-        template.write(&record, Some(2), &mut text).unwrap();
+        template.write(&record, Some(2), false, &mut text).unwrap();
         let expected = "3-42\tt=hi [k\\n] a=1 b=2 1970-01-01T00:00:01.000000000Z 2";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }

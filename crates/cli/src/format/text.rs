@@ -121,6 +121,18 @@ pub fn is_obeyed(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }
 
+/// A payload's bytes as they are, but for a terminal without what it would obey, lines' ends apart.
+pub fn payload(bytes: &[u8], is_terminal: bool, out: &mut impl Write) -> io::Result<()> {
+    if !is_terminal {
+        return out.write_all(bytes);
+    }
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        out.write_all(if at == 0 { b"" } else { b"\n" })?;
+        escape(line, out)?;
+    }
+    Ok(())
+}
+
 /// Text of several lines as it is, but without what else a terminal would obey.
 pub fn escaped_lines(text: &str) -> String {
     text.split('\n').map(|line| escaped(line.as_bytes())).collect::<Vec<_>>().join("\n")
@@ -191,6 +203,18 @@ mod tests {
         );
         assert!(line(change(Some(10)), false).contains("nothing of it was missed"));
         assert!(line(change(Some(12)), false).contains("its records through 12 were not seen"));
+    }
+
+    #[test]
+    fn payload_steers_no_terminal_and_goes_into_a_pipe_as_it_is() {
+        let bytes = b"a\tb\n\x1b[2J\r\xff\xc2\x9b\n";
+        let written = |is_terminal| {
+            let mut out = Vec::new();
+            payload(bytes, is_terminal, &mut out).unwrap();
+            out
+        };
+        assert_eq!(String::from_utf8(written(true)).unwrap(), "a\tb\n\\u{1b}[2J\\r\\xff\\u{9b}\n");
+        assert_eq!(written(false), bytes);
     }
 
     #[test]

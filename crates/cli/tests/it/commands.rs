@@ -17,6 +17,13 @@ fn exit_codes_tell_refused_from_failed() {
 }
 
 #[test]
+fn command_below_another_is_hinted_at() {
+    let outcome = run(&["status"]);
+    assert!(outcome.code == Some(2) && outcome.err.contains("`dunlin cluster status`"), "{outcome:?}");
+    assert!(!run(&["no-such-command"]).err.contains("there is"));
+}
+
+#[test]
 fn a_reader_that_leaves_early_is_no_failure() {
     let mut child =
         dunlin(&["errors", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

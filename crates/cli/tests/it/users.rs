@@ -73,6 +73,23 @@ fn users_are_added_listed_and_removed_and_come_in_with_what_they_were_given() {
 }
 
 #[test]
+fn password_of_a_connection_is_not_taken_for_a_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (file, secret) = (path("users.toml"), path("secret"));
+    std::fs::write(&secret, "open sesame\n").unwrap();
+    let add = ["user", "--users-file", &file, "add", "ana", "--publish", "a", "--password-file", &secret];
+    let output = run(&add, "typed\n");
+    assert!(output.code == Some(2) && output.err.contains("--password-from"), "{output:?}");
+    assert!(!std::path::Path::new(&file).exists());
+    // The variable is there for commands that connect.
+    let mut command = dunlin(&add[..7]);
+    command.env("DUNLIN_PASSWORD_FILE", &secret);
+    let output = run_with(command, b"typed\n");
+    assert_eq!(output.code, Some(0), "{output:?}");
+}
+
+#[test]
 fn a_users_file_that_is_not_sound_is_named_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");

@@ -12,7 +12,7 @@ use dunlin_topic::Fold;
 use serde_json::{Value, json};
 
 use super::window::Window;
-use crate::console::{Console, Paint};
+use crate::console::{Console, Paint, Screen};
 use crate::ladder;
 use crate::state::State;
 
@@ -20,7 +20,7 @@ use crate::state::State;
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 pub struct View {
-    out: BufWriter<Stdout>,
+    out: BufWriter<Screen<Stdout>>,
     paint: Paint,
     depth: usize,
     manner: Manner,
