@@ -489,8 +489,10 @@ fn draft<'a>(published: &Published<'a>, tail: &'a str, headers: &'a [(&'a str, &
     Draft { meta, payload: Payload::Copied(published.payload) }
 }
 
+type Headers<'a> = Vec<(&'a str, &'a [u8])>;
+
 /// `None` if they are too many.
-fn headers_of(block: &[u8]) -> Result<Option<Vec<(&str, &[u8])>>, nats::Violation> {
+fn headers_of(block: &[u8]) -> Result<Option<Headers<'_>>, nats::Violation> {
     let headers: Vec<_> =
         HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;
     Ok((headers.len() <= HEADERS_MAX).then_some(headers))
