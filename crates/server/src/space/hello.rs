@@ -147,8 +147,9 @@ mod tests {
         assert_eq!(Hello::decode(&hello().encode(&[5; 32])), Ok(hello()));
         assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(Refused::Stranger));
         let mut newer = hello().encode(&[5; 32]);
-        newer[8] = 4;
-        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs: 4, ours: 3 }));
+        let theirs = VERSION + 1;
+        newer[8..10].copy_from_slice(&theirs.to_le_bytes());
+        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs, ours: VERSION }));
     }
 
     #[test]

@@ -76,7 +76,10 @@ fn subscriptions_and_what_they_are_called_take_of_the_budget() {
         match peer.line().as_str() {
             "PONG" => taken += 1,
             refused => {
-                assert_eq!(refused, "-ERR 'maximum subscriptions exceeded'");
+                let why = "limit memory_bytes_max of 1048576 is reached";
+                let said =
+                    format!("-ERR 'Permissions Violation for Subscription to \"some.{taken}.*\": {why}'");
+                assert_eq!(refused, said);
                 break;
             }
         }

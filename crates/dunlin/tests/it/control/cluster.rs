@@ -208,8 +208,12 @@ fn watch_goes_on_at_a_node_that_has_not_applied_its_log() {
     let mut stage = Stage::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
-    let mut watch = watch_after(&stage, id, position);
-    stage.isolate(id, false);
+    // It begins when the node knows how far others have come.
+    let mut watch = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| watch_after(&stage, id, position));
+        stage.isolate(id, false);
+        watch.join().unwrap()
+    });
     stage.ask_among(&[1, 2, 3], &put("b", "2"));
     assert_eq!(watch.until(|seen| !seen.is_empty()), ["4 b=2"]);
 }
