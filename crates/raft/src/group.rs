@@ -6,8 +6,11 @@ mod members;
 mod receiving;
 mod running;
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +36,7 @@ use elections::Elections;
 use receiving::Receiving;
 use running::{Home, Running};
 
-type OurRaft<M> = Raft<Types, Machines<M>>;
+type OurRaft = Raft<Types, Machines>;
 
 /// How often the log is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -47,9 +50,15 @@ const SNAPSHOT_SHARE: u64 = 8;
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's part in a group; the last one that goes ends it.
-pub struct Group<M: Machine> {
-    raft: OurRaft<M>,
-    machines: Machines<M>,
+pub struct Group<M> {
+    part: Part,
+    _machine: PhantomData<fn() -> M>,
+}
+
+/// What a [`Group`] does with its machine whatever that is.
+pub struct Part {
+    raft: OurRaft,
+    machines: Machines,
     limits: Limits,
     room: Room,
     asked: mpsc::Sender<Asked>,
@@ -113,6 +122,35 @@ impl<M: Machine> Group<M> {
     ) -> io::Result<Group<M>> {
         let log = log::open(Arc::clone(&disk), &dir.join("log"), &limits)?;
         let machines = Machines::open(disk, &dir.join("snapshots"), machine, limits.reserve_bytes)?;
+        let part = Part::start(id, log, machines, Arc::new(transport), limits)?;
+        Ok(Group { part, _machine: PhantomData })
+    }
+
+    /// Looks at this node's machine as it is; [`Part::catch_up`] first makes it as it has to be.
+    pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
+        self.part.machines.with(|machine| {
+            let machine: &dyn Any = machine;
+            look(machine.downcast_ref().expect("the machine with which the group was started"))
+        })
+    }
+}
+
+impl<M> Deref for Group<M> {
+    type Target = Part;
+
+    fn deref(&self) -> &Part {
+        &self.part
+    }
+}
+
+impl Part {
+    fn start(
+        id: u64,
+        log: Log,
+        machines: Machines,
+        transport: Arc<dyn Transport>,
+        limits: Limits,
+    ) -> io::Result<Part> {
         let (room, last_before_start) = (log.room().clone(), log.last());
         let config = config(&limits).validate().map_err(io::Error::other)?;
         let (started, start) = std::sync::mpsc::channel();
@@ -129,7 +167,7 @@ impl<M: Machine> Group<M> {
         let (ending, over) = std::sync::mpsc::channel::<()>();
         let run = async move {
             let _ending = ending;
-            let peers = Peers { transport: Arc::new(transport), limits };
+            let peers = Peers { transport, limits };
             let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
             let raft = match raft {
                 Ok(raft) => raft,
@@ -149,7 +187,7 @@ impl<M: Machine> Group<M> {
         let (raft, on) = start.recv().map_err(io::Error::other)??;
         let _running = Running { end: Some(end), over: over.into(), on, _home: home };
         let receiving = tokio::sync::Mutex::default();
-        Ok(Group {
+        Ok(Part {
             raft,
             machines,
             limits,
@@ -165,7 +203,7 @@ impl<M: Machine> Group<M> {
         })
     }
 
-    /// The last entry that its log had when it was started. [`Group::status`] knows it only a moment later.
+    /// The last entry that its log had when it was started. [`Part::status`] knows it only a moment later.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
@@ -249,7 +287,7 @@ impl<M: Machine> Group<M> {
         self.read_index().await.map(drop)
     }
 
-    /// [`Group::catch_up`], for another node: [`Group::applied`] of it makes that one as it has to be.
+    /// [`Part::catch_up`], for another node: [`Part::applied`] of it makes that one as it has to be.
     pub async fn read_index(&self) -> Result<u64, GroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
@@ -295,11 +333,6 @@ impl<M: Machine> Group<M> {
         self.handle.spawn(async move { tokio::time::timeout(patience, seen).await }).await.ok()?.ok()?
     }
 
-    /// Looks at this node's machine as it is; [`Group::catch_up`] first makes it as it has to be.
-    pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
-        self.machines.with(|machine| look(machine))
-    }
-
     /// Answers another node. Requests are taken in the order in which these futures are first polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         receiving::receive(&self.raft, &self.receiving, self.limits.snapshot_bytes_max, request).await
@@ -311,7 +344,7 @@ impl<M: Machine> Group<M> {
         asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
     }
 
-    /// The state as it is now, at a cost that does not grow with it; [`Group::catch_up`] first makes it as it has to be.
+    /// The state as it is now, at a cost that does not grow with it; [`Part::catch_up`] first makes it as it has to be.
     pub fn freeze(&self) -> Box<dyn Frozen> {
         self.machines.with(|machine| machine.freeze())
     }
@@ -382,7 +415,7 @@ fn config(limits: &Limits) -> Config {
 /// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it. Before a large state is written
 /// again the log may grow to a share of it. On a disk with little room everything that is in a snapshot is given up, and a
 /// snapshot is taken as soon as there is anything to give up.
-async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, machines: Machines<M>, bytes_max: usize) {
+async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
     let (mut asked_at, mut pause) = (None, LOOK);

@@ -23,7 +23,7 @@ mod suite;
 
 pub use commands::Commands;
 pub use error::GroupError;
-pub use group::{Group, Lead, Status};
+pub use group::{Group, Lead, Part, Status};
 pub use limits::Limits;
 pub use machine::{Frozen, Machine};
 pub use network::{Asking, Lane, Member, Transport};

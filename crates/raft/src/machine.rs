@@ -1,11 +1,12 @@
 //! What is replicated.
 
+use std::any::Any;
 use std::io;
 
 use bytes::Bytes;
 
 /// A state machine: the same commands at the same times bring it to the same state on every node.
-pub trait Machine: Send + 'static {
+pub trait Machine: Any + Send {
     /// It is so late now, by the cluster's count of milliseconds, or as late as it was.
     fn advance(&mut self, now_ms: u64);
 
@@ -16,7 +17,9 @@ pub trait Machine: Send + 'static {
     fn next_due_ms(&self) -> Option<u64>;
 
     /// Whether a command makes the state larger. Near the end of the disk's room those are refused, and others are not.
-    fn grows(command: &[u8]) -> bool;
+    fn grows(command: &[u8]) -> bool
+    where
+        Self: Sized;
 
     /// Takes a command in; what is answered to who asked. `index` is its place in raft's log; other commands may share it.
     fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
@@ -28,7 +31,10 @@ pub trait Machine: Send + 'static {
     fn freeze(&self) -> Box<dyn Frozen>;
 
     /// Whether a block of a snapshot is one of [`Frozen::write_past`].
-    fn may_leave_out(_block: &[u8]) -> bool {
+    fn may_leave_out(_block: &[u8]) -> bool
+    where
+        Self: Sized,
+    {
         false
     }
 

@@ -21,40 +21,37 @@ use crate::vocabulary::{Answers, Blocks, LogId, Snapshot, SnapshotMeta, StoredMe
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle to the machine and its snapshots.
-pub(crate) struct Machines<M> {
-    running: Arc<Mutex<Running<M>>>,
+/// A handle to the machine and its snapshots. It does not depend on the machine's type, so that openraft is compiled once for all.
+#[derive(Clone)]
+pub(crate) struct Machines {
+    running: Arc<Mutex<Running>>,
+    /// [`Machine::grows`] and [`Machine::may_leave_out`].
+    pub(crate) grows: fn(&[u8]) -> bool,
+    may_leave_out: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
     /// Of the last snapshot.
     snapshot_bytes: Arc<AtomicU64>,
 }
 
 /// The machine, and what it has taken in.
-struct Running<M> {
-    machine: M,
+struct Running {
+    machine: Box<dyn Machine>,
     applied: Option<LogId>,
     membership: StoredMembership,
-}
-
-impl<M> Clone for Machines<M> {
-    fn clone(&self) -> Machines<M> {
-        let (running, snapshots) = (Arc::clone(&self.running), Arc::clone(&self.snapshots));
-        Machines { running, snapshots, snapshot_bytes: Arc::clone(&self.snapshot_bytes) }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Machine> Machines<M> {
+impl Machines {
     /// The machine as its last snapshot has it; `machine` is one that has taken nothing in.
-    pub(crate) fn open(
+    pub(crate) fn open<M: Machine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
         mut machine: M,
         reserve_bytes: u64,
-    ) -> io::Result<Machines<M>> {
+    ) -> io::Result<Machines> {
         let snapshots = Snapshots::open(disk, dir, reserve_bytes)?;
         let (mut meta, mut bytes) = (SnapshotMeta::default(), 0);
         if let Some((last, blocks)) = snapshots.load()? {
@@ -62,14 +59,19 @@ impl<M: Machine> Machines<M> {
             machine.restore(&mut blocks.0.into_iter())?;
             meta = last;
         }
-        let running = Running { machine, applied: meta.last_log_id, membership: meta.last_membership };
+        let running = Running {
+            machine: Box::new(machine),
+            applied: meta.last_log_id,
+            membership: meta.last_membership,
+        };
         let (running, snapshots) = (Arc::new(Mutex::new(running)), Arc::new(Mutex::new(snapshots)));
-        Ok(Machines { running, snapshots, snapshot_bytes: Arc::new(bytes.into()) })
+        let (grows, may_leave_out) = (M::grows, M::may_leave_out);
+        Ok(Machines { running, grows, may_leave_out, snapshots, snapshot_bytes: Arc::new(bytes.into()) })
     }
 
-    /// Looks at the machine, or asks it.
-    pub(crate) fn with<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
-        look(&mut lock(&self.running).machine)
+    /// Looks at the machine.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> R {
+        look(&*lock(&self.running).machine)
     }
 
     /// Bytes of the last snapshot, 0 where there is none.
@@ -80,7 +82,7 @@ impl<M: Machine> Machines<M> {
     /// Puts a snapshot on the disk, without what it may leave out if there is little room; false where there is too little for that.
     fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &mut Blocks) -> io::Result<bool> {
         if !snapshots.has_ample_room(blocks)? {
-            blocks.0.retain(|block| !M::may_leave_out(block));
+            blocks.0.retain(|block| !(self.may_leave_out)(block));
         }
         let is_saved = snapshots.save(meta, blocks)?;
         if is_saved {
@@ -126,7 +128,7 @@ impl<M: Machine> Machines<M> {
     }
 }
 
-impl<M: Machine> Running<M> {
+impl Running {
     fn take_in(
         &mut self,
         log_id: LogId,
@@ -151,9 +153,9 @@ impl<M: Machine> Running<M> {
     }
 }
 
-impl<M: Machine> RaftStateMachine<Types> for Machines<M> {
+impl RaftStateMachine<Types> for Machines {
     type SnapshotData = Blocks;
-    type SnapshotBuilder = Machines<M>;
+    type SnapshotBuilder = Machines;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
         let running = lock(&self.running);
@@ -174,7 +176,7 @@ impl<M: Machine> RaftStateMachine<Types> for Machines<M> {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Machines<M> {
+    async fn get_snapshot_builder(&mut self) -> Machines {
         self.clone()
     }
 
@@ -203,7 +205,7 @@ impl<M: Machine> RaftStateMachine<Types> for Machines<M> {
     }
 }
 
-impl<M: Machine> RaftSnapshotBuilder<Types> for Machines<M> {
+impl RaftSnapshotBuilder<Types> for Machines {
     type SnapshotData = Blocks;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {

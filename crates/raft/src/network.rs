@@ -81,38 +81,38 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
 }
 
 /// Ways to all the others.
-pub(crate) struct Peers<T> {
-    pub(crate) transport: Arc<T>,
+pub(crate) struct Peers {
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) limits: Limits,
 }
 
 /// One way to one of them.
-pub(crate) struct Peer<T> {
-    transport: Arc<T>,
+pub(crate) struct Peer {
+    transport: Arc<dyn Transport>,
     member: Member,
     lane: Lane,
     limits: Limits,
 }
 
-impl<T> Peers<T> {
-    fn to(&self, id: u64, node: &openraft::BasicNode, lane: Lane) -> Peer<T> {
+impl Peers {
+    fn to(&self, id: u64, node: &openraft::BasicNode, lane: Lane) -> Peer {
         let member = Member { id, address: node.addr.clone() };
         Peer { transport: Arc::clone(&self.transport), member, lane, limits: self.limits }
     }
 }
 
-impl<T: Transport> RaftNetworkFactory<Types> for Peers<T> {
-    type Network = Peer<T>;
+impl RaftNetworkFactory<Types> for Peers {
+    type Network = Peer;
 
-    async fn new_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer<T> {
+    async fn new_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
         self.to(target, node, Lane::Log)
     }
 
-    async fn new_heartbeat_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer<T> {
+    async fn new_heartbeat_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
         self.to(target, node, Lane::Urgent)
     }
 
-    async fn new_snapshot_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer<T> {
+    async fn new_snapshot_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
         self.to(target, node, Lane::Snapshot)
     }
 }
@@ -123,14 +123,14 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
     RPCError::Unreachable(Unreachable::new(error))
 }
 
-impl<T: Transport> Peer<T> {
+impl Peer {
     /// Asks now, and waits when it is awaited.
     fn ask<A: Code>(
         &self,
         lane: Lane,
         request: &Request,
         within: Duration,
-    ) -> impl Future<Output = io::Result<A>> + Send + use<A, T> {
+    ) -> impl Future<Output = io::Result<A>> + Send + use<A> {
         let mut bytes = Vec::new();
         request.write(&mut bytes);
         let asking = self.transport.ask(&self.member, lane, bytes.into());
@@ -148,7 +148,7 @@ impl<T: Transport> Peer<T> {
         &self,
         append: AppendEntriesRequest<Types>,
         within: Duration,
-    ) -> impl Future<Output = (Answered<StreamAppendResult<Types>>, bool)> + Send + use<T> {
+    ) -> impl Future<Output = (Answered<StreamAppendResult<Types>>, bool)> + Send + use<> {
         let prev = append.prev_log_id;
         let last = append.entries.last().map(|entry| entry.log_id).or(prev);
         let asking = self.ask::<AppendEntriesResponse<Types>>(self.lane, &Request::Append(append), within);
@@ -184,7 +184,7 @@ impl<T: Transport> Peer<T> {
     }
 }
 
-impl<T: Transport> RaftNetworkV2<Types> for Peer<T> {
+impl RaftNetworkV2<Types> for Peer {
     type SnapshotData = crate::vocabulary::Blocks;
 
     async fn append_entries(

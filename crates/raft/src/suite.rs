@@ -65,8 +65,8 @@ impl Frozen for Sum {
 
 struct Stores;
 
-impl StoreBuilder<Types, Log, Machines<Sum>> for Stores {
-    async fn build(&self) -> Result<((), Log, Machines<Sum>), StorageError<Types>> {
+impl StoreBuilder<Types, Log, Machines> for Stores {
+    async fn build(&self) -> Result<((), Log, Machines), StorageError<Types>> {
         let disk = Arc::new(FakeDisk::new(1));
         let limits = Limits { reserve_bytes: 0, ..Limits::default() };
         let log = log::open(disk.clone(), Path::new("/raft/log"), &limits).unwrap();

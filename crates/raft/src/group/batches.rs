@@ -15,7 +15,6 @@ use crate::commands::Commands;
 use crate::error::GroupError;
 use crate::limits::Limits;
 use crate::log::{Level, Room};
-use crate::machine::Machine;
 use crate::machines::Machines;
 use crate::proposal;
 use crate::vocabulary::{Answers, Proposal};
@@ -61,9 +60,9 @@ const AGAIN: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Joins what waits into entries, some of which are on their way at once.
-pub(super) async fn propose<M: Machine>(
-    raft: OurRaft<M>,
-    machines: Machines<M>,
+pub(super) async fn propose(
+    raft: OurRaft,
+    machines: Machines,
     asking: mpsc::Receiver<Asked>,
     room: Room,
     commits: Commits,
@@ -88,7 +87,7 @@ pub(super) async fn propose<M: Machine>(
         let (level, is_told_time) = (room.level(), together.is_empty());
         // Whoever else leads has another disk.
         let together = match level > Level::Ample && raft.is_leader() {
-            true => refuse::<M>(together, &room, level),
+            true => refuse(together, &room, level, machines.grows),
             false => together,
         };
         if together.is_empty() && (!is_told_time || level == Level::Out) {
@@ -112,9 +111,9 @@ pub(super) async fn propose<M: Machine>(
 }
 
 /// Refuses those for which a disk has no room; the others.
-fn refuse<M: Machine>(together: Vec<Asked>, room: &Room, level: Level) -> Vec<Asked> {
+fn refuse(together: Vec<Asked>, room: &Room, level: Level, grows: fn(&[u8]) -> bool) -> Vec<Asked> {
     let why = room.lacking().unwrap_or_default();
-    let fits = |asked: &Asked| level < Level::Out && !asked.commands.iter().any(M::grows);
+    let fits = |asked: &Asked| level < Level::Out && !asked.commands.iter().any(grows);
     let (left, refused): (Vec<Asked>, Vec<Asked>) = together.into_iter().partition(fits);
     answer(refused, Err(GroupError::NoRoom(why)));
     left
@@ -122,11 +121,7 @@ fn refuse<M: Machine>(together: Vec<Asked>, room: &Room, level: Level) -> Vec<As
 
 /// Has an entry written. A leader whose followers' disks are slow may not know for a moment that they still follow, and
 /// is refused before anything is done: it asks again.
-async fn write<M: Machine>(
-    raft: &OurRaft<M>,
-    proposal: Proposal,
-    patience: Duration,
-) -> Result<Answers, GroupError> {
+async fn write(raft: &OurRaft, proposal: Proposal, patience: Duration) -> Result<Answers, GroupError> {
     let deadline = Instant::now() + patience;
     loop {
         let written = raft.client_write(proposal.clone()).await;
@@ -192,11 +187,7 @@ impl Queue {
 }
 
 /// One question to the others for all who wait by then.
-pub(super) async fn confirm<M: Machine>(
-    raft: OurRaft<M>,
-    mut waits: mpsc::Receiver<Waiting>,
-    limits: Limits,
-) {
+pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<Waiting>, limits: Limits) {
     let mut together = Vec::new();
     let patience = Duration::from_millis(limits.answer_ms_max);
     while waits.recv_many(&mut together, TOGETHER_MAX).await > 0 {
@@ -219,7 +210,7 @@ struct Clock {
 
 impl Clock {
     /// How late it is, and when the machine is due; nothing of either where another leads.
-    fn look<M: Machine>(&mut self, raft: &OurRaft<M>, machines: &Machines<M>) -> (u64, Option<u64>) {
+    fn look(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
         // Another's machine may be busy for long: with a snapshot.
         if !raft.is_leader() {

@@ -11,7 +11,6 @@ use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 
 use super::OurRaft;
-use crate::machine::Machine;
 
 /// So many are remembered.
 const WON_MAX: usize = 1_024;
@@ -30,7 +29,7 @@ impl Elections {
     }
 
     /// Watches until the node ends.
-    pub(super) async fn watch<M: Machine>(self, raft: OurRaft<M>) {
+    pub(super) async fn watch(self, raft: OurRaft) {
         let mut changes = raft.server_metrics();
         let mut stood_at = None;
         while changes.changed().await.is_ok() {

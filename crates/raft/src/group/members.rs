@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use openraft::{BasicNode, ChangeMembers};
 
-use super::Group;
+use super::Part;
 use crate::error::GroupError;
-use crate::machine::Machine;
 use crate::network::Member;
 
-impl<M: Machine> Group<M> {
+impl Part {
     /// Has a node follow without a vote; returns once it has nearly caught up.
     pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
         let node = BasicNode::new(&member.address);

@@ -7,7 +7,6 @@ use tokio::sync::Mutex;
 
 use super::OurRaft;
 use crate::codec::{Code, whole};
-use crate::machine::Machine;
 use crate::message::{Offer, Request};
 use crate::vocabulary::{Blocks, Snapshot, SnapshotMeta};
 
@@ -66,8 +65,8 @@ fn unexpected() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "part of a snapshot that was not begun")
 }
 
-pub(super) async fn receive<M: Machine>(
-    raft: &OurRaft<M>,
+pub(super) async fn receive(
+    raft: &OurRaft,
     receiving: &Mutex<Receiving>,
     bytes_max: usize,
     request: Bytes,
