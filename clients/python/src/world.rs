@@ -1,4 +1,4 @@
-//! Who is near an entity of a world, commands to entities, spawns and despawns, as `python/dunlin/space.py` asks for them.
+//! Worlds, for `python/dunlin/space.py`: watching near an entity, commands to entities, spawns and despawns.
 
 use std::time::{Duration, Instant};
 

@@ -51,7 +51,7 @@ impl Client {
         callback: impl FnOnce(Result<Vec<(String, String)>, AskError>) + Send + 'static,
     ) {
         let shared = Arc::downgrade(&self.shared);
-        let question = Question::of_callback(Box::new(move |answer| {
+        let question = Question::with_callback(Box::new(move |answer| {
             let bytes = match answer {
                 Answer::Done => Ok(Vec::new()),
                 Answer::Message(bytes) => Ok(bytes),

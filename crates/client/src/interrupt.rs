@@ -12,7 +12,7 @@ thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
-/// Who asks, when it was asked last, and whether it was said so: signals say it once.
+/// The question whether waits are interrupted, when it was asked last, and whether the answer was yes once: a signal comes once.
 struct Asker {
     interrupted: Box<dyn Fn() -> bool>,
     /// Over all waits: where each is short, as with a node that ends every connection, it is asked as often.

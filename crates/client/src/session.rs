@@ -161,7 +161,7 @@ pub(crate) enum Answer {
 }
 
 impl Question {
-    pub(crate) fn of_callback(callback: Callback) -> Question {
+    pub(crate) fn with_callback(callback: Callback) -> Question {
         Question { callback: Mutex::new(Some(callback)), ..Question::default() }
     }
 

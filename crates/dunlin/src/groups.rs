@@ -9,7 +9,8 @@
 //!   it had no members for `group_idle_max`; one that is not to last, with its last member.
 //! - A record reaches a member as a copy, so a member that is slow pins no memory of the log.
 //!
-//! Limits: `groups_max`, a quarter of it for the groups that one user has made, `group_idle_max`, and those of [`dunlin_topic::Limits`], which count for each partition.
+//! Limits: `groups_max`, a quarter of it for the groups that one user has made, `group_idle_max`, and those of
+//! [`dunlin_topic::Limits`], which count for each partition.
 //!
 //! Lock order: the map of groups, then a group.
 
@@ -186,10 +187,8 @@ impl Node {
     pub fn end_group(&self, topic: &str, group: &str) {
         let mut by_name = self.groups_of_node().lock();
         let key = (topic.to_owned(), group.to_owned());
-        if by_name
-            .get(&key)
-            .is_some_and(|Made { group, .. }| !group.is_lasting() && group.idle_since_ns(self).is_some())
-        {
+        let is_over = |made: &Made| !made.group.is_lasting() && made.group.idle_since_ns(self).is_some();
+        if by_name.get(&key).is_some_and(is_over) {
             by_name.remove(&key);
         }
     }

@@ -79,9 +79,12 @@ impl Inbox {
     /// The patterns of inboxes with a prefix of the client's own that hold this reply subject: all subjects that differ from it
     /// in the last token, or the subject itself. The prefix is two tokens at least, so that it is nobody else's by accident.
     pub fn patterns_of(reply: &str) -> Option<[String; 2]> {
-        let (prefix, _) = reply.rsplit_once('.')?;
-        let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
-        is_own.then(|| [format!("{prefix}.*"), reply.to_owned()])
+        own_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
+    }
+
+    /// Whether there are such patterns.
+    pub fn has_own_prefix(reply: &str) -> bool {
+        own_prefix(reply).is_some()
     }
 
     /// What all its subjects begin with, `_INBOX.<something>.`.
@@ -135,6 +138,13 @@ impl Inbox {
         open.insert(self.name.clone(), Arc::downgrade(&opened));
         Ok((opened, true))
     }
+}
+
+/// All but the last token of a reply subject that may be of an inbox with a prefix of the client's own.
+fn own_prefix(reply: &str) -> Option<&str> {
+    let (prefix, _) = reply.rsplit_once('.')?;
+    let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
+    is_own.then_some(prefix)
 }
 
 /// Whether the topic is an inbox whose subjects do not begin with [`FIRST_TOKEN`].

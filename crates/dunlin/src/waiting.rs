@@ -282,7 +282,7 @@ impl Node {
 
     /// Whether other nodes are queried for an inbox before a topic is made for the subject.
     fn queries_inbox(&self, subject: Subject<'_>) -> bool {
-        self.ownership().is_some() && Inbox::patterns_of(subject.as_str()).is_some()
+        self.ownership().is_some() && Inbox::has_own_prefix(subject.as_str())
     }
 
     /// Whether the topics that are created for what is published are made without waiting.

@@ -343,7 +343,7 @@ fn node_without_a_majority_names_no_dead_leader() {
     assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [left], "{said}");
     let mut silent = [dead.number, also.number];
     silent.sort_unstable();
-    let why = format!("2 of its 3 voters must answer, and nodes {}, {} do not", silent[0], silent[1]);
+    let why = format!("2 of its 3 voters must answer; silent: {}, {}", silent[0], silent[1]);
     assert!(said["missing"].as_str().unwrap().contains(&why), "{said}");
     flock.restart(&also);
     flock.until("another leads", |heard| {

@@ -31,9 +31,9 @@ export interface NodeInfo {
   heartbeatMs: number;
 }
 
-/** The shortest and the longest span within which it comes back, at a random moment. */
 /** Stands for the cluster of a node that is of none. */
 const NO_CLUSTER = "-";
+/** The shortest and the longest span within which it comes back, at a random moment. */
 const BACKOFF_MS = 50;
 const BACKOFF_MS_MAX = 2_000;
 

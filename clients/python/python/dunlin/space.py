@@ -32,7 +32,7 @@ class Entity(NamedTuple):
 
     id: int
     kind: int
-    """What it is, or whose."""
+    """Its kind: a number that the makers of the world give a meaning."""
     region: int
     tick: int
     """The tick after which it was so."""

@@ -146,7 +146,7 @@ fn short_connections(node: &Node) -> (String, Arc<AtomicUsize>) {
             let (mut to_client, from_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
             thread::spawn(move || std::io::copy(&mut &from_node, &mut to_client));
             let mut bytes = [0; 4096];
-            // What it says first is who it is.
+            // The client's first message is HELLO.
             if let Ok(len) = client.read(&mut bytes)
                 && node.write_all(&bytes[..len]).is_ok()
             {

@@ -16,7 +16,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Whom nobody has when all were asked so often is nowhere.
 const ROUNDS: u32 = 5;
 
-/// A command, spawn or despawn that was carried out. Its owner has it; should that be killed before the next tick is over, the entity may go on without.
+/// A command, spawn or despawn that was carried out. The region's owner has it; if that process is killed before the next tick is
+/// over, the entity may go on without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commanded {
     /// The process that has, or had, the entity.

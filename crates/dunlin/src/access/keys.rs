@@ -90,7 +90,7 @@ impl KeyRule {
         }
     }
 
-    /// What names no key needs some permission for keys.
+    /// A command that names no key needs some permission for keys.
     fn some(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }

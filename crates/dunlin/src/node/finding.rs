@@ -116,7 +116,7 @@ impl Node {
         let known = || ownership.known_inbox(subject.as_str());
         known().or_else(|| {
             Inbox::patterns_of(subject.as_str())?;
-            // What is found is known then.
+            // The query remembers an inbox that it finds.
             let _ = block_on(ownership.is_heard_elsewhere(subject.as_str()));
             known()
         })

@@ -28,7 +28,7 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// What a node reports of a subject or pattern.
+/// The answer of a node about a subject or pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Somebody there subscribes to it.
@@ -123,14 +123,12 @@ impl Round {
     fn answered(&self, node: u64, interest: Option<Interest>) {
         let ownership = self.ownership.upgrade();
         let takes_part = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
-        let Interest { is_subscribed, inbox } = match &interest {
-            Some(interest) => interest.clone(),
-            None => Interest::default(),
-        };
+        let has_answered = interest.is_some();
+        let Interest { is_subscribed, inbox } = interest.unwrap_or_default();
         let mut state = lock(&self.state);
         let Some(at) = state.unanswered.iter().position(|other| *other == node) else { return };
         state.unanswered.swap_remove(at);
-        state.is_unsure |= interest.is_none() && takes_part();
+        state.is_unsure |= !has_answered && takes_part();
         let is_last = state.unanswered.is_empty();
         let is_found = is_subscribed || inbox.is_some();
         let outcome = if is_found || is_last { state.outcome.take() } else { None };
@@ -173,23 +171,31 @@ impl Ownership {
     }
 }
 
+/// The subject that a pattern without wildcards is.
+fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
+    Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal())
+}
+
 impl Node {
-    /// What this node reports to others of a subject or pattern.
+    /// This node's answer to others about a subject or pattern.
     pub fn interest_here(&self, pattern: &Pattern) -> Interest {
-        let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
-        let is_subscribed = match subject {
-            Some(subject) => self.is_heard_here(subject),
-            None => self.registry().is_pattern_watched(pattern),
-        };
-        let inbox = subject.and_then(|subject| self.registry().owner(subject));
+        let is_subscribed = self.is_subscribed_here(pattern);
+        let inbox = subject_of(pattern).and_then(|subject| self.registry().owner(subject));
         let inbox = inbox.filter(|topic| is_of_pattern(topic));
         let inbox = inbox.map(|topic| (topic.name().to_owned(), topic.pattern().to_owned()));
         Interest { is_subscribed, inbox }
     }
 
+    fn is_subscribed_here(&self, pattern: &Pattern) -> bool {
+        match subject_of(pattern) {
+            Some(subject) => self.is_heard_here(subject),
+            None => self.registry().is_pattern_watched(pattern),
+        }
+    }
+
     /// Whether somebody in the cluster subscribes to what the pattern matches, as far as this node knows without a query.
     fn heard_for_sure(&self, pattern: &Pattern) -> Option<bool> {
-        if self.interest_here(pattern).is_subscribed {
+        if self.is_subscribed_here(pattern) {
             return Some(true);
         }
         let is_system = pattern.as_str().starts_with('$') && is_reserved(pattern.as_str());

@@ -403,17 +403,10 @@ impl Seat {
         let silent: Vec<String> = silent.map(|id| id.to_string()).collect();
         let (voters, needed) = (status.voters.len(), status.voters.len() / 2 + 1);
         match voters - silent.len() < needed {
-            true => {
-                let nodes = silent.join(", ");
-                let away = if silent.len() == 1 {
-                    format!("node {nodes} does")
-                } else {
-                    format!("nodes {nodes} do")
-                };
-                format!(
-                    "the cluster has no leader: {needed} of its {voters} voters must answer, and {away} not"
-                )
-            }
+            true => format!(
+                "the cluster has no leader: {needed} of its {voters} voters must answer; silent: {}",
+                silent.join(", ")
+            ),
             false => "the cluster has no leader that this node knows of".to_owned(),
         }
     }

@@ -28,7 +28,7 @@ pub(super) async fn subscriptions(
     }
     let shown = context.limits().http.subscriptions_shown as usize;
     let limit = query.count("limit", LISTED, shown)?;
-    let (subscriptions, total, silent) = of_all_nodes(&context, limit).await;
+    let (subscriptions, total, silent) = subscriptions_at_all_nodes(&context, limit).await;
     let mut answer = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
         // Who was turned away is nobody's, or another's.
@@ -43,7 +43,10 @@ pub(super) async fn subscriptions(
 }
 
 /// The slowest subscriptions at all nodes, how many there are, and which nodes did not say what theirs are.
-async fn of_all_nodes(context: &Context, limit: usize) -> (Vec<Value>, Option<usize>, Vec<u64>) {
+async fn subscriptions_at_all_nodes(
+    context: &Context,
+    limit: usize,
+) -> (Vec<Value>, Option<usize>, Vec<u64>) {
     let shared = context.shared();
     let survey = Surveys::of(context).await;
     let of_bounds = || survey.busiest.iter().map(|seen| seen.topic.name().to_owned()).collect();

@@ -1,10 +1,11 @@
 //! Three nodes with doors, over real connections: whoever comes through any door of any node reaches every topic. What they agree
 //! on is one state here; that it is replicated is another test's.
 
+mod nats;
 mod requests;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +28,6 @@ use crate::clients::unhurried;
 use crate::grpc;
 use crate::http::{Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::NatsPeer;
-use crate::nats_refusals::reported;
 
 struct Member {
     node: Node,
@@ -411,158 +411,4 @@ fn grpc_readers_of_a_silent_owner_hold_up_no_others() {
             waiting.abort();
         });
     });
-}
-
-/// The last payload that a member of a queue group reads.
-const END: &str = "end";
-
-#[test]
-fn queue_group_is_shared_by_members_at_all_nodes() {
-    const RECORDS: usize = 300;
-    let hall = Hall::of(3);
-    hall.topic_at(1, "jobs", TopicConfig::default());
-    let (sender, taken) = mpsc::channel();
-    let member = |id: u64| {
-        let (mut peer, sender) = (hall.nats(id), sender.clone());
-        peer.subscribe(&format!("end.{id} 1"));
-        peer.subscribe("jobs workers 2");
-        peer.subscribe("orders.> workers 3");
-        thread::spawn(move || {
-            loop {
-                let (subject, payload) = peer.text();
-                if payload == END {
-                    return;
-                }
-                sender.send((subject, payload)).unwrap();
-            }
-        })
-    };
-    let members = [1, 2, 3].map(member);
-    until("all are members", || {
-        let topic = hall.node(1).topic("jobs").unwrap();
-        hall.node(1).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
-    });
-    let mut publishers = [1, 2, 3].map(|id| hall.nats(id));
-    for number in 0..RECORDS {
-        let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // The topics of the second are made by this, and found by the members then.
-        ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
-    }
-    let mut seen = BTreeSet::new();
-    while seen.len() < 2 * RECORDS {
-        let one = taken.recv_timeout(PATIENCE);
-        let one = one.unwrap_or_else(|error| panic!("{error} after {} of {}", seen.len(), 2 * RECORDS));
-        assert!(seen.insert(one.clone()), "{one:?} was given twice");
-    }
-    (1..=3).for_each(|id| publishers[0].publish(&format!("end.{id}"), END));
-    members.into_iter().for_each(|member| member.join().unwrap());
-    assert!(taken.try_recv().is_err(), "something was given twice");
-}
-
-#[test]
-fn queue_group_ends_with_its_last_member_at_another_node() {
-    let hall = Hall::of(2);
-    hall.topic_at(1, "jobs", TopicConfig::default());
-    let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
-    let mut member = hall.nats(2);
-    member.subscribe("jobs workers 1");
-    until("it is a member", || owner.groups(&topic).len() == 1);
-    member.say("UNSUB 1");
-    member.settle();
-    until("it has left", || owner.groups(&topic).is_empty());
-    member.subscribe("jobs workers 2");
-    until("it is a member again", || owner.groups(&topic).len() == 1);
-    drop(member);
-    until("it is gone", || owner.groups(&topic).is_empty());
-}
-
-#[test]
-fn nats_clients_survive_the_owner_of_their_topic() {
-    let hall = Hall::of(3);
-    hall.topic_at(1, "t", TopicConfig::default());
-    let (mut plain, mut queue, mut publisher) = (hall.nats(2), hall.nats(3), hall.nats(3));
-    plain.subscribe("t 1");
-    queue.subscribe("t workers 1");
-    until("it is a member", || {
-        let topic = hall.node(1).topic("t").unwrap();
-        hall.node(1).groups(&topic).len() == 1
-    });
-    publisher.publish("t", "first");
-    assert_eq!((plain.text().1, queue.text().1), ("first".to_owned(), "first".to_owned()));
-    hall.kill(1);
-    until("another node owns it", || hall.owner("t") != 1);
-    // Any `-ERR`, on which client libraries close for good, is no message.
-    publisher.publish("t", "next");
-    assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
-    publisher.publish("t", "last");
-    assert_eq!((plain.text().1, queue.text().1), ("last".to_owned(), "last".to_owned()));
-}
-
-#[test]
-fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
-    let hall = Hall::of(3);
-    hall.topic_at(2, "live", TopicConfig::default());
-    hall.topic_at(3, "dead", TopicConfig::default());
-    let fold = Some(dunlin::topic::FoldConfig { kind: "book".to_owned(), ..Default::default() });
-    hall.topic_at(2, "book", TopicConfig { fold, ..TopicConfig::default() });
-    let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
-    other.subscribe("live 1");
-    // An owner that lives refuses one.
-    peer.publish("book", "no book");
-    let text = reported(&peer.line(), "Publish", "book");
-    assert!(text.contains("refuses it"), "{text}");
-    // One dies: what it has not answered by then may be refused at any time.
-    (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
-    hall.kill(3);
-    (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
-    peer.publish("live", "goes on");
-    assert_eq!(other.text().1, "goes on");
-    until("another node owns it", || hall.owner("dead") != 3);
-    peer.say("PING");
-    loop {
-        match peer.line().as_str() {
-            "PONG" => break,
-            refused => drop(reported(refused, "Publish", "dead")),
-        }
-    }
-}
-
-#[test]
-fn queue_members_follow_their_topic_when_it_is_moved() {
-    let hall = Hall::of(3);
-    hall.topic_at(1, "t", TopicConfig::default());
-    let (mut member, mut publisher) = (hall.nats(2), hall.nats(3));
-    member.subscribe("t workers 1");
-    let is_member_at = |id: u64| {
-        let node = hall.node(id);
-        until("it is a member", || {
-            let topic = node.topic("t").unwrap();
-            node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
-        });
-    };
-    // From another node to one more, to its own, and away from there.
-    for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
-        if round > 0 {
-            // Not under the lock, which whoever agrees takes.
-            let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
-            ownership.move_topic("t", id).unwrap();
-        }
-        is_member_at(id);
-        publisher.publish("t", &round.to_string());
-        assert_eq!(member.text().1, round.to_string());
-    }
-}
-
-/// What is published at the owner as soon as a reader at another node was answered is the reader's.
-#[test]
-fn nats_reader_elsewhere_has_what_follows_its_pong() {
-    let hall = Hall::of(2);
-    let mut reader = hall.nats(1);
-    for n in 0..40 {
-        let name = format!("t{n}");
-        hall.topic_at(2, &name, TopicConfig::default());
-        reader.subscribe(&format!("{name} {n}"));
-        hall.node(2).publisher(&name).unwrap().publish(name.as_bytes()).unwrap();
-        assert_eq!(reader.text().1, name);
-    }
 }

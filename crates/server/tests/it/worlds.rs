@@ -401,7 +401,7 @@ fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
 }
 
 #[test]
-fn of_two_spawns_of_one_id_at_once_one_is_refused() {
+fn one_of_two_spawns_of_one_id_at_once_is_refused() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("raced", 2, Standby::None);

@@ -26,7 +26,7 @@ pub struct Entity<'a, const D: usize> {
     pub id: EntityId,
     /// Which of those that have had this number.
     pub generation: u32,
-    /// What it is, or whose, as its makers agree.
+    /// Its kind: a number that the makers of the world give a meaning.
     pub kind: u32,
     /// Where it is.
     pub position: Point<D>,

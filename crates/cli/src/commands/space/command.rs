@@ -33,7 +33,7 @@ pub struct Arguments {
     /// How fast it is, units a second
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
     velocity: Option<[f32; 3]>,
-    /// What it is, or whose
+    /// The entity's kind: a number that the makers of the world give a meaning
     #[arg(long, value_name = "NUMBER")]
     kind: Option<u32>,
     /// How long it may take, where it is on its way between regions
@@ -54,6 +54,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     };
     let mut world = connect(global, "dunlin space command")?.world(name);
     let done = world.command(&command, *timeout).map_err(|why| Refusal(why.to_string()))?;
+    print(*entity, "changed in", done, console)
+}
+
+/// What was done to an entity, and where.
+pub(super) fn print(entity: u64, what: &str, done: Commanded, console: &Console) -> Result<()> {
     let Commanded { process, region, tick } = done;
     let mut out = console.out();
     if console.json {
@@ -63,7 +68,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     } else {
         writeln!(
             out,
-            "entity {entity} is so since tick {tick}, in region {} of process {process}",
+            "entity {entity} is {what} region {} of process {process}, after tick {tick}",
             region.0
         )?;
     }

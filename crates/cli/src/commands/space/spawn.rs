@@ -1,13 +1,11 @@
 //! `space spawn` and `space despawn`: entities that clients put into a world and take out of it.
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::space::{Commanded, Entity, EntityId};
-use serde_json::json;
+use dunlin_client::space::{Entity, EntityId};
 
-use super::command::point;
+use super::command::{point, print};
 use crate::arguments::Global;
 use crate::commands::parse::duration;
 use crate::connect::connect;
@@ -33,7 +31,7 @@ pub struct Arguments {
     /// How fast it is, units a second
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true, default_value = "0,0,0")]
     velocity: [f32; 3],
-    /// What it is, or whose
+    /// The entity's kind: a number that the makers of the world give a meaning
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     kind: u32,
     /// How long it may take
@@ -61,29 +59,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let one = Entity { velocity: *velocity, kind: *kind, ..Entity::at(*entity, *position) };
     let mut world = connect(global, "dunlin space spawn")?.world(name);
     let done = world.spawn(&one, *timeout).map_err(|why| Refusal(why.to_string()))?;
-    print(*entity, "spawned in", &done, console)
+    print(*entity, "spawned in", done, console)
 }
 
 pub fn despawn(arguments: &Despawn, global: &Global, console: &Console) -> Result<()> {
     let Despawn { entity, name, timeout } = arguments;
     let mut world = connect(global, "dunlin space despawn")?.world(name);
     let done = world.despawn(EntityId(*entity), *timeout).map_err(|why| Refusal(why.to_string()))?;
-    print(*entity, "taken out of", &done, console)
-}
-
-fn print(entity: u64, what: &str, done: &Commanded, console: &Console) -> Result<()> {
-    let Commanded { process, region, tick } = done;
-    let mut out = console.out();
-    if console.json {
-        let line =
-            json!({"entity": entity.to_string(), "process": process, "region": region.0, "after_tick": tick});
-        writeln!(out, "{line}")?;
-    } else {
-        writeln!(
-            out,
-            "entity {entity} is {what} region {} of process {process}, after tick {tick}",
-            region.0
-        )?;
-    }
-    Ok(out.flush()?)
+    print(*entity, "taken out of", done, console)
 }

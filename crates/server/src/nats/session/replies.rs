@@ -22,7 +22,7 @@ impl Replies {
     #[inline]
     pub(super) fn expect(&self, reply: Option<&str>) {
         if let Some(reply) = reply
-            && Inbox::patterns_of(reply).is_some()
+            && Inbox::has_own_prefix(reply)
         {
             self.add(reply);
         }

@@ -49,8 +49,10 @@ impl NoSubscription {
             NoSubscription::Refused(why) => subscription_refused(subject, queue, &why),
         }
     }
+}
 
-    fn of_subject(error: &SubjectError) -> NoSubscription {
+impl From<SubjectError> for NoSubscription {
+    fn from(error: SubjectError) -> NoSubscription {
         match error {
             SubjectError::Empty
             | SubjectError::EmptyToken(_)
@@ -101,7 +103,7 @@ impl Session {
             let why = "its messages have headers, which CONNECT did not ask for".to_owned();
             return Err(NoSubscription::Refused(why));
         }
-        let pattern = Pattern::parse(subject).map_err(|error| NoSubscription::of_subject(&error))?;
+        let pattern = Pattern::parse(subject)?;
         if self.subscriptions.len() >= self.shared.limits.subscriptions_max as usize {
             return Err(NoSubscription::TooMany);
         }

@@ -172,7 +172,7 @@ fn who_has_a_token_need_not_wait_for_the_failures_of_others_at_the_same_address(
 }
 
 #[test]
-fn throttled_login_reads_as_to_be_tried_again_through_every_listener() {
+fn throttled_login_says_when_to_try_again_everywhere() {
     let guarded = Guarded::new(USERS);
     let is_throttled = (0..40).any(|number| {
         let guess = Credentials::password(&format!("user{number}"), b"guess");
