@@ -57,10 +57,15 @@ pub(crate) use stateful::{CaughtUp, Merged, Owed, Shown};
 use stored::Stored;
 pub use stored::{StoredInfo, StoredState};
 
+/// How many logs this process has made.
+static LOGS: AtomicU64 = AtomicU64::new(0);
+
 /// One partition of a topic.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) name: Arc<LogName>,
+    /// See [`Log::number`].
+    number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
     /// History in memory.
@@ -204,6 +209,7 @@ impl Log {
         };
         Log {
             name: Arc::new(name),
+            number: LOGS.fetch_add(1, Ordering::Relaxed),
             clock,
             memory_bytes: config.memory_bytes(),
             is_durable: config.durable.is_some(),
@@ -259,6 +265,11 @@ impl Log {
     /// Topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         &self.name
+    }
+
+    /// Its place among all logs of this process, in the order in which they were made.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// How its topic behaves.

@@ -16,7 +16,7 @@ use dunlin::{Refused, TopicError};
 use super::Session;
 use super::access::{Entrance, not_to_subscribe, subscription_refused};
 use super::inboxes::{is_inbox, names_its_owner};
-use super::subscription::{Arrived, Channel, Opening, SEQUENCED, Subscription};
+use super::subscription::{Channel, Opening, SEQUENCED, Subscription, ToRead};
 use crate::door::Door;
 
 fn queue_name(queue: &[u8]) -> Result<&str, NoSubscription> {
@@ -158,7 +158,7 @@ impl Session {
         };
         self.subscriptions.insert(number, subscription);
         self.by_sid.insert(sid.into(), number);
-        let read = self.read_logs(number, logs.into(), Start::Latest);
+        let read = self.read_logs(number, logs, Start::Latest);
         if read.is_err() {
             self.end_subscription(number);
         }
@@ -170,16 +170,17 @@ impl Session {
         self.number_last
     }
 
-    /// Topics were created that subscriptions read. They are read from their first record on.
+    /// Topics were created that subscriptions read. They are read from their first record on, in the order in which they were made.
     pub(super) fn take_newcomers(&mut self) {
-        let arrived: Vec<(u32, Arrived)> = self
-            .subscriptions
-            .iter()
-            .map(|(&number, subscription)| (number, subscription.newcomers.take()))
-            .filter(|(_, arrived)| !arrived.is_empty())
-            .collect();
-        for (number, logs) in arrived {
-            if let Err(why) = self.read_logs(number, logs, Start::Earliest) {
+        let mut arrived: Vec<(u32, ToRead)> = Vec::new();
+        for (&number, subscription) in &self.subscriptions {
+            arrived.extend(subscription.newcomers.take().into_iter().map(|log| (number, log)));
+        }
+        arrived.sort_by_key(|(_, (log, _))| log.number());
+        for (number, log) in arrived {
+            if self.subscriptions.contains_key(&number)
+                && let Err(why) = self.read_logs(number, [log], Start::Earliest)
+            {
                 self.refuse_reading(number, why);
             }
         }
@@ -194,7 +195,12 @@ impl Session {
         self.end_subscription(subscription);
     }
 
-    fn read_logs(&mut self, subscription: u32, logs: Arrived, start: Start) -> Result<(), SubscribeError> {
+    fn read_logs(
+        &mut self,
+        subscription: u32,
+        logs: impl IntoIterator<Item = ToRead>,
+        start: Start,
+    ) -> Result<(), SubscribeError> {
         let is_shared = self.subscriptions.get(&subscription).is_some_and(|of| of.queue.is_some());
         logs.into_iter().try_for_each(|(log, filter)| match is_shared {
             true => match self.join(subscription, &log, filter, start) {

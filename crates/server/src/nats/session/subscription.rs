@@ -1,7 +1,6 @@
 //! What a session knows of a subscription, and of each log it reads.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading, SubscribeOptions};
@@ -47,8 +46,8 @@ impl Subscription {
     }
 }
 
-/// Logs that a subscription is to read, and what it skips of them.
-pub(super) type Arrived = VecDeque<(Arc<Log>, Option<Filter>)>;
+/// A log that a subscription is to read, and what it skips of it.
+pub(super) type ToRead = (Arc<Log>, Option<Filter>);
 
 /// One log of a subscription.
 #[derive(Debug)]
