@@ -141,8 +141,8 @@ choice! {
         /// A schedule's task that waits for others, or has times of its own.
         #[error("a schedule's task has no dependencies, times or idempotency key of its own")]
         ScheduledTask = 26,
-        /// The state has grown to `state_bytes_max`.
-        #[error("the tasks would have {bytes} bytes, more than state_bytes_max = {bytes_max}")]
+        /// Tasks have grown to `state_bytes_max`, which nodes set as `tasks.bytes_max`, each shard an equal part.
+        #[error("tasks would take {bytes} bytes, more than the {bytes_max} of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
         NoRoom { /// What they would have.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 27,
@@ -179,6 +179,11 @@ choice! {
         TimeFar { /// The time.
             at_ms: u64, /// The cluster's.
             now_ms: u64 } = 34,
+        /// A tenant has as much as one may have of what there is.
+        #[error("the tenant's tasks would take {bytes} bytes, more than {bytes_max}, three times what is free of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
+        NoShare { /// What they would take.
+            bytes: u64, /// What they may.
+            bytes_max: u64 } = 35,
     }
 }
 

@@ -75,8 +75,7 @@ impl State {
         let found = &self.tasks[at];
         if found.stage == Stage::Running && found.worker == NONE {
             self.set_due(at, NEVER_MS);
-            let error = &error[..error.len().min(self.limits.result_bytes_max as usize)];
-            self.come_to_nothing(at, Failure::Failed, false, Spent::default(), error, effects);
+            self.come_to_nothing(at, Failure::Failed, false, Spent::default(), self.cut(error), effects);
         }
         Ok(Reply::Done)
     }
@@ -105,7 +104,7 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let (worker, at) = self.check_answer(answer)?;
         let spent = self.spent(at, answer);
-        let error = &error[..error.len().min(self.limits.result_bytes_max as usize)];
+        let error = self.cut(error);
         let is_stopping = self.tasks[at].stage == Stage::Stopping;
         self.release(at, spent, false, effects);
         if is_stopping {
@@ -292,6 +291,7 @@ impl State {
         self.tasks[at].stage = stage;
         let task = &self.tasks[at];
         self.policies.give_back(task.tenant, task.policy);
+        self.count_finished(at);
         let mut finished = self.finished;
         finished.push_back(&mut self.tasks, at);
         self.finished = finished;
@@ -339,7 +339,9 @@ impl State {
             let at = self.finished.head;
             let ended_ms = self.tasks[at].outcome.as_ref().map_or(0, |outcome| outcome.at_ms);
             let is_old = ended_ms.saturating_add(self.limits.finished_ms) <= self.now_ms;
-            if !is_old && u64::from(self.finished.len) <= self.limits.finished_max {
+            let is_too_much = u64::from(self.finished.len) > self.limits.finished_max
+                || self.bytes > self.limits.state_bytes_max;
+            if !is_old && !is_too_much {
                 break;
             }
             let mut finished = self.finished;
@@ -351,7 +353,7 @@ impl State {
 
     pub(crate) fn forget(&mut self, at: u32) {
         let Some(task) = self.tasks.remove(at) else { return };
-        self.bytes -= task.bytes();
+        self.count(task.tenant, 0, task.bytes(), task.is_finished());
         if task.stage == Stage::Dead {
             self.policies.give_back(task.tenant, task.policy);
         }

@@ -39,6 +39,7 @@ mod rate;
 mod reply;
 mod reserve;
 mod retry;
+mod room;
 mod route;
 mod schedule;
 mod shard;

@@ -191,7 +191,7 @@ impl State {
 
     pub(crate) fn group(&mut self, key: &GroupKey) -> &mut Group {
         if !self.groups.contains_key(key) {
-            self.bytes += group::bytes(key);
+            self.count(key.0, group::bytes(key), 0, false);
         }
         self.groups.entry(key.clone()).or_default()
     }
@@ -353,7 +353,7 @@ impl State {
         }
         if is_empty {
             self.groups.remove(key);
-            self.bytes -= group::bytes(key);
+            self.count(key.0, 0, group::bytes(key), false);
         }
     }
 

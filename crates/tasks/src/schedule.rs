@@ -36,7 +36,15 @@ layout! {
     }
 }
 
+/// What a schedule is counted as besides its name, its expression and its task, in bytes.
+const SCHEDULE_BYTES: u64 = 256;
+
 impl Schedule {
+    /// What it is counted as, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        SCHEDULE_BYTES + (self.name.len() + self.cron.len() + self.task.len()) as u64
+    }
+
     fn new_task(&self) -> Result<NewTask<'_>, DecodeError> {
         let mut fields = Fields { rest: &self.task };
         let mut task = NewTask::read(&mut fields)?;
@@ -83,6 +91,9 @@ impl State {
         let (task, due_ms) = (bytes.into(), NEVER_MS);
         let new =
             Schedule { tenant, name: name.clone(), cron, task, next_unix_ms, due_ms, came: 0, left_out: 0 };
+        let before = known.map_or(0, |at| self.schedules[at].bytes());
+        self.check_growth(tenant, new.bytes().saturating_sub(before))?;
+        self.count(tenant, new.bytes(), before, false);
         let at = match known {
             Some(at) => {
                 let (came, left_out) = (self.schedules[at].came, self.schedules[at].left_out);
@@ -102,6 +113,7 @@ impl State {
         let key = (tenant, Arc::from(name));
         let at = self.schedule_at.remove(&key).ok_or(Refusal::NoSchedule)?;
         self.set_schedule_due(at, NEVER_MS);
+        self.count(tenant, 0, self.schedules[at].bytes(), false);
         self.schedules.remove(at);
         Ok(Reply::Done)
     }

@@ -72,6 +72,10 @@ pub struct State {
     /// What is completed or cancelled and still known, the oldest first.
     pub(crate) finished: List,
     pub(crate) bytes: u64,
+    /// Of that, what is completed or cancelled, which makes room for what is submitted.
+    pub(crate) finished_bytes: u64,
+    /// And the rest, by tenant.
+    pub(crate) bytes_of: Pages<u64>,
     /// What workers still take: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
     /// What of it is kept for tenants.
@@ -262,7 +266,8 @@ impl State {
         let task = &mut self.tasks[at];
         let before = task.bytes();
         change(task);
-        self.bytes = self.bytes - before + task.bytes();
+        let (tenant, after, is_finished) = (task.tenant, task.bytes(), task.is_finished());
+        self.count(tenant, after, before, is_finished);
     }
 
     /// When something becomes of a task by itself.

@@ -14,6 +14,7 @@ use crate::lane::{Class, Lane, Needs, needs_of};
 use crate::layout::shared;
 use crate::limits::Limits;
 use crate::reply::{Reply, Taken};
+use crate::room::bytes_of_new;
 use crate::shard::{SLOTS_MAX, shard_of_id};
 use crate::slab::NONE;
 use crate::state::State;
@@ -45,9 +46,10 @@ impl State {
         self.check_dependencies(tenant, new, &known)?;
         let fresh = || new.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(new, _)| new);
         let slow_down_ms = self.check_queue(tenant, fresh())?;
-        self.check_room(fresh())?;
+        self.check_room(tenant, fresh())?;
         self.check_places(tenant, fresh())?;
         let tasks = self.take(tenant, new, &known, effects);
+        self.trim_finished();
         Ok(Reply::Submitted { tasks, slow_down_ms })
     }
 
@@ -203,15 +205,18 @@ impl State {
         Ok(percent.saturating_sub(70) as u32 * 100)
     }
 
-    fn check_room<'n>(&self, fresh: impl Iterator<Item = &'n NewTask<'n>>) -> Result<(), Refusal> {
-        let (mut count, mut bytes) = (0, self.bytes);
+    fn check_room<'n>(
+        &self,
+        tenant: u32,
+        fresh: impl Iterator<Item = &'n NewTask<'n>>,
+    ) -> Result<(), Refusal> {
+        let (mut count, mut growth) = (0, 0);
         for task in fresh {
             count += 1;
-            bytes += (task.payload.len() + task.idempotency_key.len() + task.labels.len() * 128) as u64 + 512;
+            growth += bytes_of_new(task);
         }
         Limit::Tasks.check(u64::from(self.tasks.len()) + count, self.limits.tasks_max.min(SLOTS_MAX - 1))?;
-        let bytes_max = self.limits.state_bytes_max;
-        if count > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
+        self.check_growth(tenant, growth)
     }
 
     /// There is room for the queues, kinds and policies that are new.
@@ -325,7 +330,7 @@ impl State {
             extra,
             outcome: None,
         };
-        self.bytes += task.bytes();
+        self.count(tenant_at, task.bytes(), 0, false);
         let at = self.tasks.insert(task);
         if !new.idempotency_key.is_empty() {
             self.keys.insert((tenant_at, new.idempotency_key.into()), self.tasks.id(at));

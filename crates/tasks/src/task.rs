@@ -179,6 +179,11 @@ impl Task {
         self.extra.as_ref().is_some_and(|extra| extra.subject.is_some())
     }
 
+    /// Completed or cancelled.
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.stage, Stage::Completed | Stage::Cancelled)
+    }
+
     /// What it is counted as, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let extra = self.extra.as_ref().map_or(0, |extra| {
@@ -186,7 +191,8 @@ impl Task {
                 extra.labels.iter().map(|label| label.key.len() + label.value.len() + 64).sum::<usize>();
             let key = extra.idempotency_key.as_ref().map_or(0, |key| key.len() + 96);
             let note = extra.note.as_ref().map_or(0, |note| note.len());
-            (200 + labels + key + note + extra.after.len() * 16) as u64
+            let subject = extra.subject.as_ref().map_or(0, |subject| subject.len());
+            (200 + labels + key + note + subject + extra.after.len() * 16) as u64
         });
         let outcome = self.outcome.as_ref().map_or(0, |outcome| 80 + outcome.bytes.len() as u64);
         TASK_BYTES + self.payload.len() as u64 + extra + outcome

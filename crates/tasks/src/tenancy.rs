@@ -113,7 +113,7 @@ impl State {
         let now_ms = self.now_ms;
         let mut buckets: Vec<(usize, Arc<[u8]>, Bucket)> = Vec::new();
         for key in self.groups_from(tenant_at) {
-            self.bytes -= group::bytes(&key);
+            self.count(key.0, 0, group::bytes(&key), false);
             if let Some(group) = self.groups.remove(&key) {
                 self.refills.remove(&(group.due_ms, key.clone()));
                 buckets.push((key.1 as usize, key.2, group.bucket));

@@ -215,7 +215,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let (_, at) = self.check_held(worker, task, token)?;
-        let note = &note[..note.len().min(self.limits.result_bytes_max as usize)];
+        let note = self.cut(note);
         self.amend(at, |task| {
             let extra = task.extra_mut();
             extra.permille = permille.min(1_000);

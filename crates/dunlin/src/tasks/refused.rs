@@ -36,7 +36,9 @@ impl From<&Refusal> for Refused {
             | Refusal::NotDead { task }
             | Refusal::DependencyCancelled { task, .. }
             | Refusal::KeyCancelled { task, .. } => of(Code::TaskOver, [task, 0, 0]),
-            Refusal::NoRoom { bytes, bytes_max } => of(Code::NoRoom, [bytes, bytes_max, 0]),
+            Refusal::NoRoom { bytes, bytes_max } | Refusal::NoShare { bytes, bytes_max } => {
+                of(Code::NoRoom, [bytes, bytes_max, 0])
+            }
             _ => Refused::new(Code::BadTask, refusal.to_string()),
         }
     }

@@ -98,16 +98,19 @@ impl State {
 
     /// What tasks are counted by: bytes, groups, and their tenants' and workers' use, which was written too.
     pub(super) fn count_again(&mut self) -> Result<(), DecodeError> {
-        self.bytes += self.groups.keys().map(group::bytes).sum::<u64>();
+        let groups = self.groups.keys().map(|key| (key.0, group::bytes(key)));
+        let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));
+        let others: Vec<(u32, u64)> = groups.chain(schedules).collect();
+        others.into_iter().for_each(|(tenant, bytes)| self.count(tenant, bytes, 0, false));
         let mut used: Vec<([u64; 3], u64, u64)> = vec![Default::default(); self.tenants.len()];
         let mut work: Vec<[u64; 2]> = vec![[0; 2]; self.workers.slots_len() as usize];
         let all: Vec<u32> = self.tasks.iter_from(0).map(|(at, _)| at).collect();
         for at in all {
             let task = &self.tasks[at];
-            self.bytes += task.bytes();
             let (stage, need, member) = (task.stage, task.need(), self.member(at));
+            let counted = (task.tenant, task.bytes(), task.is_finished());
             let (limited_by, is_held) = (task.limited_by, stage.is_held() && task.worker != NONE);
-            let of = &mut used[task.tenant as usize];
+            let of = &mut used[counted.0 as usize];
             of.1 += u64::from(stage.is_queued());
             of.2 += u64::from(stage == Stage::Ready);
             if is_held {
@@ -115,6 +118,7 @@ impl State {
                 let work = &mut work[task.worker as usize];
                 (0..2).for_each(|part| work[part] = work[part].saturating_add(need[part + 1]));
             }
+            self.count(counted.0, counted.1, 0, counted.2);
             if is_held || stage == Stage::Ready {
                 for key in self.groups_of(at) {
                     self.group(&key).places += 1;

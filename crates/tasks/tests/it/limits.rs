@@ -205,3 +205,81 @@ fn the_state_takes_no_more_than_it_has_room_for() {
     assert!(matches!(refused, Err(Refusal::NoRoom { bytes_max: 10_000, .. })));
     assert_eq!(scene.state.len(), 0);
 }
+
+fn in_small_room() -> Scene {
+    let mut scene = Scene::with(Limits { state_bytes_max: 20_000, ..Limits::default() });
+    ["a", "b", "c"].map(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
+    scene
+}
+
+/// Submits until it is refused; how many were taken.
+fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
+    let full = (0..1_000).find(|_| scene.ask(Command::Submit { tenant, tasks: vec![work()] }).is_err());
+    let refused = scene.ask(Command::Submit { tenant, tasks: vec![work()] }).unwrap_err();
+    assert!(refused.to_string().contains("tasks.bytes_max"), "{refused}");
+    full.expect("there is a limit")
+}
+
+#[test]
+fn one_tenant_leaves_room_to_others() {
+    let mut scene = in_small_room();
+    let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
+    assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");
+    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work()] });
+    assert!(matches!(refused, Err(Refusal::NoShare { .. })), "{refused:?}");
+    scene.done(Command::Submit { tenant: b"c", tasks: vec![work()] });
+    let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
+    let counted = |state: &State| (state.bytes(), [0, 1, 2].map(|tenant| state.bytes_of_tenant(tenant)));
+    assert_eq!(counted(&again), counted(&scene.state), "a snapshot keeps whose they are");
+}
+
+#[test]
+fn full_of_tasks_they_finish_and_make_room() {
+    let mut scene = in_small_room();
+    let count = fill(&mut scene, b"a");
+    let bytes_max = scene.state.limits().state_bytes_max;
+    scene.join(1);
+    for _ in 0..count {
+        let start = scene.one_start();
+        scene.ask(Command::Complete { answer: answer(&start, 1), result: &[b'x'; 4_000] }).unwrap();
+        assert!(scene.state.bytes() <= bytes_max, "{}", scene.state.bytes());
+    }
+    assert_eq!(scene.state.bytes_of_tenant(0), 0);
+    let again = fill(&mut scene, b"a");
+    assert!(again + 1 >= count, "{again} of {count}");
+    assert!(scene.state.bytes() <= bytes_max, "{}", scene.state.bytes());
+}
+
+#[test]
+fn full_of_tasks_errors_and_notes_are_cut() {
+    let mut scene = in_small_room();
+    fill(&mut scene, b"a");
+    scene.join(1);
+    let long = [b'x'; 10_000];
+    for _ in 0..5 {
+        let start = scene.one_start();
+        let Start { worker, task, token, .. } = start;
+        scene.done(Command::Progress { worker, task, token, permille: 1, note: &long });
+        scene.done(Command::Fail { answer: answer(&start, 1), error: &long, retry: false });
+        assert_eq!(scene.stage(task), Stage::Dead);
+    }
+    let bytes = scene.state.bytes();
+    assert!(bytes < 20_000 + 2 * long.len() as u64, "one of each filled it, the others were cut: {bytes}");
+    scene.done(Command::Discard { tenant: b"a", count: 0 });
+    scene.plain();
+}
+
+#[test]
+fn schedules_take_room_and_give_it_back() {
+    let mut scene = in_small_room();
+    let payload = [b'x'; 4_000];
+    let task = || NewTask::new(b"work", &payload);
+    let schedule = |name| Command::Schedule { tenant: b"a", name, cron: b"* * * * *", task: task() };
+    [b"1", b"2", b"3"].map(|name| scene.done(schedule(name)));
+    assert!(matches!(scene.ask(schedule(b"4")), Err(Refusal::NoShare { .. })));
+    scene.done(schedule(b"3"));
+    let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
+    assert_eq!((again.bytes(), again.bytes_of_tenant(0)), (scene.state.bytes(), scene.state.bytes()));
+    [b"1", b"2", b"3"].map(|name| scene.done(Command::Unschedule { tenant: b"a", name }));
+    assert_eq!(scene.state.bytes(), 0);
+}

@@ -1,0 +1,70 @@
+//! How much room tasks take, and whose.
+//!
+//! What is completed or cancelled makes room for what is submitted, the oldest first. Of the rest one tenant has at most three times as much as is
+//! free: three quarters where nobody else has anything, and there is always some room for another.
+//!
+//! Limits: [`Limits::state_bytes_max`](crate::Limits).
+
+use crate::command::NewTask;
+use crate::error::Refusal;
+use crate::state::State;
+
+/// One tenant has so many times as much as is free.
+const SHARE: u64 = 3;
+/// Where there is no room, errors and notes of tasks are cut to so much.
+const TEXT_BYTES_FULL: usize = 256;
+/// A new task is counted as this beside what it brings.
+const NEW_BYTES: u64 = 512;
+
+impl State {
+    /// What a tenant's tasks take, finished ones apart.
+    pub fn bytes_of_tenant(&self, tenant: u32) -> u64 {
+        self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
+    }
+
+    /// A tenant has this in the place of that.
+    pub(crate) fn count(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
+        self.bytes = self.bytes + after - before;
+        while self.bytes_of.len() <= tenant as usize {
+            self.bytes_of.push_back(0);
+        }
+        let part = if is_finished { &mut self.finished_bytes } else { &mut self.bytes_of[tenant as usize] };
+        *part = *part + after - before;
+    }
+
+    /// A task is finished: it is its tenant's no more.
+    pub(crate) fn count_finished(&mut self, at: u32) {
+        let (tenant, bytes) = (self.tasks[at].tenant, self.tasks[at].bytes());
+        self.count(tenant, 0, bytes, false);
+        self.count(tenant, bytes, 0, true);
+    }
+
+    /// Refuses what would be more than there may be, or than the tenant may have.
+    pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), Refusal> {
+        if growth == 0 {
+            return Ok(());
+        }
+        let bytes_max = self.limits.state_bytes_max;
+        let bytes = self.bytes - self.finished_bytes + growth;
+        let Some(free) = bytes_max.checked_sub(bytes) else {
+            return Err(Refusal::NoRoom { bytes, bytes_max });
+        };
+        let (own, own_max) = (self.bytes_of_tenant(tenant) + growth, free.saturating_mul(SHARE));
+        if own > own_max { Err(Refusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
+    }
+
+    /// What of an error or a note is kept.
+    pub(crate) fn cut<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+        let is_full = self.bytes >= self.limits.state_bytes_max;
+        let max = if is_full { TEXT_BYTES_FULL } else { self.limits.result_bytes_max as usize };
+        &text[..text.len().min(max)]
+    }
+}
+
+/// What a task takes that is submitted, at most, before it has a result.
+pub(crate) fn bytes_of_new(task: &NewTask<'_>) -> u64 {
+    let labels = task.labels.iter().map(|label| label.key.len() + label.value.len() + 64).sum::<usize>();
+    let bytes =
+        task.payload.len() + task.idempotency_key.len() + task.subject.len() + labels + task.after.len() * 16;
+    NEW_BYTES + bytes as u64
+}
