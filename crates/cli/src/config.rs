@@ -3,6 +3,7 @@
 mod example;
 mod flags;
 pub mod keys;
+mod limits;
 mod raw;
 mod values;
 
@@ -12,8 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use dunlin::scheduler::SHARDS_MAX;
-use dunlin::{ControlLimits, Limits, TasksLimits};
+use dunlin::Limits;
 use dunlin_server::{GrpcLimits, TlsConfig};
 
 pub use example::example;
@@ -90,7 +90,7 @@ impl TryFrom<&RawConfig> for Config {
             http_origins: origins(raw)?,
             http_report: value::<Off<PathBuf>>(raw, "http.report", "a file, or off")?.0,
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
-            grpc_limits: grpc_limits(raw)?,
+            grpc_limits: limits::of_grpc(raw)?,
             tls: tls(raw)?,
             users_file: value::<Off<PathBuf>>(raw, "auth.users_file", "a file, or off")?.0,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
@@ -105,7 +105,7 @@ impl TryFrom<&RawConfig> for Config {
             .0
             .map(Into::into),
             auto_create: switch(raw, "topics.auto_create")?,
-            limits: limits(raw)?,
+            limits: limits::of_node(raw)?,
             connections_max: count(raw, "limits.connections")?,
             subscriptions_max: count(raw, "limits.subscriptions")?,
             record_bytes_max: size(raw, "limits.record_bytes")? as usize,
@@ -175,50 +175,6 @@ fn lease_ttl(raw: &RawConfig) -> Result<Duration> {
         ttl if (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&ttl) => Ok(ttl),
         _ => Err(out_of_bounds(raw, "cluster.lease_ttl", "500ms to 1m")),
     }
-}
-
-fn limits(raw: &RawConfig) -> Result<Limits> {
-    let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    let defaults = Limits::default();
-    Ok(Limits {
-        memory_bytes_max: memory(raw)?,
-        topics_max: count(raw, "limits.topics")?,
-        groups_max: count(raw, "limits.groups")?,
-        group_idle_max: duration(raw, "limits.group_idle")?,
-        deleted_age_max: duration(raw, "limits.deleted_age")?,
-        control: ControlLimits { history_bytes: history(raw)?, ..defaults.control },
-        tasks: TasksLimits { shards: shards(raw)?, history_bytes: task_history(raw)?, ..defaults.tasks },
-        topic: dunlin_topic::Limits {
-            producers_max: narrow("limits.producers")?,
-            group_members_max: narrow("limits.group_members")?,
-            share_handed_max: narrow("limits.group_unconfirmed")?,
-            work_claims_max: narrow("limits.group_claims")?,
-            work_member_claims_max: narrow("limits.group_member_claims")?,
-            work_look_ahead_max: narrow("limits.group_look_ahead")?,
-            ..defaults.topic
-        },
-        ..defaults
-    })
-}
-
-fn grpc_limits(raw: &RawConfig) -> Result<GrpcLimits> {
-    let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
-    // HTTP/2 knows no larger window.
-    let window = |name| size(raw, name).map(|bytes| bytes.min(i32::MAX as u64) as u32);
-    Ok(GrpcLimits {
-        streams_max: narrow("grpc.streams_max")?,
-        message_bytes_max: bytes("grpc.message_bytes_max")?,
-        message_ms_max: narrow("grpc.message_ms_max")?,
-        header_bytes_max: window("grpc.header_bytes_max")?,
-        subjects_max: count(raw, "grpc.subjects_max")?,
-        batch_bytes_max: bytes("grpc.batch_bytes_max")?,
-        message_subscribers_max: count(raw, "grpc.message_subscribers_max")?,
-        keep_alive_ms: narrow("grpc.keep_alive_ms")?,
-        idle_ms_max: narrow("grpc.idle_ms_max")?,
-        stream_window_bytes: window("grpc.stream_window_bytes")?,
-        connection_window_bytes: window("grpc.connection_window_bytes")?,
-    })
 }
 
 fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
@@ -305,46 +261,6 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
 
 /// Each has memory of its own, and a runtime.
 const THREADS_MAX: usize = 1_024;
-/// Below this a node could not hold one topic's first records and a few clients.
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
-
-fn memory(raw: &RawConfig) -> Result<u64> {
-    match size(raw, "memory_bytes_max")? {
-        bytes @ MEMORY_BYTES_MIN.. => Ok(bytes),
-        _ => Err(out_of_bounds(raw, "memory_bytes_max", "1MiB at least")),
-    }
-}
-
-/// Below this it would not hold what a few clients do in a second.
-const HISTORY_BYTES_MIN: u64 = 64 << 10;
-/// What a topic keeps at most.
-const HISTORY_BYTES_MAX: u64 = 1 << 40;
-
-/// The same of what happens to tasks, unless it is not kept.
-fn task_history(raw: &RawConfig) -> Result<u64> {
-    if raw.get("tasks.history_bytes").text == "off" {
-        return Ok(0);
-    }
-    match size(raw, "tasks.history_bytes")? {
-        bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
-        _ => Err(out_of_bounds(raw, "tasks.history_bytes", "off, or 64KiB to 1TiB")),
-    }
-}
-
-fn shards(raw: &RawConfig) -> Result<u8> {
-    match count(raw, "tasks.shards")? {
-        shards if shards <= usize::from(SHARDS_MAX) => Ok(shards as u8),
-        _ => Err(out_of_bounds(raw, "tasks.shards", &format!("1 to {SHARDS_MAX}"))),
-    }
-}
-
-fn history(raw: &RawConfig) -> Result<u64> {
-    match size(raw, "kv.history_bytes")? {
-        bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
-        _ => Err(out_of_bounds(raw, "kv.history_bytes", "64KiB to 1TiB")),
-    }
-}
-
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);
     anyhow!("{name} = {:?} ({}): expected {expected}", setting.text, setting.origin)
@@ -417,6 +333,11 @@ mod tests {
             with("memory_bytes_max", "1").unwrap_err().to_string(),
             "memory_bytes_max = \"1\" (--memory_bytes_max): expected 1MiB at least"
         );
+        assert_eq!(
+            with("kv.bytes_max", "1KiB").unwrap_err().to_string(),
+            "kv.bytes_max = \"1KiB\" (--kv.bytes_max): expected auto, or 64KiB at least"
+        );
+        assert!(with("tasks.bytes_max", "none").is_err());
         assert!(with("kv.history_bytes", "1KiB").unwrap_err().to_string().contains("expected 64KiB to 1TiB"));
         assert_eq!(with("kv.history_bytes", "1MiB").unwrap().limits.control.history_bytes, 1 << 20);
         assert!(with("cluster.lease_ttl", "1ms").unwrap_err().to_string().contains("expected 500ms to 1m"));

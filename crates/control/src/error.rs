@@ -83,8 +83,8 @@ choice! {
         #[error("waiters_max = {count_max} wait for the lock")]
         TooManyWaiters { /// The limit.
             count_max: u64 } = 12,
-        /// The state has grown to `state_bytes_max`.
-        #[error("the state would have {bytes} bytes, more than state_bytes_max = {bytes_max}: delete keys, or raise it")]
+        /// Keys have grown to `state_bytes_max`, which nodes set as `kv.bytes_max`.
+        #[error("keys and values would take {bytes} bytes, more than kv.bytes_max = {bytes_max}: delete keys, or raise kv.bytes_max")]
         NoRoom { /// What it would have.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 13,
@@ -97,7 +97,7 @@ choice! {
             epoch: u32, /// The one there is.
             current: u32 } = 15,
         /// As many leases as one user may have.
-        #[error("the user has leases_of_user_max = {count_max} leases, a quarter of leases_max")]
+        #[error("the user has leases_of_user_max = {count_max} leases, a quarter of leases_max: end some")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// There is no such topic.

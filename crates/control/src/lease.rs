@@ -85,7 +85,7 @@ impl State {
         };
         match command {
             Command::ByUser { .. } => Err(Refusal::Reserved),
-            Command::Grant { ttl_ms } => self.grant(*ttl_ms, user),
+            Command::Grant { ttl_ms } => self.grant(*ttl_ms, Some(user)),
             Command::KeepAlive { leases } => {
                 let (own, others) = leases.iter().partition::<Vec<u64>, _>(|lease| may_use(self, **lease));
                 let reply = self.keep_alive(&own)?;
@@ -100,12 +100,14 @@ impl State {
         }
     }
 
-    pub(crate) fn grant(&mut self, ttl_ms: u64, owner: &[u8]) -> Result<Reply, Refusal> {
+    /// `user` is none where a node asks, and has an empty name where nodes have no users.
+    pub(crate) fn grant(&mut self, ttl_ms: u64, user: Option<&[u8]>) -> Result<Reply, Refusal> {
         let ttl_ms_max = self.limits.lease_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
             return Err(Refusal::LeaseTtl { ttl_ms_max });
         }
-        self.check_leases(owner)?;
+        self.check_leases(user)?;
+        let owner = user.unwrap_or_default();
         self.lease_last += 1;
         let (lease, end_ms) = (self.lease_last, self.now_ms.saturating_add(ttl_ms));
         self.leases.insert(lease, Lease::new(ttl_ms, end_ms, owner.into()));
@@ -114,14 +116,14 @@ impl State {
         Ok(Reply::Granted { lease, ttl_ms })
     }
 
-    fn check_leases(&self, owner: &[u8]) -> Result<(), Refusal> {
+    fn check_leases(&self, user: Option<&[u8]>) -> Result<(), Refusal> {
         let leases_max = self.limits.leases_max;
-        let count_max = if owner.is_empty() { leases_max } else { leases_max - leases_max / NODES_SHARE };
+        let count_max = if user.is_none() { leases_max } else { leases_max - leases_max / NODES_SHARE };
         if self.leases.len() as u64 >= count_max {
             return Err(Refusal::TooManyLeases { count_max });
         }
         let count_max = leases_max.div_ceil(USER_SHARE);
-        match self.leases_of.get(owner) {
+        match user.and_then(|user| self.leases_of.get(user)) {
             Some(&count) if count >= count_max => Err(Refusal::TooManyLeasesOfUser { count_max }),
             _ => Ok(()),
         }

@@ -22,7 +22,7 @@ layout! {
         pub lease_ttl_ms_max: u64,
         /// Those who wait for one lock.
         pub waiters_max: u32,
-        /// Keys, values and what they take besides. What grows beyond is refused; what shrinks is not.
+        /// Clients' keys, values and what they take besides, and as much again for the cluster's own. What grows beyond is refused; what shrinks is not.
         pub state_bytes_max: u64,
     }
 }

@@ -9,7 +9,7 @@ use crate::effects::{Effects, Granted};
 use crate::error::Refusal;
 use crate::item::{Key, Value, item_bytes};
 use crate::reply::Reply;
-use crate::state::State;
+use crate::state::{By, State};
 use crate::turn::Turn;
 
 /// What a lock's key begins with; its name follows.
@@ -46,7 +46,7 @@ impl State {
         self.check_lease(lease)?;
         let key = key_of(name);
         let Some((holder, token)) = self.get(&key).map(|item| (item.lease, item.created)) else {
-            self.check_room(self.growth(&key, value))?;
+            self.check_room(By::Anyone, self.growth(&key, value))?;
             let mut turn = Turn::begin(self, effects);
             turn.put(&key, value, lease);
             return Ok(Reply::Held { token: turn.end() });
@@ -75,7 +75,7 @@ impl State {
         if before >= count_max {
             return Err(Refusal::TooManyWaiters { count_max });
         }
-        self.check_room(bytes)?;
+        self.check_room(By::Anyone, bytes)?;
         self.ticket_last += 1;
         self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
         Ok(Reply::Waiting { before })
@@ -130,7 +130,7 @@ impl State {
         let key = key_of(name);
         let token = self.get(&key).filter(|item| item.lease == lease).map(|item| item.created);
         let token = token.ok_or(Refusal::NotHeld { lease })?;
-        self.check_room(self.growth(&key, value))?;
+        self.check_room(By::Anyone, self.growth(&key, value))?;
         let mut turn = Turn::begin(self, effects);
         turn.put(&key, value, lease);
         turn.end();

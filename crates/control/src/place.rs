@@ -16,7 +16,7 @@ use crate::error::{DecodeError, Refusal};
 use crate::item::{Key, prefix_end};
 use crate::layout::{choice, decode, encode, layout};
 use crate::reply::Reply;
-use crate::state::State;
+use crate::state::{By, State};
 use crate::turn::Turn;
 
 /// What a topic's key begins with; its name follows.
@@ -137,7 +137,7 @@ impl State {
         self.check_lease(lease)?;
         self.check_value(value)?;
         let key = node_key(node);
-        self.check_room(self.growth(&key, value))?;
+        self.check_room(By::System, self.growth(&key, value))?;
         let mut turn = Turn::begin(self, effects);
         turn.put(&key, value, lease);
         Ok(turn.changed())
@@ -225,7 +225,7 @@ impl State {
     ) -> Result<(), Refusal> {
         let key = topic_key(topic);
         self.check_value(placement)?;
-        self.check_room(self.growth(&key, placement))?;
+        self.check_room(By::System, self.growth(&key, placement))?;
         let before = self.placement(topic).map(|there| there.owner);
         let mut turn = Turn::begin(self, effects);
         turn.put(&key, placement, 0);

@@ -240,7 +240,7 @@ impl Restoring {
         if let Some(lease) = self.state.leases.get_mut(&item.lease) {
             lease.keys.insert(key.clone());
         }
-        self.state.bytes += item.bytes(&key);
+        *self.state.bytes_with(&key) += item.bytes(&key);
         self.state.keys.insert(key, item);
         Ok(())
     }

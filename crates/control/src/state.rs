@@ -40,7 +40,10 @@ pub struct State {
     pub(crate) lease_last: u64,
     /// The last ticket given to one who waits.
     pub(crate) ticket_last: u64,
+    /// What clients' keys take, locks and those who wait for them among them.
     pub(crate) bytes: u64,
+    /// What the cluster's own keys take.
+    pub(crate) cluster_bytes: u64,
     /// What follows from the keys of topics.
     pub(crate) topics: Topics,
 }
@@ -74,9 +77,22 @@ impl State {
         self.now_ms
     }
 
-    /// Of how many bytes its keys and values are, and what they take besides, roughly.
+    /// Of how many bytes clients' keys and values are, and what they take besides, roughly: what
+    /// [`state_bytes_max`](Limits::state_bytes_max) limits.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The same of the cluster's own keys: its topics and nodes. They have as much again, so that full of clients' keys a
+    /// cluster still makes and moves topics.
+    pub fn cluster_bytes(&self) -> u64 {
+        self.cluster_bytes
+    }
+
+    /// What the key is counted in.
+    pub(crate) fn bytes_with(&mut self, key: &[u8]) -> &mut u64 {
+        let is_clusters = is_reserved(key) && lock::name_of(key).is_none();
+        if is_clusters { &mut self.cluster_bytes } else { &mut self.bytes }
     }
 
     /// How many keys there are, the system's among them.
@@ -190,7 +206,7 @@ impl State {
             Command::System { ref compare, ref then, ref otherwise } => {
                 self.transact(By::System, compare, then, otherwise, effects)
             }
-            Command::Grant { ttl_ms } => self.grant(ttl_ms, b""),
+            Command::Grant { ttl_ms } => self.grant(ttl_ms, None),
             Command::KeepAlive { ref leases } => self.keep_alive(leases),
             Command::Revoke { lease } => self.revoke(lease, effects),
             Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait, effects),
@@ -222,8 +238,8 @@ impl State {
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_put(By::Anyone, key, value, lease)?;
         // Mostly there is room even for a new key, and nothing has to be looked for.
-        if self.check_room(item_bytes(key, value)).is_err() {
-            self.check_room(self.growth(key, value))?;
+        if self.check_room(By::Anyone, item_bytes(key, value)).is_err() {
+            self.check_room(By::Anyone, self.growth(key, value))?;
         }
         let mut turn = Turn::begin(self, effects);
         turn.put(key, value, lease);
@@ -275,8 +291,9 @@ impl State {
         item_bytes(key, value).saturating_sub(before)
     }
 
-    pub(crate) fn check_room(&self, growth: u64) -> Result<(), Refusal> {
-        let (bytes, bytes_max) = (self.bytes + growth, self.limits.state_bytes_max);
+    pub(crate) fn check_room(&self, by: By, growth: u64) -> Result<(), Refusal> {
+        let before = if by == By::System { self.cluster_bytes } else { self.bytes };
+        let (bytes, bytes_max) = (before + growth, self.limits.state_bytes_max);
         if growth > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
     }
 }

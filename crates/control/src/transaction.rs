@@ -49,7 +49,7 @@ impl State {
                 Operation::Get { key } => self.check_key(key)?,
             }
         }
-        self.check_room(growth)
+        self.check_room(by, growth)
     }
 }
 

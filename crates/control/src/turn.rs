@@ -41,7 +41,8 @@ impl<'s> Turn<'s> {
             }
             None => drop(self.state.keys.insert(Key::from(key), item.clone())),
         }
-        self.state.bytes = self.state.bytes - bytes_before + item.bytes(key);
+        let bytes = self.state.bytes_with(key);
+        *bytes = *bytes - bytes_before + item.bytes(key);
         if lease_before != lease {
             self.detach(key, lease_before);
             if let Some(found) = self.state.leases.get_mut(&lease) {
@@ -55,7 +56,7 @@ impl<'s> Turn<'s> {
     /// Whether it was there. A lock's key goes on to who waits for it.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
-        self.state.bytes -= item.bytes(&key);
+        *self.state.bytes_with(&key) -= item.bytes(&key);
         self.detach(&key, item.lease);
         self.tell(&Event::Deleted { key: &key });
         if let Some(name) = lock::name_of(&key) {

@@ -76,8 +76,19 @@ impl Default for Config {
 
 impl Default for Limits {
     fn default() -> Limits {
+        Limits::with_memory(1 << 30)
+    }
+}
+
+/// Keys take one in so many parts of the memory at most, unless something else is said; tasks as well.
+const SHARE_OF_MEMORY: u64 = 4;
+
+impl Limits {
+    /// Those of a node with so much memory.
+    pub fn with_memory(memory_bytes_max: u64) -> Limits {
+        let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
         Limits {
-            memory_bytes_max: 1 << 30,
+            memory_bytes_max,
             idle_bytes_max: 64 << 20,
             topics_max: 1_000_000,
             watchers_max: 1_000_000,
@@ -91,8 +102,8 @@ impl Default for Limits {
             pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,
-            control: ControlLimits::default(),
-            tasks: TasksLimits::default(),
+            control: ControlLimits { state_bytes_max, ..ControlLimits::default() },
+            tasks: TasksLimits { state_bytes_max, ..TasksLimits::default() },
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),
         }

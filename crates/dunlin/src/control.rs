@@ -29,7 +29,7 @@ mod waiting;
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,13 +54,19 @@ use waiting::Waiting;
 pub struct ControlLimits {
     /// Bytes of changes that can be watched from the past.
     pub history_bytes: u64,
+    /// What clients' keys and values may take together, bytes, roughly; more is refused. Of the nodes, the one that leads has its say.
+    pub state_bytes_max: u64,
     /// Those of the raft group.
     pub raft: dunlin_raft::Limits,
 }
 
 impl Default for ControlLimits {
     fn default() -> ControlLimits {
-        ControlLimits { history_bytes: 64 << 20, raft: dunlin_raft::Limits::default() }
+        ControlLimits {
+            history_bytes: 64 << 20,
+            state_bytes_max: 256 << 20,
+            raft: dunlin_raft::Limits::default(),
+        }
     }
 }
 
@@ -83,6 +89,8 @@ pub struct Control {
     epoch: u32,
     /// An epoch is known to have begun.
     begun: AtomicBool,
+    /// The last term in which this node led and has said how much there may be.
+    limits_term: AtomicU64,
     /// The last entry of its log when it was started, and whether it has applied all up to there.
     last_before: Option<u64>,
     caught_up: AtomicBool,
@@ -123,7 +131,18 @@ impl Control {
         let last_before = group.last_before_start();
         let group = Mutex::new(Some(Arc::new(group)));
         let (begun, caught_up) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(Control { group, transport, waiting, epoch, begun, last_before, caught_up, limits }))
+        let limits_term = AtomicU64::new(0);
+        Ok(Arc::new(Control {
+            group,
+            transport,
+            waiting,
+            epoch,
+            begun,
+            limits_term,
+            last_before,
+            caught_up,
+            limits,
+        }))
     }
 
     /// Begins a cluster of these nodes; on one of them, and once in its life.

@@ -74,7 +74,7 @@ pub struct TasksLimits {
 impl Default for TasksLimits {
     fn default() -> TasksLimits {
         let raft = dunlin_raft::Limits { log_bytes_max: 128 << 20, ..dunlin_raft::Limits::default() };
-        TasksLimits { shards: 1, history_bytes: 64 << 20, state_bytes_max: 4 << 30, raft }
+        TasksLimits { shards: 1, history_bytes: 64 << 20, state_bytes_max: 256 << 20, raft }
     }
 }
 

@@ -188,7 +188,7 @@ codes! {
     103 LockNotHeld "LOCK_NOT_HELD" No 409 FailedPrecondition "the lease" "Stop: the lock is not this lease's, or not any more.";
     104 BadKey "BAD_KEY" No 400 InvalidArgument "text: what is wrong" "Correct the key, range or time to live.";
     105 KeyTooLarge "KEY_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the name of the limit, which is in bytes or operations" "Use a shorter key or value, or fewer operations at a time.";
-    106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed" "Delete keys, or raise the limit; deleting works.";
+    106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed; text: which limit, and what to do" "Delete keys, or raise the limit; deleting works.";
     107 NoLeader "NO_LEADER" Later 503 Unavailable "milliseconds it was tried; text: what stood in the way" "Nothing was done. Try again: a majority of the nodes has to be up and connected.";
     108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "It may have been done or not: read what there is before asking again.";
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, and watch on from the revision that the answer names.";

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, Shard, TasksLimits};
+use dunlin::{Config, Control, Limits, Node, OwnershipLimits, Shard, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,8 @@ pub struct Serving {
 }
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
+/// Room for a backlog of some millions.
+const TASK_BYTES_MAX: u64 = 4 << 30;
 
 /// The node's process: serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
@@ -78,8 +80,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     if join.is_none() && !data_dir.join("cluster").exists() {
         init(&data_dir, &between.to_string()).context("beginning a cluster")?;
     }
-    let tasks = TasksLimits { shards: args.get("shards")?, ..TasksLimits::default() };
-    let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
+    let limits = Limits::with_memory(MEMORY_BYTES_MAX);
+    let (control, tasks) = (limits.control, limits.tasks);
     let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("opening the node")?;
     let cluster = ClusterConfig {
@@ -89,8 +91,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         give_up: Default::default(),
         join,
         limits: ClusterLimits::default(),
-        control: ControlLimits::default(),
-        tasks,
+        control,
+        tasks: TasksLimits { shards: args.get("shards")?, state_bytes_max: TASK_BYTES_MAX, ..tasks },
         ownership: OwnershipLimits::default(),
     };
     let cluster = Cluster::start(&node, cluster).context("taking part in the cluster")?;

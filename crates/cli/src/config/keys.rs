@@ -284,10 +284,24 @@ pub const KEYS: &[Key] = &[
         help: "How much of the past changes of keys and values is held for who watches from a revision; 64KiB at least",
     },
     Key {
+        name: "kv.bytes_max",
+        value: "SIZE|auto",
+        default: "auto",
+        help: "What keys and their values may take together, roughly; more is refused. auto is a quarter of memory_bytes_max. Of a cluster's \
+               nodes, the one that leads has its say: set it the same on every node",
+    },
+    Key {
         name: "tasks.history_bytes",
         value: "SIZE|off",
         default: "64MiB",
         help: "How much of what happened to tasks is held for who reads the topic $tasks; off: no such topic",
+    },
+    Key {
+        name: "tasks.bytes_max",
+        value: "SIZE|auto",
+        default: "auto",
+        help: "What tasks may take together, roughly, with their payloads and results; more is refused. auto is a quarter of memory_bytes_max. Of a \
+               cluster's nodes, the one that leads has its say: set it the same on every node",
     },
     Key {
         name: "tasks.shards",

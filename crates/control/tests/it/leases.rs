@@ -177,3 +177,13 @@ fn one_user_leaves_leases_to_others_and_to_nodes() {
     (0..4).for_each(|_| _ = stage.grant(100));
     assert_eq!(stage.ask(grant), Err(Refusal::TooManyLeases { count_max: 400 }));
 }
+
+#[test]
+fn strangers_leave_leases_to_nodes() {
+    let limits = Limits { leases_max: 400, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    (0..396).for_each(|_| _ = granted(&mut stage, ""));
+    let grant = Command::Grant { ttl_ms: 100 };
+    assert_eq!(by(&mut stage, "", &grant), Err(Refusal::TooManyLeases { count_max: 396 }));
+    (0..4).for_each(|_| _ = stage.grant(100));
+}

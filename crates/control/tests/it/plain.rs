@@ -1,5 +1,6 @@
 //! Keys, ranges and limits.
 
+use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
@@ -89,7 +90,7 @@ fn limits_are_named_when_they_are_reached() {
     stage.put("b", "12");
     stage.put("c", "1");
     let refused = stage.ask(put(b"d", b"1")).unwrap_err();
-    assert!(refused.to_string().contains("state_bytes_max = 300"), "{refused}");
+    assert!(refused.to_string().contains("kv.bytes_max = 300"), "{refused}");
     assert_eq!(stage.put("b", ""), 4, "what shrinks is taken");
     assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 5, keys: 1 }));
     assert_eq!(stage.put("d", "1"), 6, "and then there is room");
@@ -117,4 +118,37 @@ fn who_watches_is_told_all_that_a_revision_changed_at_once() {
     assert_eq!(last.revision, 3);
     let events: Vec<_> = Events::new(&last.bytes).unwrap().map(Result::unwrap).collect();
     assert_eq!(events, [Event::Deleted { key: b"a" }, Event::Deleted { key: b"b" }]);
+}
+
+#[test]
+fn full_of_clients_keys_there_is_room_for_topics_and_nodes() {
+    let limits = Limits { state_bytes_max: 1_000, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let full = (0..).find(|number: &u32| {
+        let key = format!("key/{number}");
+        stage.ask(Command::Put { key: key.as_bytes(), value: b"value", lease: 0 }).is_err()
+    });
+    let full = full.unwrap();
+    let lease = stage.grant(1_000);
+    stage.ask(Command::Enlist { node: 1, lease, value: b"here" }).unwrap();
+    let wanted = dunlin_control::Wanted {
+        topic: b"orders",
+        pattern: b"orders",
+        kind: dunlin_control::Kind::Volatile,
+        config: b"c",
+        epoch: 1,
+        node: 1,
+        holds: false,
+    };
+    stage.ask(Command::Place { wanted }).unwrap();
+    let lock = Command::Acquire { name: b"gate", lease, value: b"", wait: false };
+    assert!(matches!(stage.ask(lock.clone()), Err(Refusal::NoRoom { .. })), "locks are clients'");
+    assert!(stage.state.bytes() <= 1_000 && stage.state.cluster_bytes() > 0);
+    let again = restored(&blocks(&stage.state)).unwrap();
+    let counted = |state: &State| (state.bytes(), state.cluster_bytes());
+    assert_eq!(counted(&again), counted(&stage.state), "a snapshot keeps the counts");
+    for number in 0..full {
+        stage.ask(Command::Delete { key: format!("key/{number}").as_bytes() }).unwrap();
+    }
+    stage.ask(lock).unwrap();
 }

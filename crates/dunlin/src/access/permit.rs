@@ -94,7 +94,7 @@ impl Node {
             Some(user) => (user.name().as_bytes(), may_all_keys(user)),
             None => (&b""[..], true),
         };
-        let grants = matches!(command, Command::Grant { .. }) && !user.is_empty();
+        let grants = matches!(command, Command::Grant { .. });
         let is_bound = grants || command.leases().iter().any(|lease| *lease > 0);
         is_bound.then_some(Command::ByUser { user, all_leases, command: bytes })
     }

@@ -110,11 +110,12 @@ impl TaskRule {
             | Command::Drain { .. }
             | Command::Leave { .. }
             | Command::Join { .. } => self.work.is_any() || self.manage,
-            Command::Tenant { .. } | Command::Limit { .. } => self.manage,
+            Command::Tenant { .. } => self.manage,
             // What the nodes tell one another.
             Command::Published { .. }
             | Command::Unpublished { .. }
             | Command::Clock { .. }
+            | Command::Limit { .. }
             | Command::Enlist { .. } => false,
         };
         if allowed { Ok(()) } else { Err(shown(command)) }
@@ -179,10 +180,11 @@ fn shown(command: &Command<'_>) -> String {
         | Command::Unschedule { tenant, .. }
         | Command::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
         Command::Cancel { task } | Command::Retry { task } => format!("task {task:x}"),
-        Command::Tenant { .. } | Command::Limit { .. } => "shares and quotas".to_owned(),
+        Command::Tenant { .. } => "shares and quotas".to_owned(),
         Command::Published { .. }
         | Command::Unpublished { .. }
         | Command::Clock { .. }
+        | Command::Limit { .. }
         | Command::Enlist { .. } => "what nodes tell one another".to_owned(),
         _ => "as a worker".to_owned(),
     }
@@ -221,6 +223,8 @@ mod tests {
         let manager = rule(false, false, true);
         assert!(manager.command(&Command::Cancel { task: 9 }, &tenant_of).is_ok());
         assert!(manager.command(&Command::Clock { unix_ms: 1 }, &tenant_of).is_err());
+        let limits = dunlin_tasks::Limits { state_bytes_max: u64::MAX, ..Default::default() };
+        assert!(manager.command(&Command::Limit { limits }, &tenant_of).is_err());
         assert!(!rule(false, false, false).is_any());
     }
 

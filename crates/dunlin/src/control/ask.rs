@@ -13,6 +13,11 @@ use super::machine::Replicated;
 use super::waiting::Told;
 use super::{Consistency, Control, ControlError};
 
+/// There may be as many leases as would take the room of keys with so much for each, within these bounds.
+const LEASE_BYTES: u64 = 1 << 10;
+const LEASES_MIN: u64 = 10_000;
+const LEASES_MAX: u64 = 1_000_000;
+
 impl Control {
     /// Has the cluster take commands in, one after another and none between; the bytes of an [`Answered`] for each. Where
     /// this node does not lead, the leader is asked. What certainly was not done is tried again for `answer_ms_max`.
@@ -27,8 +32,8 @@ impl Control {
         let patience = self.patience();
         loop {
             let lead = group.lead();
-            if lead == Lead::Here && !self.has_begun(&group) {
-                self.begin_epoch().await?;
+            if lead == Lead::Here {
+                self.see_to_term(&group).await?;
             }
             match asking::propose(&group, &*self.transport, lead, commands).await? {
                 Ok(answers) => return Ok(answers),
@@ -157,12 +162,37 @@ impl Control {
         }
     }
 
+    /// A leader first begins the epoch of a cluster that has none, and says once a term how much there may be: it stands in the
+    /// log before all that is proposed after it.
+    async fn see_to_term(&self, group: &Group<Replicated>) -> Result<(), ControlError> {
+        if !self.has_begun(group) {
+            self.begin_epoch().await?;
+        }
+        let term = group.term();
+        if self.limits_term.load(Ordering::Relaxed) == term {
+            return Ok(());
+        }
+        let state_bytes_max = self.limits.state_bytes_max;
+        // A lease takes less than so much of memory.
+        let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
+        let known = group.with(|machine| machine.state().limits());
+        let limits = dunlin_control::Limits { state_bytes_max, leases_max, ..known };
+        let mut command = Vec::new();
+        Command::Limit { limits }.encode(&mut command);
+        match group.propose(command.into()).await {
+            Ok(_) => self.limits_term.store(term, Ordering::Relaxed),
+            // Whoever leads now says it.
+            Err(GroupError::NotLeader { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// What another node asks of this one, which leads or says that it does not.
     pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
         if matches!(request, Request::Propose(_))
             && group.lead() == Lead::Here
-            && !self.has_begun(group)
-            && self.begin_epoch().await.is_err()
+            && self.see_to_term(group).await.is_err()
         {
             // Certainly not done: it is asked for again.
             return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));

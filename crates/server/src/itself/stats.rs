@@ -43,7 +43,9 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
         "connections": {
             "open": shared.session_count(), "limit": shared.limits.sessions_max, "refused": shared.traffic.refusals(),
         },
-        "memory": {"used_bytes": budget.used(), "limit_bytes": budget.limit()},
+        "memory": {
+            "used_bytes": budget.used(), "limit_bytes": budget.limit(), "keys": keys(shared), "tasks": tasks(shared),
+        },
         "process": {
             "rss_bytes": process.rss_bytes, "cpu_percent": cpu_percent(shared, &process),
             "threads": process.threads, "open_files": process.open_files,
@@ -52,6 +54,23 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
         "recent": recent,
         "missing": missing(shared),
     })
+}
+
+/// What keys take of what they may; null before there are any.
+fn keys(shared: &Shared) -> Option<Value> {
+    let control = shared.node.control_if_any()?;
+    control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
+}
+
+/// The same of tasks, those of all shards.
+fn tasks(shared: &Shared) -> Option<Value> {
+    let tasks = shared.node.tasks_if_any()?;
+    let shards = tasks.each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
+    Some(room(shards.iter().map(|shard| shard.0).sum(), shards.iter().map(|shard| shard.1).sum()))
+}
+
+fn room(used_bytes: u64, limit_bytes: u64) -> Value {
+    json!({"used_bytes": used_bytes, "limit_bytes": limit_bytes})
 }
 
 /// By the second; null as long as there is nothing to compare with.

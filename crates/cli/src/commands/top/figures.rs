@@ -45,7 +45,20 @@ pub fn figures(told: &Told) -> Vec<(&'static str, String)> {
         ),
         (
             "memory",
-            format!("{} of {} for topics", bytes(&memory["used_bytes"]), bytes(&memory["limit_bytes"])),
+            format!(
+                "{} for topics{}{}",
+                used(memory),
+                if memory["keys"].is_null() {
+                    String::new()
+                } else {
+                    format!(", {} for keys", used(&memory["keys"]))
+                },
+                if memory["tasks"].is_null() {
+                    String::new()
+                } else {
+                    format!(", {} for tasks", used(&memory["tasks"]))
+                },
+            ),
         ),
         (
             "process",
@@ -221,6 +234,10 @@ fn none() -> String {
 
 fn whole(number: &Value) -> String {
     number.as_u64().or_else(|| number.as_f64().map(|number| number as u64)).map_or_else(none, grouped)
+}
+
+fn used(memory: &Value) -> String {
+    format!("{} of {}", bytes(&memory["used_bytes"]), bytes(&memory["limit_bytes"]))
 }
 
 fn bytes(number: &Value) -> String {

@@ -122,7 +122,7 @@ mod tests {
             "rates": {"records_per_s": 1204331.0, "bytes_per_s": 5e6, "gaps_per_s": 0.0},
             "totals": {"records": 12, "bytes": 900, "gaps": 1, "gap_records": 41},
             "doors": [{"door": "tcp", "address": "127.0.0.1:4220", "open": 2}],
-            "connections": {"open": 2, "limit": 100, "refused": 0}, "memory": {"used_bytes": 1024, "limit_bytes": 4096},
+            "connections": {"open": 2, "limit": 100, "refused": 0}, "memory": {"used_bytes": 1024, "limit_bytes": 4096, "keys": {"used_bytes": 12, "limit_bytes": 9216}, "tasks": null},
             "process": {"rss_bytes": 4096, "cpu_percent": 41.5, "threads": 9, "open_files": 44},
             "slowest": [{"name": "me", "topic": "orders", "door": "tcp", "lag": 5120, "lost": 41, "why": "it sleeps"}],
         });
@@ -155,6 +155,7 @@ mod tests {
             let text = drawn(&told(), width, height);
             for said in [
                 "node 1 dev",
+                "for keys",
                 "1.20 M/s",
                 "slowest readers",
                 "5,120",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::journal::{FakeDisk, RealDisk};
 use dunlin::state::{Answer, Command, Query, Refusal, Reply};
 use dunlin::topic::{OnGap, Position, Publish, Start, SubscribeError, SubscribeOptions};
-use dunlin::{Config, Consistency, ControlError, KV, Limits, Node, TopicError, block_on};
+use dunlin::{Config, Consistency, ControlError, KV, Limits, Node, Refused, TopicError, block_on};
 use dunlin_wait::find;
 
 use super::stage::*;
@@ -208,4 +208,49 @@ fn bytes_that_are_no_command_are_refused_before_they_are_proposed() {
     let refused = block_on(control.propose(dunlin::raft::Commands::one(b"nonsense")));
     assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
     block_on(control.ask(&put("a", "1"))).unwrap();
+}
+
+#[test]
+fn keys_take_no_more_room_than_the_node_gives_them() {
+    let disk = Arc::new(FakeDisk::new(7));
+    let open = |state_bytes_max| {
+        let mut config = Config::default();
+        config.limits.control.state_bytes_max = state_bytes_max;
+        Node::open(config, disk.clone(), std::path::Path::new("/data")).unwrap().0
+    };
+    let put = |node: &Node, number: u8| {
+        let (key, value) = (&[b'a' + number][..], &[b'x'; 10_000][..]);
+        block_on(node.control().unwrap().ask(&Command::Put { key, value, lease: 0 }))
+    };
+    let node = open(64 << 10);
+    assert_eq!((0..20).take_while(|number| put(&node, *number).is_ok()).count(), 6);
+    let refused = Refused::from(&put(&node, 6).unwrap_err());
+    assert_eq!(refused.code, dunlin_wire::ErrorCode::NoRoom);
+    assert!(refused.text.contains("kv.bytes_max = 65536: delete keys"), "{refused:?}");
+    block_on(node.control().unwrap().ask(&Command::Delete { key: b"a" })).unwrap();
+    put(&node, 0).unwrap();
+    node.stop();
+    drop(node);
+    let node = open(128 << 10);
+    put(&node, 6).unwrap();
+    node.stop();
+    drop(node);
+    let node = open(64 << 10);
+    assert!(put(&node, 7).is_err(), "what there is already stays, and nothing comes to it");
+    assert_eq!(node.control().unwrap().with(|state| state.len()).unwrap(), 7);
+}
+
+#[test]
+fn memory_of_a_node_says_how_much_keys_and_tasks_may_take() {
+    let limits = Limits::with_memory(64 << 20);
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
+    assert_eq!(node.control().unwrap().with(|state| state.limits().state_bytes_max).unwrap(), 16 << 20);
+    let tenant = dunlin::scheduler::Command::Found { tenant: b"a" };
+    block_on(node.tasks().unwrap().ask(&tenant)).unwrap();
+    let tasks = node.tasks().unwrap().each(|state| state.limits().state_bytes_max).unwrap();
+    assert_eq!(tasks, [16 << 20]);
+    let limits = dunlin::scheduler::Limits { state_bytes_max: u64::MAX, ..Default::default() };
+    let raised = block_on(node.ask_tasks(&dunlin::scheduler::Command::Limit { limits }));
+    assert_eq!(raised.unwrap_err().code, dunlin_wire::ErrorCode::Forbidden, "a limit is no client's to set");
 }

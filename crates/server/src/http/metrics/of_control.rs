@@ -45,8 +45,8 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
     out.one(Counter, "dunlin_control_revision", "The last revision this node has.", revision);
     for (name, help, value) in [
         ("dunlin_control_keys", "Keys, the system's among them.", keys),
-        ("dunlin_control_bytes", "What keys and values take, roughly.", bytes),
-        ("dunlin_control_bytes_limit", "Beyond this, growth is refused.", bytes_max),
+        ("dunlin_control_bytes", "What clients' keys and values take, roughly.", bytes),
+        ("dunlin_control_bytes_limit", "Beyond this, growth is refused (kv.bytes_max).", bytes_max),
         ("dunlin_control_leases", "Leases that are alive.", leases),
     ] {
         out.one(Gauge, name, help, value);

@@ -24,7 +24,7 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
         ),
         ("dunlin_tasks_known", "Tasks that are known, those that are over among them.", known),
         ("dunlin_tasks_bytes", "What tasks take, roughly.", bytes),
-        ("dunlin_tasks_bytes_limit", "Beyond this, growth is refused.", bytes_max),
+        ("dunlin_tasks_bytes_limit", "Beyond this, growth is refused (tasks.bytes_max).", bytes_max),
         ("dunlin_tasks_startable", "Tasks that a worker more could start now.", signals.startable),
         ("dunlin_tasks_held", "Tasks that workers have.", signals.held),
         ("dunlin_tasks_credit", "Tasks that workers would still take.", signals.credit),

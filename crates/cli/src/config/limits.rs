@@ -1,0 +1,115 @@
+//! How much a node holds at most, as the configuration says it.
+
+use anyhow::Result;
+use dunlin::scheduler::SHARDS_MAX;
+use dunlin::{ControlLimits, Limits, TasksLimits};
+use dunlin_server::GrpcLimits;
+
+use super::raw::RawConfig;
+use super::{count, duration, out_of_bounds, size};
+
+pub(super) fn of_node(raw: &RawConfig) -> Result<Limits> {
+    let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    let defaults = Limits::with_memory(memory(raw)?);
+    Ok(Limits {
+        topics_max: count(raw, "limits.topics")?,
+        groups_max: count(raw, "limits.groups")?,
+        group_idle_max: duration(raw, "limits.group_idle")?,
+        deleted_age_max: duration(raw, "limits.deleted_age")?,
+        control: ControlLimits {
+            history_bytes: history(raw)?,
+            state_bytes_max: state(raw, "kv.bytes_max", defaults.control.state_bytes_max)?,
+            ..defaults.control
+        },
+        tasks: TasksLimits {
+            shards: shards(raw)?,
+            history_bytes: task_history(raw)?,
+            state_bytes_max: state(raw, "tasks.bytes_max", defaults.tasks.state_bytes_max)?,
+            ..defaults.tasks
+        },
+        topic: dunlin_topic::Limits {
+            producers_max: narrow("limits.producers")?,
+            group_members_max: narrow("limits.group_members")?,
+            share_handed_max: narrow("limits.group_unconfirmed")?,
+            work_claims_max: narrow("limits.group_claims")?,
+            work_member_claims_max: narrow("limits.group_member_claims")?,
+            work_look_ahead_max: narrow("limits.group_look_ahead")?,
+            ..defaults.topic
+        },
+        ..defaults
+    })
+}
+
+pub(super) fn of_grpc(raw: &RawConfig) -> Result<GrpcLimits> {
+    let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
+    // HTTP/2 knows no larger window.
+    let window = |name| size(raw, name).map(|bytes| bytes.min(i32::MAX as u64) as u32);
+    Ok(GrpcLimits {
+        streams_max: narrow("grpc.streams_max")?,
+        message_bytes_max: bytes("grpc.message_bytes_max")?,
+        message_ms_max: narrow("grpc.message_ms_max")?,
+        header_bytes_max: window("grpc.header_bytes_max")?,
+        subjects_max: count(raw, "grpc.subjects_max")?,
+        batch_bytes_max: bytes("grpc.batch_bytes_max")?,
+        message_subscribers_max: count(raw, "grpc.message_subscribers_max")?,
+        keep_alive_ms: narrow("grpc.keep_alive_ms")?,
+        idle_ms_max: narrow("grpc.idle_ms_max")?,
+        stream_window_bytes: window("grpc.stream_window_bytes")?,
+        connection_window_bytes: window("grpc.connection_window_bytes")?,
+    })
+}
+
+/// Below this a node could not hold one topic's first records and a few clients.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+fn memory(raw: &RawConfig) -> Result<u64> {
+    match size(raw, "memory_bytes_max")? {
+        bytes @ MEMORY_BYTES_MIN.. => Ok(bytes),
+        _ => Err(out_of_bounds(raw, "memory_bytes_max", "1MiB at least")),
+    }
+}
+
+/// Below this there would not be room for one small value of each of a few clients.
+const STATE_BYTES_MIN: u64 = 64 << 10;
+
+/// How much keys or tasks may take.
+fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
+    if raw.get(name).text == "auto" {
+        return Ok(auto);
+    }
+    match size(raw, name)? {
+        bytes @ STATE_BYTES_MIN.. => Ok(bytes),
+        _ => Err(out_of_bounds(raw, name, "auto, or 64KiB at least")),
+    }
+}
+
+/// Below this it would not hold what a few clients do in a second.
+const HISTORY_BYTES_MIN: u64 = 64 << 10;
+/// What a topic keeps at most.
+const HISTORY_BYTES_MAX: u64 = 1 << 40;
+
+/// The same of what happens to tasks, unless it is not kept.
+fn task_history(raw: &RawConfig) -> Result<u64> {
+    if raw.get("tasks.history_bytes").text == "off" {
+        return Ok(0);
+    }
+    match size(raw, "tasks.history_bytes")? {
+        bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
+        _ => Err(out_of_bounds(raw, "tasks.history_bytes", "off, or 64KiB to 1TiB")),
+    }
+}
+
+fn shards(raw: &RawConfig) -> Result<u8> {
+    match count(raw, "tasks.shards")? {
+        shards if shards <= usize::from(SHARDS_MAX) => Ok(shards as u8),
+        _ => Err(out_of_bounds(raw, "tasks.shards", &format!("1 to {SHARDS_MAX}"))),
+    }
+}
+
+fn history(raw: &RawConfig) -> Result<u64> {
+    match size(raw, "kv.history_bytes")? {
+        bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
+        _ => Err(out_of_bounds(raw, "kv.history_bytes", "64KiB to 1TiB")),
+    }
+}
