@@ -93,6 +93,10 @@ choice! {
             user: &'a [u8], /// It may use the leases of all users; those of nodes are for nobody.
             all_leases: bool, /// The bytes of the command, which is none of this kind.
             command: &'a [u8] } = 24,
+        /// A client's command, bound to the tenant of its user: what it writes counts towards the tenant's share.
+        OfTenant { /// The tenant's name.
+            tenant: &'a [u8], /// The bytes of the command, which may be bound to a user.
+            command: &'a [u8] } = 25,
     }
 }
 
@@ -182,7 +186,9 @@ impl<'a> Command<'a> {
             Command::Transaction { then, otherwise, .. } => {
                 then.iter().chain(otherwise).any(|operation| matches!(operation, Operation::Put { .. }))
             }
-            Command::ByUser { command, .. } => Command::decode(command).is_ok_and(|command| command.grows()),
+            Command::ByUser { command, .. } | Command::OfTenant { command, .. } => {
+                Command::decode(command).is_ok_and(|command| command.grows())
+            }
             _ => false,
         }
     }
@@ -228,11 +234,19 @@ impl<'a> Command<'a> {
         )
     }
 
-    /// The command itself, where it is bound to a user.
+    /// The command itself, where it is bound to a user or a tenant.
     pub fn unbound(&self) -> Command<'a> {
-        match self {
+        match self.of_user() {
             // Decoding has looked at it.
-            Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
+            ref bound @ Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| bound.clone()),
+            command => command,
+        }
+    }
+
+    /// The command without its tenant.
+    pub(crate) fn of_user(&self) -> Command<'a> {
+        match self {
+            Command::OfTenant { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
             _ => self.clone(),
         }
     }
@@ -244,13 +258,19 @@ impl<'a> Command<'a> {
 
     /// Reads one; its keys and values lie in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
-        let command = decode(bytes)?;
-        if let Command::ByUser { command: inner, .. } = command
-            && !decode::<Command<'_>>(inner)?.is_for_clients()
-        {
-            return Err(DecodeError::Unknown { what: "command of a client", number: inner[1] });
+        let command: Command<'_> = decode(bytes)?;
+        let (inner, is_clients) = match command {
+            Command::ByUser { command, .. } => (command, decode::<Command<'_>>(command)?.is_for_clients()),
+            Command::OfTenant { command, .. } => {
+                let inner = Command::decode(command)?;
+                (command, inner.is_for_clients() || matches!(inner, Command::ByUser { .. }))
+            }
+            _ => return Ok(command),
+        };
+        match is_clients {
+            true => Ok(command),
+            false => Err(DecodeError::Unknown { what: "command of a client", number: inner[1] }),
         }
-        Ok(command)
     }
 }
 

@@ -100,6 +100,11 @@ choice! {
         #[error("the user has leases_of_user_max = {count_max} leases, a quarter of leases_max: end some")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
+        /// A tenant has as much as one may have of what there is.
+        #[error("the tenant's keys and values would take {bytes} bytes, more than {bytes_max}, three times what is free of kv.bytes_max: delete keys, or raise kv.bytes_max")]
+        NoShare { /// What they would take.
+            bytes: u64, /// What they may.
+            bytes_max: u64 } = 17,
         /// There is no such topic.
         #[error("there is no such topic")]
         NoTopic = 20,

@@ -84,7 +84,7 @@ impl State {
             found.is_none_or(|found| !found.is_a_nodes() && (all_leases || *found.owner == *user))
         };
         match command {
-            Command::ByUser { .. } => Err(Refusal::Reserved),
+            Command::ByUser { .. } | Command::OfTenant { .. } => Err(Refusal::Reserved),
             Command::Grant { ttl_ms } => self.grant(*ttl_ms, Some(user)),
             Command::KeepAlive { leases } => {
                 let (own, others) = leases.iter().partition::<Vec<u64>, _>(|lease| may_use(self, **lease));

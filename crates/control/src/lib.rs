@@ -21,6 +21,7 @@ mod lock;
 mod place;
 mod query;
 mod reply;
+mod room;
 mod snapshot;
 mod state;
 mod transaction;

@@ -9,6 +9,7 @@ use crate::effects::{Effects, Granted};
 use crate::error::Refusal;
 use crate::item::{Key, Value, item_bytes};
 use crate::reply::Reply;
+use crate::room::Growth;
 use crate::state::{By, State};
 use crate::turn::Turn;
 
@@ -75,7 +76,7 @@ impl State {
         if before >= count_max {
             return Err(Refusal::TooManyWaiters { count_max });
         }
-        self.check_room(By::Anyone, bytes)?;
+        self.check_room(By::Anyone, Growth::of_nobody(bytes))?;
         self.ticket_last += 1;
         self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
         Ok(Reply::Waiting { before })
@@ -154,7 +155,7 @@ impl Turn<'_> {
         if let Some(found) = self.state.leases.get_mut(&lease) {
             found.waits.remove(name);
         }
-        self.put(&key_of(name), &value, lease);
+        self.put_as(None, &key_of(name), &value, lease);
         let granted = Granted { name: name.into(), lease, token: self.revision };
         self.effects.granted.push(granted);
     }

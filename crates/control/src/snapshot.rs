@@ -7,6 +7,7 @@
 //!  KEYS   3 = key, item; …                      in the order of the keys
 //!  QUEUES 4 = name, ticket, lease, value; …     in the order of names, then tickets
 //!  OWNERS 5 = lease, user; …                    of the leases that users have, in the order of their numbers
+//!  TENANTS 6 = key, tenant; …                   of the keys that tenants have, in the order of the keys
 //! ```
 //!
 //! The same state gives the same blocks everywhere. Each is of some 64 KiB, or as long as one entry.
@@ -26,6 +27,7 @@ const LEASES: u8 = 2;
 const KEYS: u8 = 3;
 const QUEUES: u8 = 4;
 const OWNERS: u8 = 5;
+const TENANTS: u8 = 6;
 
 layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -70,6 +72,13 @@ layout! {
     pub struct OwnerEntry {
         pub lease: u64,
         pub owner: Value,
+    }
+}
+
+layout! {
+    pub struct TenantEntry {
+        pub key: Key,
+        pub tenant: Value,
     }
 }
 
@@ -121,7 +130,13 @@ impl Frozen {
         let owner = |(&lease, found): (&u64, &Lease), out: &mut Vec<u8>| {
             OwnerEntry { lease, owner: found.owner.clone() }.write(out);
         };
-        write_all(OWNERS, owned, owner, &mut take)
+        write_all(OWNERS, owned, owner, &mut take)?;
+        let of_tenants = state.keys.iter().filter_map(|(key, item)| Some((key, item.tenant.as_ref()?)));
+        let tenant = |(key, tenant): (&Key, &Value), out: &mut Vec<u8>| {
+            key.write(out);
+            tenant.write(out);
+        };
+        write_all(TENANTS, of_tenants, tenant, &mut take)
     }
 
     fn head(&self) -> Head {
@@ -185,6 +200,11 @@ impl Restoring {
                 KEYS => self.take_key(KeyEntry::read(&mut fields)?)?,
                 QUEUES => self.take_waiter(QueueEntry::read(&mut fields)?)?,
                 OWNERS => self.take_owner(OwnerEntry::read(&mut fields)?)?,
+                TENANTS => {
+                    let TenantEntry { key, tenant } = TenantEntry::read(&mut fields)?;
+                    let is_so = self.state.give_to(&key, &tenant);
+                    is_so.then_some(()).ok_or(DecodeError::Order("tenants"))?;
+                }
                 number => return Err(DecodeError::Unknown { what: "kind of block", number }),
             }
         }
@@ -240,7 +260,7 @@ impl Restoring {
         if let Some(lease) = self.state.leases.get_mut(&item.lease) {
             lease.keys.insert(key.clone());
         }
-        *self.state.bytes_with(&key) += item.bytes(&key);
+        self.state.count(&key, &item);
         self.state.keys.insert(key, item);
         Ok(())
     }

@@ -7,13 +7,14 @@ use imbl::{OrdMap, OrdSet};
 use crate::command::Command;
 use crate::effects::Effects;
 use crate::error::Refusal;
-use crate::item::{Item, Key, Value, item_bytes};
+use crate::item::{Item, Key, Value};
 use crate::lease::{Lease, LeaseInfo};
 use crate::limits::Limits;
 use crate::lock;
 use crate::lock::Queue;
 use crate::place::Topics;
 use crate::reply::{Found, Pair, Reply};
+use crate::room::Growth;
 use crate::turn::Turn;
 
 /// The first byte of the system's keys.
@@ -42,6 +43,10 @@ pub struct State {
     pub(crate) ticket_last: u64,
     /// What clients' keys take, locks and those who wait for them among them.
     pub(crate) bytes: u64,
+    /// Of that, what each tenant's keys take.
+    pub(crate) bytes_of: OrdMap<Value, u64>,
+    /// The tenant whose command is taken in; none between commands.
+    pub(crate) writer: Option<Value>,
     /// What the cluster's own keys take.
     pub(crate) cluster_bytes: u64,
     /// What follows from the keys of topics.
@@ -87,12 +92,6 @@ impl State {
     /// cluster still makes and moves topics.
     pub fn cluster_bytes(&self) -> u64 {
         self.cluster_bytes
-    }
-
-    /// What the key is counted in.
-    pub(crate) fn bytes_with(&mut self, key: &[u8]) -> &mut u64 {
-        let is_clusters = is_reserved(key) && lock::name_of(key).is_none();
-        if is_clusters { &mut self.cluster_bytes } else { &mut self.bytes }
     }
 
     /// How many keys there are, the system's among them.
@@ -221,6 +220,7 @@ impl State {
                 Ok(Reply::Done)
             }
             Command::Begin { epoch } => self.begin(epoch),
+            Command::OfTenant { tenant, .. } => self.apply_of_tenant(tenant, &command.of_user(), effects),
             Command::ByUser { user, all_leases, .. } => {
                 self.apply_by_user(user, all_leases, &command.unbound(), effects)
             }
@@ -238,7 +238,7 @@ impl State {
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_put(By::Anyone, key, value, lease)?;
         // Mostly there is room even for a new key, and nothing has to be looked for.
-        if self.check_room(By::Anyone, item_bytes(key, value)).is_err() {
+        if self.check_room(By::Anyone, Growth::of_new(key, value)).is_err() {
             self.check_room(By::Anyone, self.growth(key, value))?;
         }
         let mut turn = Turn::begin(self, effects);
@@ -283,18 +283,6 @@ impl State {
         self.check_own(by, key)?;
         self.check_value(value)?;
         if lease == 0 { Ok(()) } else { self.check_lease(lease) }
-    }
-
-    /// By how much a write makes the state grow; 0 if it shrinks.
-    pub(crate) fn growth(&self, key: &[u8], value: &[u8]) -> u64 {
-        let before = self.get(key).map_or(0, |item| item.bytes(key));
-        item_bytes(key, value).saturating_sub(before)
-    }
-
-    pub(crate) fn check_room(&self, by: By, growth: u64) -> Result<(), Refusal> {
-        let before = if by == By::System { self.cluster_bytes } else { self.bytes };
-        let (bytes, bytes_max) = (before + growth, self.limits.state_bytes_max);
-        if growth > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::effects::Effects;
 use crate::error::Refusal;
 use crate::item::Item;
 use crate::reply::{Found, Outcome, Pair, Reply};
+use crate::room::Growth;
 use crate::state::{By, State, check_range};
 use crate::turn::Turn;
 
@@ -35,7 +36,7 @@ impl State {
     }
 
     fn check_each(&self, by: By, operations: &[Operation<'_>]) -> Result<(), Refusal> {
-        let mut growth = 0;
+        let mut growth = Growth::default();
         for operation in operations {
             match *operation {
                 Operation::Put { key, value, lease } => {

@@ -2,7 +2,7 @@
 
 use crate::change::{Change, Event};
 use crate::effects::Effects;
-use crate::item::{Item, Key};
+use crate::item::{Item, Key, Value};
 use crate::layout::Layout;
 use crate::lock;
 use crate::reply::Reply;
@@ -29,20 +29,24 @@ impl<'s> Turn<'s> {
 
     /// Everything was checked before.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: u64) {
-        let mut item =
-            Item { value: value.into(), created: self.revision, modified: self.revision, version: 1, lease };
-        let (mut bytes_before, mut lease_before) = (0, 0);
+        self.put_as(self.state.writer.clone(), key, value, lease);
+    }
+
+    pub(crate) fn put_as(&mut self, tenant: Option<Value>, key: &[u8], value: &[u8], lease: u64) {
+        let (created, modified) = (self.revision, self.revision);
+        let mut item = Item { value: value.into(), created, modified, version: 1, lease, tenant };
+        let mut lease_before = 0;
         // One search, where it is there: the state is larger than a processor's caches.
         match self.state.keys.get_mut(key) {
             Some(found) => {
-                (bytes_before, lease_before) = (found.bytes(key), found.lease);
+                lease_before = found.lease;
                 (item.created, item.version) = (found.created, found.version + 1);
-                *found = item.clone();
+                let before = std::mem::replace(found, item.clone());
+                self.state.uncount(key, &before);
             }
             None => drop(self.state.keys.insert(Key::from(key), item.clone())),
         }
-        let bytes = self.state.bytes_with(key);
-        *bytes = *bytes - bytes_before + item.bytes(key);
+        self.state.count(key, &item);
         if lease_before != lease {
             self.detach(key, lease_before);
             if let Some(found) = self.state.leases.get_mut(&lease) {
@@ -56,7 +60,7 @@ impl<'s> Turn<'s> {
     /// Whether it was there. A lock's key goes on to who waits for it.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
-        *self.state.bytes_with(&key) -= item.bytes(&key);
+        self.state.uncount(&key, &item);
         self.detach(&key, item.lease);
         self.tell(&Event::Deleted { key: &key });
         if let Some(name) = lock::name_of(&key) {

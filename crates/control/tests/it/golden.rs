@@ -59,6 +59,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
             "by_user",
             Command::ByUser { user: b"ana", all_leases: false, command: &[1, 9, 5, 0, 0, 0, 0, 0, 0, 0] },
         ),
+        ("of_tenant", Command::OfTenant { tenant: b"acme", command: &[1, 3, 1, 0, 0, 0, b'k'] }),
         ("remove", Command::Remove { topic: b"orders" }),
     ]
 }

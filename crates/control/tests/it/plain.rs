@@ -152,3 +152,68 @@ fn full_of_clients_keys_there_is_room_for_topics_and_nodes() {
     }
     stage.ask(lock).unwrap();
 }
+
+/// A put by a user of a tenant.
+fn put_of(stage: &mut Stage, tenant: &str, key: &str) -> Result<Reply, Refusal> {
+    let mut bytes = Vec::new();
+    Command::Put { key: key.as_bytes(), value: &[b'x'; 100], lease: 0 }.encode(&mut bytes);
+    let mut bound = Vec::new();
+    Command::OfTenant { tenant: tenant.as_bytes(), command: &bytes }.encode(&mut bound);
+    stage.ask(Command::decode(&bound).unwrap())
+}
+
+#[test]
+fn one_tenants_keys_leave_room_to_others() {
+    let limits = Limits { state_bytes_max: 20_000, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let fill = |stage: &mut Stage, tenant: &str| {
+        (0..1_000).find(|number| put_of(stage, tenant, &format!("{tenant}/{number}")).is_err()).unwrap()
+    };
+    let (a, b) = (fill(&mut stage, "a"), fill(&mut stage, "b"));
+    assert!(a > 3 * b && b > 10, "{a}, {b}");
+    let refused = put_of(&mut stage, "a", "a/new").unwrap_err();
+    assert!(matches!(refused, Refusal::NoShare { .. }), "{refused}");
+    assert!(refused.to_string().contains("kv.bytes_max: delete keys"), "{refused}");
+    put_of(&mut stage, "a", "a/1").unwrap();
+    assert!(put_of(&mut stage, "a", "b/1").is_err(), "it would be the tenant's");
+    put_of(&mut stage, "c", "c/new").unwrap();
+    stage.state = restored(&blocks(&stage.state)).unwrap();
+    assert!(put_of(&mut stage, "a", "a/new").is_err(), "a snapshot keeps whose they are");
+    let before = stage.state.bytes_of_tenant(b"a");
+    stage.put("a/1", "x");
+    assert!(stage.state.bytes_of_tenant(b"a") < before, "who writes a key last has it");
+    stage.ask(Command::DeleteRange { start: b"a", end: b"" }).unwrap();
+    let left = ["a", "b", "c"].map(|tenant| stage.state.bytes_of_tenant(tenant.as_bytes()));
+    assert_eq!((left, stage.state.bytes()), ([0; 3], 0));
+    assert_eq!(fill(&mut stage, "b"), a, "as much as another had");
+}
+
+#[test]
+fn tenant_binds_commands_of_clients_only() {
+    let mut limit = Vec::new();
+    Command::Limit { limits: Limits::default() }.encode(&mut limit);
+    let mut of_tenant = Vec::new();
+    Command::OfTenant { tenant: b"a", command: &[1, 3, 1, 0, 0, 0, b'k'] }.encode(&mut of_tenant);
+    for inner in [limit, of_tenant] {
+        let mut bytes = Vec::new();
+        Command::OfTenant { tenant: b"a", command: &inner }.encode(&mut bytes);
+        assert!(Command::decode(&bytes).is_err());
+    }
+}
+
+#[test]
+fn lock_handed_over_is_not_the_releasers() {
+    let mut stage = Stage::default();
+    let (first, second) = (stage.grant(1_000), stage.grant(1_000));
+    let of_tenant = |stage: &mut Stage, command: &Command<'_>| {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        stage.ask(Command::OfTenant { tenant: b"a", command: &bytes })
+    };
+    of_tenant(&mut stage, &Command::Acquire { name: b"gate", lease: first, value: b"", wait: false })
+        .unwrap();
+    assert_eq!(stage.state.bytes_of_tenant(b"a"), stage.state.bytes());
+    stage.acquire("gate", second, true).unwrap();
+    of_tenant(&mut stage, &Command::Release { name: b"gate", lease: first }).unwrap();
+    assert_eq!(stage.state.bytes_of_tenant(b"a"), 0);
+}

@@ -166,7 +166,14 @@ impl Plain {
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, revision: u64) {
         let before = self.keys.get(key);
         let (created, version) = before.map_or((revision, 0), |item| (item.created, item.version));
-        let item = Item { value: value.into(), created, modified: revision, version: version + 1, lease };
+        let item = Item {
+            value: value.into(),
+            created,
+            modified: revision,
+            version: version + 1,
+            lease,
+            tenant: None,
+        };
         self.keys.insert(key.to_vec(), item);
     }
 
@@ -345,7 +352,9 @@ impl Plain {
             }
             // It changes no key, and no answer about one.
             Command::Begin { .. } => Ok(Reply::Done),
-            Command::ByUser { .. } => unreachable!("users' leases are tried in `leases`"),
+            Command::ByUser { .. } | Command::OfTenant { .. } => {
+                unreachable!("users' leases are tried in `leases`")
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! - Protocols hand the cluster no command that did not come through here.
 //! - The user's name is added here, and a client's command that brings one is refused.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use dunlin_control::{Answer, Command, Query, Refusal, Reply, State};
@@ -30,10 +31,7 @@ impl Node {
         permitted: &mut Commands,
     ) -> Result<(), TopicError> {
         self.check_command(command)?;
-        match self.bound_to_user(command, bytes) {
-            Some(bound) => permitted.push_with(|out| bound.encode(out)),
-            None => permitted.push(bytes),
-        }
+        permitted.push(&self.bound(command, bytes));
         Ok(())
     }
 
@@ -43,8 +41,9 @@ impl Node {
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        let bound = self.bound_to_user(command, &bytes);
-        control.ask(bound.as_ref().unwrap_or(command)).await.map_err(|error| Refused::from(&error))
+        let bound = self.bound(command, &bytes);
+        let bound = Command::decode(&bound).unwrap_or_else(|_| command.clone());
+        control.ask(&bound).await.map_err(|error| Refused::from(&error))
     }
 
     /// Takes a lock under a lease of the user's, however long it takes; its token.
@@ -54,8 +53,9 @@ impl Node {
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        let bound = self.bound_to_user(&command, &bytes);
-        let acquired = control.acquire_by(name, lease, bound.as_ref().unwrap_or(&command)).await;
+        let bound = self.bound(&command, &bytes);
+        let bound = Command::decode(&bound).unwrap_or_else(|_| command.clone());
+        let acquired = control.acquire_by(name, lease, &bound).await;
         acquired.map_err(|error| Refused::from(&error))
     }
 
@@ -86,6 +86,23 @@ impl Node {
         }
         let Some(user) = self.user() else { return Ok(()) };
         user.permissions().keys.command(command).map_err(forbidden)
+    }
+
+    /// The command's bytes with its user, where it grants or uses a lease, and with the user's tenant, where it writes.
+    fn bound<'c>(&self, command: &Command<'_>, bytes: &'c [u8]) -> Cow<'c, [u8]> {
+        let encoded = |command: Command<'_>| {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            Cow::Owned(bytes)
+        };
+        let by_user = self.bound_to_user(command, bytes).map_or(Cow::Borrowed(bytes), encoded);
+        let writes = command.grows() || matches!(command, Command::Acquire { .. });
+        match self.user().filter(|_| writes).map(|user| user.permissions()) {
+            Some(permissions) if !permissions.tasks.tenant.is_empty() => {
+                encoded(Command::OfTenant { tenant: permissions.tasks.tenant.as_bytes(), command: &by_user })
+            }
+            _ => by_user,
+        }
     }
 
     /// The command with its user, where it grants or uses a lease.

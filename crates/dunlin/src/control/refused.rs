@@ -27,7 +27,7 @@ impl From<&Refusal> for Refused {
             Refusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
             Refusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
             Refusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
-            Refusal::NoRoom { bytes, bytes_max } => {
+            Refusal::NoRoom { bytes, bytes_max } | Refusal::NoShare { bytes, bytes_max } => {
                 named(Code::NoRoom, [bytes, bytes_max, 0], &refusal.to_string())
             }
             Refusal::NoNode { .. } => Refused::new(Code::TopicConfig, refusal.to_string()),

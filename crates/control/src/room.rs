@@ -1,0 +1,120 @@
+//! How much room keys take, and whose.
+//!
+//! Clients' keys, and locks, have [`state_bytes_max`](crate::Limits::state_bytes_max); the cluster's own have as much again. Where there are tenants, a key is
+//! the tenant's that last wrote it, and one tenant has at most three times as much as is free: three quarters where nobody else has anything, and
+//! there is always some room for another. Whoever waits for a lock takes room that is nobody's.
+
+use std::ops::AddAssign;
+
+use crate::command::Command;
+use crate::effects::Effects;
+use crate::error::Refusal;
+use crate::item::{Item, Value, item_bytes};
+use crate::lock;
+use crate::reply::Reply;
+use crate::state::{By, State, is_reserved};
+
+/// One tenant has so many times as much as is free.
+const SHARE: u64 = 3;
+
+/// By how much a write makes the state grow, and what the writer's tenant has of it; 0 where that shrinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Growth {
+    all: u64,
+    own: u64,
+}
+
+impl Growth {
+    /// Of a key that is not there.
+    pub(crate) fn of_new(key: &[u8], value: &[u8]) -> Growth {
+        let all = item_bytes(key, value);
+        Growth { all, own: all }
+    }
+
+    /// Of what is no tenant's.
+    pub(crate) fn of_nobody(all: u64) -> Growth {
+        Growth { all, own: 0 }
+    }
+}
+
+impl AddAssign for Growth {
+    fn add_assign(&mut self, more: Growth) {
+        (self.all, self.own) = (self.all + more.all, self.own + more.own);
+    }
+}
+
+impl State {
+    /// What a tenant's keys take.
+    pub fn bytes_of_tenant(&self, tenant: &[u8]) -> u64 {
+        self.bytes_of.get(tenant).copied().unwrap_or(0)
+    }
+
+    /// A command of a tenant's user.
+    pub(crate) fn apply_of_tenant(
+        &mut self,
+        tenant: &[u8],
+        command: &Command<'_>,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let known = self.bytes_of.get_key_value(tenant).map(|(tenant, _)| tenant.clone());
+        self.writer = Some(known.unwrap_or_else(|| tenant.into()));
+        let reply = self.apply(command, effects);
+        self.writer = None;
+        reply
+    }
+
+    pub(crate) fn growth(&self, key: &[u8], value: &[u8]) -> Growth {
+        let before = self.get(key);
+        let own = before.filter(|item| item.tenant == self.writer);
+        let growth = |before: Option<&Item>| {
+            item_bytes(key, value).saturating_sub(before.map_or(0, |item| item.bytes(key)))
+        };
+        Growth { all: growth(before), own: growth(own) }
+    }
+
+    pub(crate) fn check_room(&self, by: By, growth: Growth) -> Result<(), Refusal> {
+        let before = if by == By::System { self.cluster_bytes } else { self.bytes };
+        let (bytes, bytes_max) = (before + growth.all, self.limits.state_bytes_max);
+        if growth.all > 0 && bytes > bytes_max {
+            return Err(Refusal::NoRoom { bytes, bytes_max });
+        }
+        let Some(tenant) = self.writer.as_ref().filter(|_| growth.own > 0) else { return Ok(()) };
+        let bytes_max = bytes_max.saturating_sub(bytes).saturating_mul(SHARE);
+        let bytes = self.bytes_of_tenant(tenant) + growth.own;
+        if bytes > bytes_max { Err(Refusal::NoShare { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// A key is there that was not, or is as it is now.
+    pub(crate) fn count(&mut self, key: &[u8], item: &Item) {
+        *self.bytes_with(key) += item.bytes(key);
+        if let Some(tenant) = &item.tenant {
+            *self.bytes_of.entry(tenant.clone()).or_default() += item.bytes(key);
+        }
+    }
+
+    /// A key is not there any more, or not as it was.
+    pub(crate) fn uncount(&mut self, key: &[u8], item: &Item) {
+        *self.bytes_with(key) -= item.bytes(key);
+        let Some(tenant) = &item.tenant else { return };
+        let Some(bytes) = self.bytes_of.get_mut(tenant) else { return };
+        *bytes -= item.bytes(key);
+        if *bytes == 0 {
+            self.bytes_of.remove(tenant);
+        }
+    }
+
+    /// A tenant's key comes from a snapshot; `false` where there is no such key without one.
+    pub(crate) fn give_to(&mut self, key: &[u8], tenant: &Value) -> bool {
+        let Some(item) = self.keys.get_mut(key).filter(|item| item.tenant.is_none()) else { return false };
+        item.tenant = Some(tenant.clone());
+        let bytes = item.bytes(key);
+        *self.bytes_of.entry(tenant.clone()).or_default() += bytes;
+        true
+    }
+
+    /// What the key is counted in.
+    fn bytes_with(&mut self, key: &[u8]) -> &mut u64 {
+        let is_clusters = is_reserved(key) && lock::name_of(key).is_none();
+        if is_clusters { &mut self.cluster_bytes } else { &mut self.bytes }
+    }
+}
