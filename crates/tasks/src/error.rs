@@ -207,6 +207,7 @@ choice! {
         Demands = 13,
         DemandsOfTenant = 14,
         SchedulesOfTenant = 15,
+        PoolsOfTenant = 16,
     }
 }
 
@@ -229,6 +230,7 @@ impl Limit {
             Limit::Demands => "DEMANDS_MAX",
             Limit::DemandsOfTenant => "DEMANDS_OF_TENANT_MAX",
             Limit::SchedulesOfTenant => "SCHEDULES_OF_TENANT_MAX",
+            Limit::PoolsOfTenant => "pools_of_tenant_max",
         }
     }
 

@@ -353,6 +353,7 @@ impl State {
 
     pub(crate) fn forget(&mut self, at: u32) {
         let Some(task) = self.tasks.remove(at) else { return };
+        self.unuse_lane(task.lane);
         self.count(task.tenant, 0, task.bytes(), task.is_finished());
         if task.stage == Stage::Dead {
             self.policies.give_back(task.tenant, task.policy);

@@ -96,12 +96,14 @@ pub(crate) struct Class {
     ranks: Vec<(bool, usize, u32)>,
     /// Tasks that are ready.
     pub(crate) ready: u64,
+    /// Tasks that are known.
+    pub(crate) tasks: u64,
 }
 
 impl Class {
     pub(crate) fn new(queue: u32, kind: u32, needs: Needs) -> Class {
         let (standing, pools, ranks) = (OrdSet::new(), Vec::new(), Vec::new());
-        Class { queue, kind, needs, standing, pools, ranks, ready: 0 }
+        Class { queue, kind, needs, standing, pools, ranks, ready: 0, tasks: 0 }
     }
 
     pub(crate) fn add_pool(&mut self, pool: u32, serves: &Serves) {

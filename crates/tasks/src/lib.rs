@@ -14,6 +14,7 @@
 mod ahead;
 mod attach;
 mod cancel;
+mod classes;
 mod command;
 mod dealing;
 mod destination;

@@ -20,9 +20,9 @@ layout! {
         pub labels_max: u32,
         /// Tenants.
         pub tenants_max: u32,
-        /// Pairs of queue and kind, with the labels that tasks need of workers, over all tenants; names stay for as long as the state does.
+        /// Pairs of queue and kind, with the labels that tasks need of workers, over all tenants, that known tasks have.
         pub classes_max: u32,
-        /// Such pairs that one tenant uses.
+        /// Such pairs that known tasks of one tenant have.
         pub lanes_max: u32,
         /// Different sets of kinds, queues, labels and tenants that workers serve at once.
         pub pools_max: u32,

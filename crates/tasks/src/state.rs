@@ -54,6 +54,10 @@ pub struct State {
     pub(crate) demands: u32,
     pub(crate) lanes: Pages<Lane>,
     pub(crate) lane_at: OrdMap<(u32, u32), u32>,
+    /// How many known tasks each lane has.
+    pub(crate) lane_tasks: Pages<u32>,
+    pub(crate) unused_lanes: OrdSet<u32>,
+    pub(crate) unused_classes: OrdSet<u32>,
     pub(crate) pools: Pages<Pool>,
     pub(crate) pool_at: OrdMap<Arc<Serves>, u32>,
     pub(crate) policies: Policies,

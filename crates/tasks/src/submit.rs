@@ -3,16 +3,15 @@
 //! What a tenant may have waiting is given up in steps: beyond 70 % it is told to slow down, beyond 90 % tasks below the
 //! usual priority are refused, and at 100 % all are; who is refused is told when to try again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::classes::Place;
 use crate::command::{After, Label, NewTask};
 use crate::destination::Destination;
 use crate::effects::{Effects, Happened};
 use crate::error::{Limit, Refusal};
-use crate::lane::{Class, Lane, Needs, needs_of};
 use crate::layout::shared;
-use crate::limits::Limits;
 use crate::reply::{Reply, Taken};
 use crate::room::bytes_of_new;
 use crate::shard::{SLOTS_MAX, shard_of_id};
@@ -219,49 +218,6 @@ impl State {
         self.check_growth(tenant, growth)
     }
 
-    /// There is room for the queues, kinds and policies that are new.
-    fn check_places<'n>(
-        &self,
-        tenant: u32,
-        fresh: impl Iterator<Item = &'n NewTask<'n>>,
-    ) -> Result<(), Refusal> {
-        let (mut places, mut policies) = (BTreeSet::new(), BTreeSet::new());
-        let mut last = None;
-        for task in fresh {
-            let place = Place::of(task);
-            if last.replace(place) != Some(place) {
-                places.insert((task.queue, task.kind, needs_of(&task.needs)));
-            }
-            policies.extend(task.retry);
-        }
-        let class = |(queue, kind, needs): &(&[u8], &[u8], Needs)| {
-            self.class_at.get(&(self.names.find(queue)?, self.names.find(kind)?, needs.clone())).copied()
-        };
-        let demands =
-            |places: &[&(_, _, Needs)]| places.iter().filter(|place| !place.2.is_empty()).count() as u64;
-        let classes: Vec<_> = places.iter().filter(|place| class(place).is_none()).collect();
-        let count = (self.classes.len() + classes.len()) as u64;
-        Limit::Classes.check(count, u64::from(self.limits.classes_max))?;
-        let count = u64::from(self.demands) + demands(&classes);
-        Limit::Demands.check(count, Limits::DEMANDS_MAX.into())?;
-        let lane = |place| class(place).and_then(|class| self.lane_at.get(&(tenant, class)));
-        let lanes: Vec<_> = places.iter().filter(|place| lane(place).is_none()).collect();
-        let count = (self.tenants[tenant as usize].lanes.len() + lanes.len()) as u64;
-        Limit::Lanes.check(count, u64::from(self.limits.lanes_max))?;
-        if demands(&lanes) > 0 {
-            let count = self.demands_of(tenant) + demands(&lanes);
-            Limit::DemandsOfTenant.check(count, Limits::DEMANDS_OF_TENANT_MAX.into())?;
-        }
-        self.policies.check(tenant, &policies, self.limits.policies_max)
-    }
-
-    /// Of a tenant's lanes, those whose tasks need labels.
-    fn demands_of(&self, tenant: u32) -> u64 {
-        let lanes = self.tenants[tenant as usize].lanes.iter();
-        let class = |lane: &u32| &self.classes[self.lanes[*lane as usize].class as usize];
-        lanes.filter(|lane| !class(lane).needs.is_empty()).count() as u64
-    }
-
     /// All has been checked.
     fn take(
         &mut self,
@@ -332,6 +288,7 @@ impl State {
         };
         self.count(tenant_at, task.bytes(), 0, false);
         let at = self.tasks.insert(task);
+        self.use_lane(lane);
         if !new.idempotency_key.is_empty() {
             self.keys.insert((tenant_at, new.idempotency_key.into()), self.tasks.id(at));
         }
@@ -384,52 +341,6 @@ impl State {
             let due_ms = self.tasks[at].deadline_ms;
             self.set_due(at, due_ms);
         }
-    }
-
-    fn lane_that(&mut self, tenant: u32, place: &Place<'_>) -> u32 {
-        let class = self.class_that(place);
-        if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
-            return lane;
-        }
-        let lane = self.lanes.len() as u32;
-        self.lanes.push_back(Lane::new(tenant, class));
-        self.lane_at.insert((tenant, class), lane);
-        self.tenant(tenant).lanes.push(lane);
-        lane
-    }
-
-    fn class_that(&mut self, place: &Place<'_>) -> u32 {
-        let (queue, kind) = (self.names.insert(place.queue), self.names.insert(place.kind));
-        let key = (queue, kind, needs_of(place.needs));
-        if let Some(&class) = self.class_at.get(&key) {
-            return class;
-        }
-        let at = self.classes.len() as u32;
-        let mut class = Class::new(queue, kind, key.2.clone());
-        for (pool_at, pool) in self.pools.iter_mut().enumerate() {
-            if pool.serves.covers(&class) {
-                Arc::make_mut(&mut pool.classes).push(at);
-                class.add_pool(pool_at as u32, &pool.serves);
-            }
-        }
-        self.demands += u32::from(!class.needs.is_empty());
-        self.classes.push_back(class);
-        self.class_at.insert(key, at);
-        at
-    }
-}
-
-/// Where a task waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place<'a> {
-    queue: &'a [u8],
-    kind: &'a [u8],
-    needs: &'a [Label<'a>],
-}
-
-impl<'a> Place<'a> {
-    fn of(task: &'a NewTask<'a>) -> Place<'a> {
-        Place { queue: task.queue, kind: task.kind, needs: &task.needs }
     }
 }
 

@@ -271,7 +271,8 @@ impl State {
 
     /// All queues of all tenants, by kind.
     pub fn queues(&self) -> impl Iterator<Item = QueueView> {
-        self.lanes.iter().map(|lane| {
+        let used = self.lanes.iter().zip(self.lane_tasks.iter()).filter(|(_, tasks)| **tasks > 0);
+        used.map(|(lane, _)| {
             let class = &self.classes[lane.class as usize];
             let first = lane.first(&self.tasks, self.limits.ageing_ms);
             QueueView {

@@ -11,6 +11,9 @@ use crate::state::{State, WORKER};
 use crate::task::{List, Stage};
 use crate::worker::{Pool, Serves, Worker};
 
+/// Workers of one tenant have one in so many of the pools at most.
+const POOLS_SHARE: u32 = 4;
+
 impl State {
     pub(crate) fn join(&mut self, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
         self.check_join(new)?;
@@ -81,10 +84,23 @@ impl State {
         let known = numbers(&new.kinds).zip(numbers(&new.queues)).is_some_and(|(kinds, queues)| {
             self.pool_at.contains_key(&Serves { kinds, queues, labels, tenants })
         });
-        if known || self.deserted_pool().is_some() {
+        if known {
+            return Ok(());
+        }
+        self.check_pools_of_tenants(new)?;
+        if self.deserted_pool().is_some() {
             return Ok(());
         }
         Limit::Pools.check(self.pools.len() as u64 + 1, u64::from(self.limits.pools_max))
+    }
+
+    /// Workers that are for some tenants only have a part of the pools, by each of the tenants.
+    fn check_pools_of_tenants(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
+        let count_max = u64::from(self.limits.pools_max.div_ceil(POOLS_SHARE));
+        new.tenants.iter().try_for_each(|tenant| {
+            let is_for = |pool: &&Pool| pool.workers > 0 && pool.serves.tenants.contains(*tenant);
+            Limit::PoolsOfTenant.check(self.pools.iter().filter(is_for).count() as u64 + 1, count_max)
+        })
     }
 
     /// Where there may be no more, one that nobody is in any more: workers' labels come and go.
@@ -97,6 +113,7 @@ impl State {
         if let Some(&pool) = self.pool_at.get(&serves) {
             return pool;
         }
+        serves.kinds.iter().chain(&serves.queues).for_each(|name| self.names.take(*name));
         let at = self.place_for_pool();
         let serves = Arc::new(serves);
         self.pool_at.insert(serves.clone(), at);
@@ -118,6 +135,7 @@ impl State {
             let pool = &self.pools[at as usize];
             let (serves, classes) = (pool.serves.clone(), pool.classes.clone());
             self.pool_at.remove(&serves);
+            serves.kinds.iter().chain(&serves.queues).for_each(|name| self.names.give_back(*name));
             classes.iter().for_each(|&class| self.classes[class as usize].remove_pool(at));
             return at;
         }

@@ -11,6 +11,14 @@ use crate::task::{NEVER_MS, Stage};
 impl State {
     /// What is found by name.
     pub(super) fn name_again(&mut self) -> Result<(), DecodeError> {
+        let of_classes = self.classes.iter().flat_map(|class| [class.queue, class.kind]);
+        let of_pools = self.pools.iter().flat_map(|pool| pool.serves.kinds.iter().chain(&pool.serves.queues));
+        let names: Vec<u32> = of_classes.chain(of_pools.copied()).collect();
+        check(names.iter().all(|name| !self.names.get(*name).is_empty()), "names")?;
+        names.into_iter().for_each(|name| self.names.take(name));
+        self.names.free_all_unused();
+        let lanes: Vec<u32> = self.tasks.iter_from(0).map(|(_, task)| task.lane).collect();
+        lanes.into_iter().for_each(|lane| self.use_lane(lane));
         fn fill<K: Ord + Clone>(map: &mut imbl::OrdMap<K, u32>, keys: impl Iterator<Item = K>) -> bool {
             keys.enumerate().all(|(at, key)| map.insert(key, at as u32).is_none())
         }

@@ -66,18 +66,16 @@ impl Restoring {
                 }
             }
             NAMES => {
-                let before = state.names.len();
-                state.names.insert(<&[u8]>::read(fields)?);
-                if state.names.len() == before {
-                    return Err(DecodeError::Inconsistent("names"));
-                }
+                let name = <&[u8]>::read(fields)?;
+                check(state.names.find(name).is_none(), "names")?;
+                state.names.push(name);
             }
             TENANTS => state.tenants.push_back(Tenant::read(fields)?),
             CLASSES => {
                 let ClassEntry { queue, kind } = ClassEntry::read(fields)?;
-                state.classes.push_back(Class::new(queue, kind, Arc::default()));
+                state.push_class(Class::new(queue, kind, Arc::default()));
             }
-            LANES => state.lanes.push_back(Lane::read(fields)?),
+            LANES => state.push_lane(Lane::read(fields)?),
             POOLS => {
                 let PoolEntry { kinds, queues } = PoolEntry::read(fields)?;
                 let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());

@@ -208,7 +208,7 @@ fn the_state_takes_no_more_than_it_has_room_for() {
 
 fn in_small_room() -> Scene {
     let mut scene = Scene::with(Limits { state_bytes_max: 20_000, ..Limits::default() });
-    ["a", "b", "c"].map(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
+    ["a", "b", "c"].iter().for_each(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
     scene
 }
 
@@ -275,11 +275,11 @@ fn schedules_take_room_and_give_it_back() {
     let payload = [b'x'; 4_000];
     let task = || NewTask::new(b"work", &payload);
     let schedule = |name| Command::Schedule { tenant: b"a", name, cron: b"* * * * *", task: task() };
-    [b"1", b"2", b"3"].map(|name| scene.done(schedule(name)));
+    [b"1", b"2", b"3"].iter().for_each(|name| scene.done(schedule(*name)));
     assert!(matches!(scene.ask(schedule(b"4")), Err(Refusal::NoShare { .. })));
     scene.done(schedule(b"3"));
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
     assert_eq!((again.bytes(), again.bytes_of_tenant(0)), (scene.state.bytes(), scene.state.bytes()));
-    [b"1", b"2", b"3"].map(|name| scene.done(Command::Unschedule { tenant: b"a", name }));
+    [b"1", b"2", b"3"].iter().for_each(|name| scene.done(Command::Unschedule { tenant: b"a", name: *name }));
     assert_eq!(scene.state.bytes(), 0);
 }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod asked;
+mod classes;
 mod fair;
 mod golden;
 mod hostile;

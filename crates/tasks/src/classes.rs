@@ -1,0 +1,230 @@
+//! Places for lanes, classes and names, which clients choose.
+//!
+//! A lane and a class are used as long as a task of theirs is known. One that nobody uses stays what it was, and makes room for another where there may be
+//! no more. A name is there as long as a class or a pool has it.
+//!
+//! Limits: [`Limits::lanes_max`] used by each tenant, [`LANES_MAX`] in all; [`Limits::classes_max`]; [`Limits::DEMANDS_MAX`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::command::{Label, NewTask};
+use crate::error::{Limit, Refusal};
+use crate::lane::{Class, Lane, Needs, needs_of};
+use crate::limits::Limits;
+use crate::state::State;
+
+/// Lanes of all tenants.
+const LANES_MAX: usize = 262_144;
+
+/// Where a task waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    queue: &'a [u8],
+    kind: &'a [u8],
+    needs: &'a [Label<'a>],
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn of(task: &'a NewTask<'a>) -> Place<'a> {
+        Place { queue: task.queue, kind: task.kind, needs: &task.needs }
+    }
+}
+
+impl State {
+    /// There is room for the queues, kinds and policies that are new.
+    pub(crate) fn check_places<'n>(
+        &self,
+        tenant: u32,
+        fresh: impl Iterator<Item = &'n NewTask<'n>>,
+    ) -> Result<(), Refusal> {
+        let (mut places, mut policies) = (BTreeSet::new(), BTreeSet::new());
+        let mut last = None;
+        for task in fresh {
+            let place = Place::of(task);
+            if last.replace(place) != Some(place) {
+                places.insert((task.queue, task.kind, needs_of(&task.needs)));
+            }
+            policies.extend(task.retry);
+        }
+        let class = |(queue, kind, needs): &(&[u8], &[u8], Needs)| {
+            self.class_at.get(&(self.names.find(queue)?, self.names.find(kind)?, needs.clone())).copied()
+        };
+        let wanted: BTreeSet<u32> = places.iter().filter_map(class).collect();
+        let new: Vec<_> = places.iter().filter(|place| class(place).is_none()).collect();
+        self.check_classes(&wanted, new.len(), new.iter().filter(|place| !place.2.is_empty()).count())?;
+        let of_lane = |class: &u32| self.lane_at.get(&(tenant, *class)).copied();
+        let lanes: BTreeSet<u32> = wanted.iter().filter_map(of_lane).collect();
+        let has_lane = |place: &&(_, _, Needs)| class(place).and_then(|class| of_lane(&class)).is_some();
+        let new: Vec<_> = places.iter().filter(|place| !has_lane(place)).collect();
+        let demands = new.iter().filter(|place| !place.2.is_empty()).count();
+        self.check_lanes(tenant, &lanes, new.len(), demands)?;
+        self.policies.check(tenant, &policies, self.limits.policies_max)
+    }
+
+    /// There is a place for new classes, beside those that are used, or wanted with them.
+    fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), Refusal> {
+        let spare = |at: &&u32| !wanted.contains(at);
+        let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
+        if new > 0 && count > count_max {
+            let spare = self.unused_classes.iter().filter(spare).count();
+            Limit::Classes.check((count - spare) as u64, count_max as u64)?;
+        }
+        let (count, count_max) = (self.demands as usize + demands, Limits::DEMANDS_MAX as usize);
+        if demands > 0 && count > count_max {
+            let needs = |at: &&u32| !self.classes[**at as usize].needs.is_empty();
+            let spare = self.unused_classes.iter().filter(spare).filter(needs).count();
+            Limit::Demands.check((count - spare) as u64, count_max as u64)?;
+        }
+        Ok(())
+    }
+
+    /// The same for new lanes of a tenant.
+    fn check_lanes(
+        &self,
+        tenant: u32,
+        wanted: &BTreeSet<u32>,
+        new: usize,
+        demands: usize,
+    ) -> Result<(), Refusal> {
+        if new == 0 {
+            return Ok(());
+        }
+        let is_kept = |lane: &&u32| self.lane_tasks[**lane as usize] > 0 || wanted.contains(lane);
+        let own = self.tenants[tenant as usize].lanes.iter().filter(is_kept);
+        Limit::Lanes.check((own.clone().count() + new) as u64, u64::from(self.limits.lanes_max))?;
+        if self.lanes.len() + new > LANES_MAX {
+            let spare = self.unused_lanes.iter().filter(|lane| !wanted.contains(lane)).count();
+            Limit::Lanes.check((self.lanes.len() + new - spare) as u64, LANES_MAX as u64)?;
+        }
+        if demands > 0 {
+            let class = |lane: &u32| &self.classes[self.lanes[*lane as usize].class as usize];
+            let count = own.filter(|lane| !class(lane).needs.is_empty()).count() + demands;
+            Limit::DemandsOfTenant.check(count as u64, Limits::DEMANDS_OF_TENANT_MAX.into())?;
+        }
+        Ok(())
+    }
+
+    /// One more task of a lane is known.
+    pub(crate) fn use_lane(&mut self, lane: u32) {
+        self.lane_tasks[lane as usize] += 1;
+        if self.lane_tasks[lane as usize] == 1 {
+            self.unused_lanes.remove(&lane);
+        }
+        let at = self.lanes[lane as usize].class;
+        let class = &mut self.classes[at as usize];
+        class.tasks += 1;
+        if class.tasks == 1 {
+            self.unused_classes.remove(&at);
+        }
+    }
+
+    /// A task of a lane is not known any more.
+    pub(crate) fn unuse_lane(&mut self, lane: u32) {
+        self.lane_tasks[lane as usize] -= 1;
+        if self.lane_tasks[lane as usize] == 0 {
+            self.unused_lanes.insert(lane);
+        }
+        let at = self.lanes[lane as usize].class;
+        let class = &mut self.classes[at as usize];
+        class.tasks -= 1;
+        if class.tasks == 0 {
+            self.unused_classes.insert(at);
+        }
+    }
+
+    /// The lane of a place; a task follows into it.
+    pub(crate) fn lane_that(&mut self, tenant: u32, place: &Place<'_>) -> u32 {
+        let class = self.class_that(place);
+        if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
+            return lane;
+        }
+        let lane = self.place_for_lane(tenant);
+        match lane {
+            Some(lane) => {
+                let before = std::mem::replace(&mut self.lanes[lane as usize], Lane::new(tenant, class));
+                self.lane_at.remove(&(before.tenant, before.class));
+                self.tenant(before.tenant).lanes.retain(|other| *other != lane);
+            }
+            None => self.push_lane(Lane::new(tenant, class)),
+        }
+        let lane = lane.unwrap_or(self.lanes.len() as u32 - 1);
+        self.lane_at.insert((tenant, class), lane);
+        self.tenant(tenant).lanes.push(lane);
+        lane
+    }
+
+    /// One that nobody uses yet.
+    pub(crate) fn push_lane(&mut self, lane: Lane) {
+        self.unused_lanes.insert(self.lanes.len() as u32);
+        self.lanes.push_back(lane);
+        self.lane_tasks.push_back(0);
+    }
+
+    /// Where there may be no more, a lane that nobody uses: of the tenant, if that has as many as it may.
+    fn place_for_lane(&self, tenant: u32) -> Option<u32> {
+        let own = &self.tenants[tenant as usize].lanes;
+        if own.len() >= self.limits.lanes_max as usize {
+            own.iter().copied().find(|lane| self.lane_tasks[*lane as usize] == 0)
+        } else if self.lanes.len() >= LANES_MAX {
+            self.unused_lanes.get_min().copied()
+        } else {
+            None
+        }
+    }
+
+    fn class_that(&mut self, place: &Place<'_>) -> u32 {
+        let (queue, kind) = (self.names.insert(place.queue), self.names.insert(place.kind));
+        let key = (queue, kind, needs_of(place.needs));
+        if let Some(&class) = self.class_at.get(&key) {
+            return class;
+        }
+        [queue, kind].into_iter().for_each(|name| self.names.take(name));
+        let mut class = Class::new(queue, kind, key.2.clone());
+        let at = self.place_for_class(!class.needs.is_empty()).unwrap_or(self.classes.len() as u32);
+        if (at as usize) < self.classes.len() {
+            self.give_up_class(at);
+        }
+        for (pool_at, pool) in self.pools.iter_mut().enumerate() {
+            if pool.serves.covers(&class) {
+                let classes = Arc::make_mut(&mut pool.classes);
+                classes.insert(classes.partition_point(|other| *other < at), at);
+                class.add_pool(pool_at as u32, &pool.serves);
+            }
+        }
+        self.demands += u32::from(!class.needs.is_empty());
+        match self.classes.get_mut(at as usize) {
+            Some(found) => *found = class,
+            None => self.push_class(class),
+        }
+        self.class_at.insert(key, at);
+        at
+    }
+
+    /// One that nobody uses yet.
+    pub(crate) fn push_class(&mut self, class: Class) {
+        self.unused_classes.insert(self.classes.len() as u32);
+        self.classes.push_back(class);
+    }
+
+    /// Where there may be no more, a class that nobody uses; lanes of it are of the next one.
+    fn place_for_class(&self, has_needs: bool) -> Option<u32> {
+        let is_full = self.classes.len() >= self.limits.classes_max as usize;
+        let is_full_of_needs = has_needs && self.demands >= Limits::DEMANDS_MAX;
+        if !is_full && !is_full_of_needs {
+            return None;
+        }
+        let fits = |at: &u32| !is_full_of_needs || !self.classes[*at as usize].needs.is_empty();
+        self.unused_classes.iter().copied().find(fits)
+    }
+
+    fn give_up_class(&mut self, at: u32) {
+        let Class { queue, kind, needs, pools, .. } = self.classes[at as usize].clone();
+        for pool in pools {
+            Arc::make_mut(&mut self.pools[pool as usize].classes).retain(|other| *other != at);
+        }
+        self.demands -= u32::from(!needs.is_empty());
+        self.class_at.remove(&(queue, kind, needs));
+        [queue, kind].into_iter().for_each(|name| self.names.give_back(name));
+    }
+}

@@ -1,0 +1,164 @@
+//! Lanes, classes and names: those that nobody uses make room for others.
+
+use super::snapshots::{blocks, restored};
+use super::*;
+
+/// What is over is forgotten at once.
+fn small(limits: Limits) -> Scene {
+    let mut scene = Scene::with(Limits { finished_max: 0, ..limits });
+    ["a", "b"].iter().for_each(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
+    scene
+}
+
+fn submit(scene: &mut Scene, tenant: &str, kind: &str) -> Result<u64, Refusal> {
+    let task = NewTask::new(kind.as_bytes(), b"");
+    match scene.ask(Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
+        Reply::Submitted { tasks, .. } => Ok(tasks[0].task),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn limit_of(refused: Result<u64, Refusal>) -> Limit {
+    match refused {
+        Err(Refusal::TooMany { limit, .. }) => limit,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Goes on from a snapshot, which is the same.
+fn restore(scene: &mut Scene) {
+    let again = restored(&blocks(&scene.state)).unwrap();
+    assert_eq!(blocks(&again), blocks(&scene.state));
+    scene.state = again;
+}
+
+#[test]
+fn lanes_without_tasks_make_room() {
+    let mut scene = small(Limits { lanes_max: 3, ..Limits::default() });
+    for number in 0..100 {
+        let task = submit(&mut scene, "a", &format!("kind-{number}")).unwrap();
+        scene.done(Command::Cancel { task });
+        if number % 10 == 0 {
+            restore(&mut scene);
+        }
+    }
+    let own = ["1", "2", "3"].map(|kind| submit(&mut scene, "a", kind).unwrap());
+    assert_eq!(limit_of(submit(&mut scene, "a", "4")), Limit::Lanes);
+    restore(&mut scene);
+    assert_eq!(limit_of(submit(&mut scene, "a", "4")), Limit::Lanes);
+    submit(&mut scene, "a", "3").unwrap();
+    submit(&mut scene, "b", "4").unwrap();
+    scene.done(Command::Cancel { task: own[0] });
+    submit(&mut scene, "a", "4").unwrap();
+    assert_eq!(limit_of(submit(&mut scene, "a", "1")), Limit::Lanes);
+}
+
+#[test]
+fn batch_that_wants_an_unused_lane_and_a_new_one_is_counted_whole() {
+    let mut scene = small(Limits { lanes_max: 2, classes_max: 2, ..Limits::default() });
+    for kind in ["1", "2"] {
+        let task = submit(&mut scene, "a", kind).unwrap();
+        scene.done(Command::Cancel { task });
+    }
+    let batch = |kinds: &[&'static str]| Command::Submit {
+        tenant: b"a",
+        tasks: kinds.iter().map(|kind| NewTask::new(kind.as_bytes(), b"")).collect(),
+    };
+    assert!(scene.ask(batch(&["3", "1", "2"])).is_err());
+    scene.done(batch(&["3", "1"]));
+    restore(&mut scene);
+    let queues: Vec<String> = scene.state.queues().map(|queue| text(&queue.kind)).collect();
+    assert_eq!(queues.len(), 2, "{queues:?}");
+    assert!(queues.contains(&"3".to_owned()) && queues.contains(&"1".to_owned()), "{queues:?}");
+}
+
+#[test]
+fn classes_without_tasks_make_room_for_other_tenants() {
+    let mut scene = small(Limits { classes_max: 4, ..Limits::default() });
+    let kinds: Vec<&[u8]> = vec![b"b-0", b"b-9"];
+    scene.join_with(NewWorker { kinds, credit: 100, ttl_ms: 10_000, ..NewWorker::default() });
+    let own: Vec<u64> = (0..4).map(|n| submit(&mut scene, "a", &format!("a-{n}")).unwrap()).collect();
+    assert_eq!(limit_of(submit(&mut scene, "b", "b-0")), Limit::Classes);
+    own.into_iter().for_each(|task| scene.done(Command::Cancel { task }));
+    restore(&mut scene);
+    assert_eq!(scene.state.queues().count(), 0, "no queue of another tenant is shown");
+    for number in 0..20 {
+        let task = submit(&mut scene, "b", &format!("b-{number}")).unwrap();
+        match number {
+            0 | 9 => {
+                let start = scene.one_start();
+                assert_eq!((start.task, text(&start.kind)), (task, format!("b-{number}")));
+                scene.complete(&start, 1).unwrap();
+            }
+            _ => scene.done(Command::Cancel { task }),
+        }
+        assert!(scene.starts().is_empty());
+    }
+    restore(&mut scene);
+    submit(&mut scene, "a", "a-0").unwrap();
+}
+
+#[test]
+fn classes_that_need_labels_make_room() {
+    let mut scene = small(Limits { lanes_max: 10_000, ..Limits::default() });
+    for number in 0..3_000_u32 {
+        let value = number.to_le_bytes();
+        let needs = vec![dunlin_tasks::Label { key: b"gpu", value: &value }];
+        let tasks = vec![NewTask { needs, ..NewTask::new(b"k", b"") }];
+        let Reply::Submitted { tasks, .. } = scene.ask(Command::Submit { tenant: b"a", tasks }).unwrap()
+        else {
+            panic!()
+        };
+        scene.done(Command::Cancel { task: tasks[0].task });
+    }
+    restore(&mut scene);
+}
+
+#[test]
+fn names_go_with_what_has_them() {
+    let mut scene = small(Limits { classes_max: 4, lanes_max: 4, pools_max: 2, ..Limits::default() });
+    let mut sizes = Vec::new();
+    for number in 100..1_000 {
+        let kind = format!("kind-{number}");
+        let worker = scene.join_with(NewWorker {
+            kinds: vec![kind.as_bytes()],
+            credit: 1,
+            ttl_ms: 10_000,
+            ..NewWorker::default()
+        });
+        submit(&mut scene, "a", &kind).unwrap();
+        let start = scene.one_start();
+        assert_eq!(text(&start.kind), kind);
+        scene.complete(&start, 1).unwrap();
+        scene.done(Command::Leave { worker });
+        sizes.push(blocks(&scene.state).concat().len());
+        if number % 100 == 0 {
+            restore(&mut scene);
+        }
+    }
+    let (early, late) = (sizes[20], sizes[sizes.len() - 1]);
+    assert!(late <= early + 100, "{early} bytes of a snapshot, then {late}");
+}
+
+#[test]
+fn workers_of_one_tenant_leave_pools_to_others() {
+    let mut scene = small(Limits { pools_max: 8, ..Limits::default() });
+    let mut join = |kind: &str, tenants: Vec<&[u8]>| {
+        let kinds = vec![kind.as_bytes()];
+        let worker = NewWorker { kinds, tenants, credit: 1, ttl_ms: 10_000, ..NewWorker::default() };
+        match scene.ask(Command::Join { worker })? {
+            Reply::Joined { worker } => Ok(worker),
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = join("1", vec![b"a"]).unwrap();
+    join("2", vec![b"a"]).unwrap();
+    join("2", vec![b"a"]).unwrap();
+    assert_eq!(limit_of(join("3", vec![b"a"])), Limit::PoolsOfTenant);
+    assert_eq!(limit_of(join("3", vec![b"a", b"b"])), Limit::PoolsOfTenant);
+    join("3", vec![b"b"]).unwrap();
+    join("3", vec![]).unwrap();
+    scene.done(Command::Leave { worker: first });
+    let kinds: Vec<&[u8]> = vec![b"3"];
+    scene.join_with(NewWorker { kinds, tenants: vec![b"a"], ttl_ms: 10_000, ..NewWorker::default() });
+}
