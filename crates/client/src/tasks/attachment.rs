@@ -171,8 +171,8 @@ impl Phase {
     }
 }
 
-/// How long who leaves waits for its last words to be heard.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a worker that leaves waits for a node: for one that is away to come back, or for one that is there to answer.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Tasks {
     /// Becomes a worker. Returns at once: it attaches as soon as there is a node to attach to.
@@ -361,7 +361,8 @@ impl Attachment {
         loop {
             let phase = lock(&self.core.phase);
             let left = deadline.saturating_duration_since(Instant::now());
-            if phase.standing.is_silent() || left.is_zero() || phase.error.is_some() {
+            let is_over = phase.may_go_unheard(self.core.options.ttl, Instant::now());
+            if phase.standing.is_silent() || left.is_zero() || phase.error.is_some() || is_over {
                 return phase.standing.is_silent();
             }
             self.core.wait_for_change(phase, left.min(LOOK));
@@ -449,6 +450,23 @@ mod tests {
         let mut phase = Phase { away: Some(since), ..Phase::default() };
         (phase.standing.worker, phase.standing.is_draining) = (1, true);
         phase
+    }
+
+    #[test]
+    fn worker_without_a_node_waits_for_answers_only() {
+        let mut phase = away(Instant::now());
+        phase.until = Some(Instant::now() + Duration::from_secs(1_000));
+        phase.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
+        assert!(phase.is_given_up(), "nobody is there to hear that it takes no more");
+        let answer =
+            Answer { worker: 1, task: 2, token: 3, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
+        phase.standing.say(Saying::new(&Command::Complete { answer, result: b"" }, Some((2, 3)), true));
+        assert!(!phase.is_given_up(), "a node that comes back is to have the answer");
+        let mut attached = Phase { away: None, ..away(Instant::now()) };
+        attached.until = phase.until;
+        attached.standing.is_attached = true;
+        attached.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
+        assert!(!attached.is_given_up(), "its node is to hear it");
     }
 
     #[test]

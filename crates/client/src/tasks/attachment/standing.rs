@@ -122,9 +122,11 @@ impl Standing {
         !self.held.is_empty()
     }
 
-    /// Nothing is to be said, or to be heard of.
+    /// Nothing is to be said, or to be heard of. A worker that is attached nowhere has nothing to say but answers: the rest is of use to the
+    /// node alone that it was attached to.
     pub(super) fn is_silent(&self) -> bool {
-        self.unsaid.is_empty() && self.said.is_empty()
+        let mut all = self.unsaid.iter().chain(self.said.iter().flat_map(|(_, sayings)| sayings));
+        !all.any(|saying| self.is_attached || saying.answers.is_some())
     }
 
     pub(super) fn say(&mut self, saying: Saying) {
