@@ -36,7 +36,18 @@ impl Shared {
         let mut session = lock(&self.session);
         let number = session.number();
         session.add_question(number, Arc::clone(&question));
-        self.say(&request(number));
+        let request = request(number);
+        let mut message = Vec::new();
+        request.encode(&mut message);
+        // While it was waited for the connection may have gone again.
+        let is_unsaid = !session.up;
+        if !is_unsaid {
+            self.outbox.write(&message);
+        }
+        // What else a client asks has to do with what it began on this very connection.
+        if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
+            question.keep(message, is_unsaid);
+        }
         drop(session);
         Ok(Asked { shared: Arc::clone(self), question, number })
     }
@@ -114,6 +125,8 @@ impl Asked {
             (Some(Answer::Message(bytes)), _) => Ok(bytes),
             (Some(Answer::Refused(refused)), _) => Err(AskError::Refused(refused)),
             (Some(Answer::Lost(why)), _) => Err(AskError::Unknown(why)),
+            (None, Waited::Away(why)) if self.question.is_unsaid() => Err(AskError::Away(why.to_string())),
+            (None, _) if self.question.is_unsaid() => Err(AskError::Away("no connection in time".to_owned())),
             (None, Waited::Away(why)) => Err(AskError::Unknown(why.to_string())),
             (None, _) => Err(AskError::Unknown("the node did not answer in time".to_owned())),
         }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_topic::Spinning;
-use dunlin_wire::{Decoder, ErrorCode, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble};
+use dunlin_wire::{
+    ALL_ANSWERED, Decoder, ErrorCode, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble,
+};
 
 use crate::backoff::{Backoff, random_seed};
 use crate::chunk::Chunks;
@@ -225,6 +227,9 @@ impl Link {
         match self.hand_out(shared) {
             Ok(()) => Pumped::Heard,
             Err(Broken::Goodbye { reconnect_after_ms, reason }) => {
+                if reason.code == ErrorCode::ShuttingDown && reason.numbers[0] == ALL_ANSWERED {
+                    lock(&shared.session).say_the_rest_again();
+                }
                 let why = Why::Io(format!("the node is shutting down: {reason}"));
                 self.lost(shared, why, Some(Duration::from_millis(reconnect_after_ms.into())));
                 Pumped::Heard

@@ -10,7 +10,8 @@ mod resume;
 mod tasks;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use dunlin_topic::{LogName, Position, SubscribeError, TopicConfig};
@@ -146,6 +147,10 @@ pub(crate) struct Question {
     answer: Mutex<Option<Answer>>,
     /// Called with the answer, where nobody waits for it.
     callback: Mutex<Option<Callback>>,
+    /// The message that asks, where it is said again when a node has not taken it.
+    message: OnceLock<Vec<u8>>,
+    /// No node has taken it.
+    is_unsaid: AtomicBool,
 }
 
 /// Runs on the thread that drives the connection, which it must not hold up.
@@ -167,6 +172,27 @@ impl Question {
 
     pub(crate) fn lost(&self, why: &str) {
         self.answer(Answer::Lost(why.to_owned()));
+    }
+
+    /// This message asks it, and is said again on the next connection where no node has taken it.
+    pub(crate) fn keep(&self, message: Vec<u8>, is_unsaid: bool) {
+        let _ = self.message.set(message);
+        self.is_unsaid.store(is_unsaid, Ordering::Relaxed);
+    }
+
+    /// The node has not taken it: it is said to the next, if it was kept.
+    fn say_again(&self) {
+        self.is_unsaid.store(self.message.get().is_some(), Ordering::Relaxed);
+    }
+
+    /// The message that asks it, which no node has taken yet.
+    fn unsaid(&self) -> Option<&Vec<u8>> {
+        self.message.get().filter(|_| self.is_unsaid.swap(false, Ordering::Relaxed))
+    }
+
+    /// Whether no node has taken it.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.is_unsaid.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_answered(&self) -> bool {

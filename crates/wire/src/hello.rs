@@ -54,8 +54,12 @@ layout! {
     }
 }
 
+/// The first number of a [`Goodbye`]'s reason where the node has answered every CONTROL and TASKS request that it took before: it has not
+/// done what it did not answer, which may be asked again.
+pub const ALL_ANSWERED: u64 = 1;
+
 layout! {
-    /// The node closes the connection once it has answered what was open.
+    /// The node closes the connection.
     pub struct Goodbye<'a> {
         /// How long to wait before connecting again, ms.
         pub reconnect_after_ms: u32,

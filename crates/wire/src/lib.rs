@@ -48,7 +48,7 @@ pub use group::{
     Claim, ClaimedRecord, ClaimedRecords, Deliver, GroupKind, JoinGroup, Nack, NackedToken, Settle, Settled,
 };
 pub use header::{HEADER_BYTES, KINDS, Kind, KindRow, MESSAGE_ALIGN, MessageHeader};
-pub use hello::{Goodbye, Hello, NO_CLUSTER, Ping, Welcome};
+pub use hello::{ALL_ANSWERED, Goodbye, Hello, NO_CLUSTER, Ping, Welcome};
 pub use layout::Added;
 pub use limits::Limits;
 pub use list::List;

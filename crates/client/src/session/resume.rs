@@ -11,12 +11,17 @@ use dunlin_wire::{
 
 use crate::inbox::Inbox;
 use crate::refusal::Refused;
-use crate::session::{Answer, Asked, Away, FollowAsked, Session, Subscription};
+use crate::session::{Answer, Asked, Away, FollowAsked, Question, Session, Subscription};
 
 /// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl Session {
+    /// The node has answered all commands and questions that it took: the rest is asked of the next.
+    pub(crate) fn say_the_rest_again(&self) {
+        self.questions.values().for_each(|question| question.say_again());
+    }
+
     /// The connection is gone.
     pub(crate) fn lost(&mut self, why: &str, since: Instant) {
         self.up = false;
@@ -33,9 +38,12 @@ impl Session {
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
-        for (_, question) in self.questions.drain() {
-            question.answer(Answer::Lost(why.to_owned()));
-        }
+        self.questions.retain(|_, question| {
+            if !question.is_unsaid() {
+                question.answer(Answer::Lost(why.to_owned()));
+            }
+            question.is_unsaid()
+        });
         self.working.lost();
         // A request's reply would come to an inbox that is no more.
         self.inbox_prefix.clear();
@@ -78,6 +86,12 @@ impl Session {
             subscription.ask(number, out);
         }
         self.create_again(out);
+        let mut unsaid: Vec<(&u32, &Arc<Question>)> = self.questions.iter().collect();
+        unsaid.sort_unstable_by_key(|(number, _)| **number);
+        unsaid
+            .iter()
+            .filter_map(|(_, question)| question.unsaid())
+            .for_each(|message| out.extend_from_slice(message));
         for publishing in self.publishers.values() {
             publishing.resume(version, out);
         }

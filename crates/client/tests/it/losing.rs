@@ -2,8 +2,9 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dunlin_client::state::{Answered, Reply};
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, KvError, Limits, Options};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -212,6 +213,54 @@ fn goodbye_means_come_back() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
     drop((subscriber, client));
+    node.join().unwrap();
+}
+
+/// Reads a command; its number.
+fn command(link: &mut Link) -> u32 {
+    link.next(|message| match message {
+        FromClient::Control(control) => control.request,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
+    let reason = Refusal { numbers, ..Refusal::new(ErrorCode::ShuttingDown, "") };
+    FromNode::Goodbye(Goodbye { reconnect_after_ms: 0, reason })
+}
+
+/// Each writer once got `COMMAND_UNKNOWN` from a node that was ended in order.
+#[test]
+fn command_that_a_node_left_at_its_end_goes_to_the_next() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        command(&mut link);
+        link.send(goodbye([ALL_ANSWERED, 0, 0]));
+        let mut link = peer.accept();
+        let request = command(&mut link);
+        let mut done = Vec::new();
+        Answered::Done { reply: Reply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
+        link.send(FromNode::Controlled(Controlled { request, bytes: Long(&done) }));
+        link.until_closed();
+    });
+    assert_eq!(client.kv().put("key", "value"), Ok(7));
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn command_without_an_answer_is_unknown_unless_all_were_answered() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        command(&mut link);
+        link.send(goodbye([0; 3]));
+        // The next connection brings nothing of it.
+        let mut link = peer.accept();
+        command(&mut link);
+        link.send(goodbye([0; 3]));
+    });
+    for key in ["one", "other"] {
+        assert!(matches!(client.kv().put(key, "value"), Err(KvError::Unknown(_))));
+    }
+    drop(client);
     node.join().unwrap();
 }
 

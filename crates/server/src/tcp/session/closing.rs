@@ -1,7 +1,10 @@
 //! Parting: what was said before is still sent, and read by the client.
+//!
+//! Invariant: GOODBYE comes behind the answers to all commands and questions that were taken, and what comes after it has begun to part
+//! is not taken. A client that reads GOODBYE knows that the rest was not done.
 
 use dunlin::Refused;
-use dunlin::wire::{ErrorCode, FromNode, Goodbye, Preamble};
+use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Preamble};
 
 use crate::departures::in_words;
 use crate::tcp::session::{Gone, Phase, Session};
@@ -13,6 +16,8 @@ const RECONNECT_AFTER_MS: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Closing {
+    /// GOODBYE is said when all that was taken is answered.
+    owes_goodbye: bool,
     /// The direction to the client was ended.
     ended_writing: bool,
     /// The time is up, or the client is gone.
@@ -42,12 +47,24 @@ impl Session {
 
     pub(super) fn say_good_bye(&mut self) {
         self.visit.ends_with_the_node();
-        if matches!(self.phase, Phase::Open) {
-            let reason = Refused::new(ErrorCode::ShuttingDown, "");
+        let is_open = matches!(self.phase, Phase::Open);
+        self.part();
+        if let Phase::Closing(closing) = &mut self.phase {
+            closing.owes_goodbye |= is_open;
+        }
+        self.pay_goodbye();
+    }
+
+    fn pay_goodbye(&mut self) {
+        let is_answered = self.asking.is_answered() && self.tasking.is_answered();
+        let Phase::Closing(closing) = &mut self.phase else { return };
+        if is_answered && std::mem::take(&mut closing.owes_goodbye) {
+            let numbers = [ALL_ANSWERED, 0, 0];
+            let reason = Refused { numbers, ..Refused::new(ErrorCode::ShuttingDown, "") };
             let (reconnect_after_ms, reason) = (RECONNECT_AFTER_MS, reason.as_wire());
             self.outbound.say(FromNode::Goodbye(Goodbye { reconnect_after_ms, reason }));
+            self.alive.set_ms(FAREWELL_MS);
         }
-        self.part();
     }
 
     /// There is no place for the client.
@@ -71,12 +88,14 @@ impl Session {
     /// Whether the connection may be dropped. Before it is, the client's end is awaited: to close a socket
     /// with unread bytes in it would destroy what is on its way to the client.
     pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
+        self.pay_goodbye();
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         if self.outbound.is_empty()
             && self.stream.is_flushed()
             && self.unstored.is_empty()
             && self.asking.is_answered()
             && self.tasking.is_answered()
+            && !closing.owes_goodbye
             && !closing.ended_writing
         {
             closing.ended_writing = true;
