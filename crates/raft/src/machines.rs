@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,8 +15,10 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use crate::machine::{Frozen, Machine};
 use crate::proposal;
 use crate::snapshots::Snapshots;
-use crate::vocabulary::{Answers, Blocks, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use crate::vocabulary::{Answers, Blocks, LogId, Proposal, Snapshot, SnapshotMeta, StoredMembership, Types};
 
+/// An entry of more than so many bytes takes longer than the way to another thread and back.
+const LARGE_BYTES: usize = 128 << 10;
 /// How soon a snapshot that finds no room is tried again, and how late at most.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -72,6 +74,29 @@ impl Machines {
     /// Looks at the machine.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> R {
         look(&*lock(&self.running).machine)
+    }
+
+    /// The same, unless it is taking something in.
+    pub(crate) fn try_with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> Option<R> {
+        match self.running.try_lock() {
+            Ok(running) => Some(look(&*running.machine)),
+            Err(TryLockError::Poisoned(running)) => Some(look(&*running.into_inner().machine)),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Has the machine take an entry in. What takes long does so on another thread: signs of life wait for their turn on this one.
+    async fn take_in(
+        &self,
+        log_id: LogId,
+        payload: EntryPayload<Proposal, u64, openraft::BasicNode>,
+    ) -> io::Result<Answers> {
+        let is_large = matches!(&payload, EntryPayload::Normal(proposed) if proposed.0.len() > LARGE_BYTES);
+        if !is_large {
+            return Ok(lock(&self.running).take_in(log_id, &payload));
+        }
+        let running = Arc::clone(&self.running);
+        blocking(move || Ok(lock(&running).take_in(log_id, &payload))).await
     }
 
     /// Bytes of the last snapshot, 0 where there is none.
@@ -132,7 +157,7 @@ impl Running {
     fn take_in(
         &mut self,
         log_id: LogId,
-        payload: &EntryPayload<crate::vocabulary::Proposal, u64, openraft::BasicNode>,
+        payload: &EntryPayload<Proposal, u64, openraft::BasicNode>,
     ) -> Answers {
         self.applied = Some(log_id);
         match payload {
@@ -168,7 +193,7 @@ impl RaftStateMachine<Types> for Machines {
     {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
-            let answers = lock(&self.running).take_in(entry.log_id, &entry.payload);
+            let answers = self.take_in(entry.log_id, entry.payload).await?;
             if let Some(responder) = responder {
                 responder.send(answers);
             }

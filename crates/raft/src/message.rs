@@ -1,6 +1,7 @@
 //! What nodes say to one another, as bytes.
 
 use bytes::Bytes;
+use openraft::EntryPayload;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
@@ -10,6 +11,9 @@ use crate::vocabulary::{Entry, Snapshot, SnapshotMeta, Types, Vote};
 
 /// The version of every message; its first byte.
 pub(crate) const VERSION: u8 = 1;
+
+/// What an entry has besides its commands takes no more, and neither does what a message has besides its entries.
+const ENTRY_BYTES: usize = 128;
 
 /// What a node asks of another.
 #[derive(Debug)]
@@ -59,6 +63,21 @@ impl Code for Offer {
         self.blocks.write(out);
         self.bytes.write(out);
         self.check.write(out);
+    }
+}
+
+impl Request {
+    /// So many bytes it has, or some fewer.
+    pub(crate) fn bytes_about(&self) -> usize {
+        let of_entry = |entry: &Entry| match &entry.payload {
+            EntryPayload::Normal(proposal) => proposal.0.len() + ENTRY_BYTES,
+            _ => ENTRY_BYTES,
+        };
+        match self {
+            Request::Append(append) => append.entries.iter().map(of_entry).sum::<usize>() + ENTRY_BYTES,
+            Request::Block(.., block) => block.len() + ENTRY_BYTES,
+            _ => ENTRY_BYTES,
+        }
     }
 }
 

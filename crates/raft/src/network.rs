@@ -131,7 +131,7 @@ impl Peer {
         request: &Request,
         within: Duration,
     ) -> impl Future<Output = io::Result<A>> + Send + use<A> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(request.bytes_about());
         request.write(&mut bytes);
         let asking = self.transport.ask(&self.member, lane, bytes.into());
         async move { Ok(whole(tokio::time::timeout(within, asking).await??, "an answer")?) }

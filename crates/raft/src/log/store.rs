@@ -140,16 +140,16 @@ impl Log {
     fn write(
         &self,
         kept: &mut Kept,
-        operations: &[Operation],
+        operations: Vec<Operation>,
         done: impl FnOnce(io::Result<()>) + Send + 'static,
-    ) -> io::Result<()> {
+    ) {
         let entries_from = match operations.first() {
             Some(Operation::Append(first)) => Some(first.log_id.index),
             _ => None,
         };
-        let frames = framed(kept, operations)?;
-        self.writer.hand_over(Work::Write(Write { frames, entries_from, done: Box::new(done) }));
-        Ok(())
+        kept.next.seq += operations.len() as u64;
+        let (frames, done) = (Frames::default(), Box::new(done));
+        self.writer.hand_over(Work::Write(Write { operations, frames, entries_from, done }));
     }
 
     /// Does something, and waits until it is on the disk.
@@ -157,7 +157,7 @@ impl Log {
         let (sender, receiver) = oneshot::channel();
         {
             let mut kept = self.kept();
-            self.write(&mut kept, &[operation], |written| drop(sender.send(written)))?;
+            self.write(&mut kept, vec![operation], |written| drop(sender.send(written)));
             change(&mut kept);
         }
         receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log is closed")))
@@ -216,14 +216,14 @@ impl RaftLogStorage<Types> for Log {
         I: IntoIterator<Item = Entry> + Send,
         I::IntoIter: Send,
     {
-        let operations: Vec<Operation> = entries.into_iter().map(Operation::Append).collect();
+        // What an entry holds is shared.
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        let operations = entries.iter().cloned().map(Operation::Append).collect();
         let mut kept = self.kept();
         let first = kept.next;
-        self.write(&mut kept, &operations, |written| callback.io_completed(written))?;
-        for (operation, seq) in operations.into_iter().zip(first.seq..) {
-            if let Operation::Append(entry) = operation {
-                kept.push(entry, Position::new(first.epoch, seq));
-            }
+        self.write(&mut kept, operations, |written| callback.io_completed(written));
+        for (entry, seq) in entries.into_iter().zip(first.seq..) {
+            kept.push(entry, Position::new(first.epoch, seq));
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Journal, Position, Reserve};
 
 use super::margin::{LOOK, Margin};
+use super::operation::Operation;
 use super::room::Room;
 use crate::frames::{self, Frames};
 
@@ -33,8 +34,11 @@ pub(super) enum Work {
     Close,
 }
 
-/// What is to stand in the journal behind all before it.
+/// What is to stand in the journal behind all before it, each as one record. This thread makes the records: a large entry does not hold up who
+/// hands it over, on whose thread signs of life wait for their turn.
 pub(super) struct Write {
+    pub(super) operations: Vec<Operation>,
+    /// The records, once they are made.
     pub(super) frames: Frames,
     /// The index of the first, where all are entries that are appended.
     pub(super) entries_from: Option<u64>,
@@ -51,6 +55,12 @@ pub(super) struct Purge {
     pub(super) needed: Position,
     /// It begins a file, so that those before can be dropped.
     pub(super) begins_file: bool,
+}
+
+impl Write {
+    fn make_records(&mut self) -> io::Result<()> {
+        self.operations.drain(..).try_for_each(|operation| self.frames.push(&operation))
+    }
 }
 
 #[derive(Debug)]
@@ -135,7 +145,10 @@ impl Writing {
             let mut next = Some(first);
             while let Some(work) = next {
                 match work {
-                    Work::Write(write) => {
+                    Work::Write(mut write) => {
+                        if let Err(error) = write.make_records() {
+                            self.broken.get_or_insert(error.to_string());
+                        }
                         bytes += write.frames.bytes.len();
                         writes.push_back(write);
                     }

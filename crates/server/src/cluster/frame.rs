@@ -14,13 +14,16 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::yield_now;
 
 const HEAD_BYTES: usize = 13;
 /// Bytes of a frame besides its payload that `length` counts.
 const COUNTED: usize = 9;
 /// What a reader takes of its connection at once.
 const READ_BYTES: usize = 64 << 10;
+/// So much is read or written of a large frame, encrypted too, before others on this thread have their turn.
+const TURN_BYTES: usize = 128 << 10;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,18 @@ pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: Kind, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
+/// Writes bytes in pieces, between which others on this thread have their turn: signs of life do not wait behind a large entry.
+pub(super) async fn write_in_turns(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    let mut pieces = bytes.chunks(TURN_BYTES).peekable();
+    while let Some(piece) = pieces.next() {
+        to.write_all(piece).await?;
+        if pieces.peek().is_some() {
+            yield_now().await;
+        }
+    }
+    to.flush().await
+}
+
 /// Reads frames.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
@@ -70,13 +85,15 @@ pub(super) struct Frames<R> {
     chunk: Box<[u8]>,
     /// Read, and no whole frame yet.
     buffer: BytesMut,
+    /// Read since others on this thread had their turn.
+    in_turn: usize,
     /// The longest payload.
     bytes_max: usize,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(super) fn new(from: R, bytes_max: usize) -> Frames<R> {
-        Frames { from, chunk: vec![0; READ_BYTES].into(), buffer: BytesMut::new(), bytes_max }
+        Frames { from, chunk: vec![0; READ_BYTES].into(), buffer: BytesMut::new(), in_turn: 0, bytes_max }
     }
 
     /// From now on.
@@ -92,7 +109,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             }
             match self.from.read(&mut self.chunk).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.buffer.extend_from_slice(&self.chunk[..count]),
+                count => {
+                    self.buffer.extend_from_slice(&self.chunk[..count]);
+                    self.in_turn += count;
+                }
+            }
+            if self.in_turn > TURN_BYTES {
+                self.in_turn = 0;
+                yield_now().await;
             }
         }
     }
@@ -147,6 +171,32 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(read(&bytes[..cut], 10).unwrap().len() < 2);
         }
+    }
+
+    /// How often somebody else had a turn meanwhile.
+    fn turns_beside(work: impl Future<Output = io::Result<()>>) -> usize {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut turns = 0;
+        runtime.block_on(async {
+            tokio::pin!(work);
+            let others = std::future::poll_fn(|cx| {
+                turns += 1;
+                work.as_mut().poll(cx)
+            });
+            others.await.unwrap();
+        });
+        turns
+    }
+
+    /// Signs of life once waited until all of it was encrypted, and a leader lost the lead.
+    #[test]
+    fn large_frame_leaves_others_their_turn() {
+        let mut bytes = Vec::new();
+        put(&mut bytes, 1, Kind::Request, &vec![7; 8 << 20]);
+        let turns = (8 << 20) / TURN_BYTES / 2;
+        assert!(turns_beside(async { write_in_turns(&mut tokio::io::sink(), &bytes).await }) > turns);
+        let mut frames = Frames::new(&bytes[..], 8 << 20);
+        assert!(turns_beside(async { frames.next().await.map(drop) }) > turns);
     }
 
     #[test]

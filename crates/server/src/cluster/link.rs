@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin::raft::Lane;
-use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -163,8 +163,7 @@ async fn ask_all(
             }
         }
         if !out.is_empty() {
-            write.write_all(&out).await?;
-            write.flush().await?;
+            frame::write_in_turns(&mut write, &out).await?;
             out.clear();
             out.shrink_to(WRITE_BYTES);
         }

@@ -167,8 +167,7 @@ async fn answer_all(
             }
         }
         if !out.is_empty() {
-            write.write_all(&out).await?;
-            write.flush().await?;
+            frame::write_in_turns(&mut write, &out).await?;
             out.clear();
         }
     }

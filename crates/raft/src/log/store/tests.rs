@@ -30,7 +30,7 @@ fn append(log: &Log, index: u64) -> Receiver<io::Result<()>> {
     let mut kept = log.kept();
     let at = kept.next;
     let told = move |written| drop(sender.send(written));
-    log.write(&mut kept, &[Operation::Append(entry.clone())], told).unwrap();
+    log.write(&mut kept, vec![Operation::Append(entry.clone())], told);
     kept.push(entry, at);
     receiver
 }
