@@ -156,7 +156,7 @@ impl Cluster {
         if seat.identity.before.is_some() {
             handle.block_on(started::begin(&seat)).map_err(ClusterError::Refused)?;
         }
-        let links = Links::new(Arc::clone(&seat), handle.clone());
+        let links = Links::new(Arc::clone(&seat), None, handle.clone());
         let (disk, dir) = (Arc::new(RealDisk), Files::control_dir(&config.data_dir));
         let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
         let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
@@ -165,7 +165,8 @@ impl Cluster {
         }
         seat.set_control(Arc::clone(&control));
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let links = |shard: u8| Links::new(Arc::clone(&seat), schedules[usize::from(shard)].0.clone());
+        let links =
+            |shard: u8| Links::new(Arc::clone(&seat), Some(shard), schedules[usize::from(shard)].0.clone());
         let dir = Files::tasks_dir(&config.data_dir);
         let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
         let tasks = tasks.map_err(ClusterError::io("cannot take part in the cluster's tasks"))?;

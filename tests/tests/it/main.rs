@@ -8,6 +8,7 @@ mod bad_input;
 mod cluster;
 mod cluster_deleted;
 mod cluster_figures;
+mod cluster_leaders;
 mod cluster_stage;
 mod cluster_topics;
 mod crowd;

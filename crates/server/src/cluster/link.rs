@@ -29,6 +29,10 @@ use crate::stream::Stream;
 const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// As long as answers are awaited, the other side is asked this often whether it is there.
 const PING: Duration = Duration::from_millis(250);
+/// The same where the leader of a group is asked for somebody who waits.
+const PING_LEADER: Duration = Duration::from_millis(100);
+/// A node that has been silent for so long, and that does not lead any more, is not waited for by those who asked it as the leader.
+const DEPOSED: Duration = Duration::from_millis(300);
 /// What is sent with one write, about.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -64,6 +68,8 @@ pub(super) struct Target {
     pub(super) node: u64,
     pub(super) address: String,
     pub(super) lane: Lane,
+    /// The shard of tasks whose group asks; none for the group of keys.
+    pub(super) shard: Option<u8>,
 }
 
 /// Works until nobody can ask any more.
@@ -83,7 +89,7 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
             Ok(connection) => {
                 (rest, by_table) = (REST.0, !by_table);
                 seat.links.opened.fetch_add(1, Ordering::Relaxed);
-                let error = talk(&seat, target.node, connection, first, &mut asks).await;
+                let error = talk(&seat, &target, connection, first, &mut asks).await;
                 tracing::debug!(node = target.node, lane = ?target.lane, "lost the connection: {error}");
                 continue;
             }
@@ -114,7 +120,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Asks and hears answers until the connection ends; why it did.
 async fn talk(
     seat: &Seat,
-    node: u64,
+    target: &Target,
     (frames, write): (Frames<ReadHalf<Stream>>, WriteHalf<Stream>),
     first: Ask,
     asks: &mut mpsc::Receiver<Ask>,
@@ -122,9 +128,9 @@ async fn talk(
     let awaited = Awaited::default();
     let heard = Mutex::new(Instant::now());
     let ended = tokio::select! {
-        ended = ask_all(seat, write, first, asks, &awaited) => ended,
-        ended = hear(frames, &awaited, &heard, || seat.links.hears(node)) => ended,
-        ended = watch(seat, &awaited, &heard) => ended,
+        ended = ask_all((seat, target.ping()), write, first, asks, &awaited) => ended,
+        ended = hear(frames, &awaited, &heard, || seat.links.hears(target.node)) => ended,
+        ended = watch(seat, target, &awaited, &heard) => ended,
     };
     let error = ended.err().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
     for (_, (_, answer)) in lock(&awaited).drain() {
@@ -134,14 +140,14 @@ async fn talk(
 }
 
 async fn ask_all(
-    seat: &Seat,
+    (seat, ping): (&Seat, Duration),
     mut write: WriteHalf<Stream>,
     first: Ask,
     asks: &mut mpsc::Receiver<Ask>,
     awaited: &Awaited,
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
-    let mut ping_at = Instant::now() + PING;
+    let mut ping_at = Instant::now() + ping;
     loop {
         while let Some(ask) = next.take() {
             // Who gave up, as one does on a sign of life that is late, is not asked for.
@@ -156,7 +162,7 @@ async fn ask_all(
             }
         }
         if Instant::now() >= ping_at {
-            ping_at = Instant::now() + PING;
+            ping_at = Instant::now() + ping;
             // Answers may have to wait for a disk; this one does not.
             if !lock(awaited).is_empty() {
                 frame::put(&mut out, 0, Kind::Ping, &[]);
@@ -197,15 +203,27 @@ async fn hear(
     }
 }
 
+impl Target {
+    fn ping(&self) -> Duration {
+        if self.lane == Lane::Forward { PING_LEADER } else { PING }
+    }
+
+    /// It was asked because it led, and another leads now.
+    fn is_deposed(&self, seat: &Seat) -> bool {
+        self.lane == Lane::Forward && seat.leader_of(self.shard).is_some_and(|leader| leader != self.node)
+    }
+}
+
 /// Ends a connection on which the other side is silent though it was asked, or that leaves a question open for too long.
-async fn watch(seat: &Seat, awaited: &Awaited, heard: &Mutex<Instant>) -> io::Result<()> {
+async fn watch(seat: &Seat, target: &Target, awaited: &Awaited, heard: &Mutex<Instant>) -> io::Result<()> {
     let silent_max = Duration::from_millis(seat.limits.silent_ms_max);
     let ask_max = Duration::from_millis(seat.limits.ask_ms_max);
     loop {
-        sleep(PING).await;
+        sleep(target.ping()).await;
         let Some(oldest) = lock(awaited).values().map(|(since, _)| *since).min() else { continue };
-        let silent_since = oldest.max(*lock(heard));
-        if silent_since.elapsed() > silent_max || oldest.elapsed() > ask_max {
+        let silent = oldest.max(*lock(heard)).elapsed();
+        let is_deposed = || silent > DEPOSED && target.is_deposed(seat);
+        if silent > silent_max || oldest.elapsed() > ask_max || is_deposed() {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin::raft::Status;
-use dunlin::{Control, Ownership, Tasks};
+use dunlin::{Control, Lead, Ownership, Tasks};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -386,6 +386,19 @@ impl Seat {
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
         let is_heard = |leader: &u64| self.is_fresh(SILENT) || self.links.has_heard(*leader, SILENT);
         status.leader.filter(is_heard)
+    }
+
+    /// Who leads a group, as raft has it: that of keys, or of a shard of tasks.
+    pub(super) fn leader_of(&self, shard: Option<u8>) -> Option<u64> {
+        let lead = match shard {
+            None => self.control()?.lead().ok()?,
+            Some(shard) => self.tasks()?.shards().get(usize::from(shard))?.lead().ok()?,
+        };
+        match lead {
+            Lead::Here => Some(self.identity.node),
+            Lead::There(leader) => Some(leader.id),
+            Lead::Nobody => None,
+        }
     }
 
     /// Whether a node takes part. Who has its lease is known as long as this node knows what is agreed on; without a majority no

@@ -15,6 +15,8 @@ use super::seat::Seat;
 /// A link for each node and lane that was asked.
 pub(super) struct Links {
     seat: Arc<Seat>,
+    /// The shard of tasks whose group asks; none for the group of keys.
+    shard: Option<u8>,
     /// Of the thread that has the connections.
     handle: Handle,
     links: Mutex<HashMap<(u64, Lane), Link>>,
@@ -26,8 +28,8 @@ struct Link {
 }
 
 impl Links {
-    pub(super) fn new(seat: Arc<Seat>, handle: Handle) -> Links {
-        Links { seat, handle, links: Mutex::default() }
+    pub(super) fn new(seat: Arc<Seat>, shard: Option<u8>, handle: Handle) -> Links {
+        Links { seat, shard, handle, links: Mutex::default() }
     }
 
     fn asks(&self, member: &Member, lane: Lane) -> mpsc::Sender<Ask> {
@@ -37,7 +39,8 @@ impl Links {
             // The link to where it was before ends when what was asked there is answered.
             _ => {
                 let (asks, asked) = mpsc::channel(self.seat.limits.ask_queue_max);
-                let target = Target { node: member.id, address: member.address.clone(), lane };
+                let (node, address, shard) = (member.id, member.address.clone(), self.shard);
+                let target = Target { node, address, lane, shard };
                 self.handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
                 let link = Link { address: member.address.clone(), asks: asks.clone() };
                 links.insert((member.id, lane), link);
