@@ -191,7 +191,10 @@ fn role(surveyed: &Surveyed, all: &[Surveyed]) -> &'static str {
     let heard = || all.iter().filter_map(|other| other.status.as_ref().ok());
     let newest = heard().max_by_key(|status| (status.term, status.applied));
     let Some(newest) = newest else { return "unknown" };
-    if newest.leader == Some(surveyed.node) {
+    let record = newest.nodes.iter().find(|record| record.node == surveyed.node);
+    if record.is_some_and(|record| record.removed.is_some()) {
+        "removed"
+    } else if newest.leader == Some(surveyed.node) {
         "leader"
     } else if newest.voters.contains(&surveyed.node) {
         "follower"
@@ -275,4 +278,46 @@ fn as_json(client: &ClusterClient, surveyed: &Surveyed, all: &[Surveyed]) -> ser
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_server::cluster::NodeRecord;
+
+    use super::*;
+
+    fn record(node: u64, removed: Option<&str>) -> NodeRecord {
+        let record = json!({"node": node, "address": "", "release": "", "doors": {}, "removed": removed});
+        serde_json::from_value(record).expect("a record")
+    }
+
+    fn status(node: u64, leader: Option<u64>, nodes: Vec<NodeRecord>) -> Surveyed {
+        let status = NodeStatus {
+            cluster: String::new(),
+            node,
+            release: String::new(),
+            leader,
+            term: 1,
+            last: 1,
+            applied: nodes.len() as u64,
+            snapshot: 0,
+            revision: 0,
+            shards: 1,
+            voters: vec![1, 2],
+            learners: Vec::new(),
+            nodes,
+            missing: None,
+            elections_us: Vec::new(),
+        };
+        Surveyed { node, address: String::new(), status: Ok(status) }
+    }
+
+    /// One that still ran was called "joining".
+    #[test]
+    fn removed_node_is_not_joining() {
+        let nodes = || vec![record(1, None), record(2, None), record(3, Some("by hand"))];
+        let all = [status(1, Some(1), nodes()), status(3, Some(1), Vec::new()), status(4, None, Vec::new())];
+        let roles: Vec<&str> = all.iter().map(|surveyed| role(surveyed, &all)).collect();
+        assert_eq!(roles, ["leader", "removed", "joining"]);
+    }
 }

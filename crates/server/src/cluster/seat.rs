@@ -382,9 +382,13 @@ impl Seat {
         lock(&self.current).is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Who leads: raft goes by the last leader there was, be it dead, until it hears of another.
+    /// Who leads: raft goes by the last leader there was, be it dead, until it hears of another. A node that leads without a majority does
+    /// not know what is agreed on, nor does it lead anybody.
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
-        let is_heard = |leader: &u64| self.is_fresh(SILENT) || self.links.has_heard(*leader, SILENT);
+        let is_heard = |leader: &u64| match *leader == self.identity.node {
+            true => self.is_fresh(FRESH),
+            false => self.is_fresh(SILENT) || self.links.has_heard(*leader, SILENT),
+        };
         status.leader.filter(is_heard)
     }
 
