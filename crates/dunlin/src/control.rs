@@ -170,6 +170,12 @@ impl Control {
         Ok(self.group()?.status())
     }
 
+    /// What the disk of its log said when it had too little room last, as long as that is so: keys that make the log longer are refused
+    /// where this node leads.
+    pub fn lacks_room(&self) -> Option<String> {
+        Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
+    }
+
     /// Who leads.
     pub fn lead(&self) -> Result<Lead, ControlError> {
         Ok(self.group()?.lead())

@@ -98,6 +98,11 @@ impl Storage {
         Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
     }
 
+    /// Whether its disk was full when a log was written last, and is not known to have room again.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.worker.lacks_room()
+    }
+
     /// The disk and its directory.
     pub(crate) fn place(&self) -> (&Arc<dyn Disk>, &Path) {
         (&self.place.disk, &self.place.dir)

@@ -153,6 +153,13 @@ impl Tasks {
         self.home().status()
     }
 
+    /// What the disk of a shard's log said when it had too little room last, as long as that is so: tasks that make the log longer are
+    /// refused where this node leads the shard.
+    pub fn lacks_room(&self) -> Option<String> {
+        let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
+        Some(format!("no room for tasks: {why}"))
+    }
+
     /// Who leads the first shard.
     pub fn lead(&self) -> Result<Lead, TasksError> {
         self.home().lead()

@@ -239,7 +239,7 @@ impl Cluster {
         self.handle.spawn(async move {
             let of_tasks = async {
                 let shards = seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
-                join_all(shards.map(|shard| admin::hand_over_tasks(shard))).await;
+                join_all(shards.map(|shard| admin::hand_over_tasks(shard, None))).await;
             };
             tokio::join!(hand_over_lead(&seat), of_tasks);
             let _ = done.send(());

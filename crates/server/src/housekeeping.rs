@@ -14,6 +14,8 @@ use crate::shared::Shared;
 
 /// How often the housekeeping runs.
 const TICK: Duration = Duration::from_secs(1);
+/// So many looks in a row find room before it is reported that there is room again.
+const AMPLE_LOOKS: u32 = 5;
 /// What is over in this span is seen to at once: looking costs some ns for each group.
 const TOGETHER: Duration = Duration::from_millis(2);
 
@@ -69,10 +71,37 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     tokio::join!(due, tick(&shared));
 }
 
+/// Reports that the disk is full, and that it has room again. A log that is shortened on a full disk has room for a moment: that is not reported.
+#[derive(Debug, Default)]
+struct RoomReport {
+    /// Looks in a row at which there was room, since it was reported that there is none.
+    ample: Option<u32>,
+}
+
+impl RoomReport {
+    fn look(&mut self, lacking: Option<String>) {
+        self.ample = match (lacking, self.ample) {
+            (Some(why), None) => {
+                tracing::error!(
+                    "the node's disk is full: {why}. Free room on the disk of its data directory"
+                );
+                Some(0)
+            }
+            (Some(_), Some(_)) => Some(0),
+            (None, Some(looks)) if looks + 1 >= AMPLE_LOOKS => {
+                tracing::warn!("the node's disk has room again");
+                None
+            }
+            (None, looks) => looks.map(|looks| looks + 1),
+        };
+    }
+}
+
 /// Runs the housekeeping, which may wait for a disk or a cluster, away from the threads of listeners.
 async fn tick(shared: &Arc<Shared>) {
     let reached = || [Door::Nats, Door::Http].map(|door| shared.nats_addresses(door));
     let mut known = reached();
+    let mut room = RoomReport::default();
     loop {
         let of = Arc::clone(shared);
         let done = shared.node.unblock(move |node| {
@@ -82,6 +111,7 @@ async fn tick(shared: &Arc<Shared>) {
         if done.await.is_some() {
             shared.housekeeping.ran();
         }
+        room.look(shared.node.lacks_room());
         let now = reached();
         if now != known {
             known = now;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::dunlin::{Node, dunlin, signal};
 
-fn curl(arguments: &[&str]) -> String {
+pub fn curl(arguments: &[&str]) -> String {
     let out = Command::new("curl")
         .args(["-sS", "--max-time", "60"])
         .args(arguments)

@@ -9,6 +9,7 @@ mod durable;
 mod feed;
 mod feed_import;
 mod following;
+mod full_disk;
 mod groups;
 mod http;
 mod kv;

@@ -64,6 +64,16 @@ impl Node {
         self.control_place().control.set(control).is_ok()
     }
 
+    /// What its disk has no room for, and what the disk said, as long as that is so: keys, tasks or durable topics. What makes them
+    /// larger is refused meanwhile.
+    pub fn lacks_room(&self) -> Option<String> {
+        let keys = self.control_if_any().and_then(|control| control.lacks_room());
+        let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());
+        let is_short = || self.storage().is_some_and(Storage::lacks_room);
+        let topics = || is_short().then(|| "no room for records of durable topics".to_owned());
+        keys.or_else(tasks).or_else(topics)
+    }
+
     /// Its part in its cluster, if it has one by now.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
         self.control_place().control.get()

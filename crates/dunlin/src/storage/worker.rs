@@ -29,6 +29,8 @@ const LOOKS: u32 = 400;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     any: AtomicBool,
+    /// There are logs whose disk is full.
+    is_full: AtomicBool,
     state: Mutex<Waiting>,
     awake: Condvar,
 }
@@ -70,6 +72,11 @@ impl Worker {
 
     pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
+    }
+
+    /// Whether a disk was full when the thread looked after its logs last.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.queue.is_full.load(Ordering::Relaxed)
     }
 
     /// Has the thread look after a log.
@@ -208,6 +215,7 @@ fn run(queue: &Queue) {
                 full.push(log);
             }
         }
+        queue.is_full.store(!full.is_empty(), Ordering::Relaxed);
         for (disk_log, log) in removed {
             full.retain(|other| !Arc::ptr_eq(other, &disk_log));
             disk_log.finish(&log);

@@ -10,7 +10,7 @@ use dunlin::{Consistency, Control, ControlError, Shard, TasksError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::frame::{self, Frames, Kind};
 use super::hello::Purpose;
@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How long something may take to come about.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long another node may take to say whether it is ready.
+const READY_WITHIN: Duration = Duration::from_secs(2);
 
 /// What can be asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -175,12 +178,22 @@ pub(super) async fn ask_for_figures(
     address: &str,
     wanted: &Wanted,
 ) -> io::Result<Answer> {
-    let (mut frames, mut write) = seat.open(node, address, Purpose::Admin).await?;
-    say(&mut write, 1, Kind::Request, &super::text(&Question::Figures(wanted.clone()))).await?;
-    match super::parse(frames.next().await?, Kind::Answer)? {
+    match ask_node(seat, node, address, &Question::Figures(wanted.clone())).await? {
         Said::Figures(answer) => Ok(answer),
         other => Err(io::Error::other(format!("an answer to something else: {other:?}"))),
     }
+}
+
+/// Whether another node says that it lacks nothing.
+pub(super) async fn is_ready(seat: &Seat, node: &Member) -> bool {
+    let asked = timeout(READY_WITHIN, ask_node(seat, node.id, &node.address, &Question::Status)).await;
+    matches!(asked, Ok(Ok(Said::Status(status))) if status.missing.is_none())
+}
+
+async fn ask_node(seat: &Seat, node: u64, address: &str, question: &Question) -> io::Result<Said> {
+    let (mut frames, mut write) = seat.open(node, address, Purpose::Admin).await?;
+    say(&mut write, 1, Kind::Request, &super::text(question)).await?;
+    super::parse(frames.next().await?, Kind::Answer)
 }
 
 fn failed(error: &ControlError) -> Said {
@@ -351,13 +364,14 @@ pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Opti
     Ok(None)
 }
 
-/// Has another node lead the tasks, if this one does and there is another.
-pub(super) async fn hand_over_tasks(tasks: &Shard) {
+/// Has another node lead the tasks, if this one does and there is another; this one, where one is named.
+pub(super) async fn hand_over_tasks(tasks: &Shard, to: Option<u64>) {
     let Ok(status) = tasks.status() else { return };
     if status.leader != Some(status.id) {
         return;
     }
-    for other in status.voters.iter().filter(|member| member.id != status.id) {
+    let is_wanted = |member: &&Member| member.id != status.id && to.is_none_or(|to| member.id == to);
+    for other in status.voters.iter().filter(is_wanted) {
         if tasks.transfer(other.id).await.is_err() {
             return;
         }

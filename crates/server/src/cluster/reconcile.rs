@@ -10,8 +10,9 @@ use std::time::Duration;
 use dunlin::raft::{Member, Status};
 use dunlin::state::{Command, Operation, State};
 use dunlin::{Consistency, Control, ControlError, Shard, Tasks};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::admin;
 use super::error::ClusterError;
 use super::files::Known;
 use super::records::{self, NodeRecord};
@@ -24,12 +25,15 @@ const LOOK: Duration = Duration::from_millis(300);
 const TOGETHER_MAX: usize = 32;
 /// How long a node may take to catch up before others are looked after; it goes on by itself.
 const CATCH_UP: Duration = Duration::from_secs(5);
+/// A leader whose disk is full looks this often for another node that can lead.
+const GIVE_WAY: Duration = Duration::from_secs(2);
 
 /// Goes on until it is dropped.
 pub(super) async fn run(seat: Arc<Seat>) {
     let mut remembered = Vec::new();
     let mut led_by = None;
     let mut is_restored = seat.identity.is_restored;
+    let mut give_way_at = Instant::now();
     loop {
         sleep(LOOK).await;
         let Some(control) = seat.control() else { continue };
@@ -60,6 +64,43 @@ pub(super) async fn run(seat: Arc<Seat>) {
             tracing::info!("the group of the cluster's tasks is not yet as it is to be: {error}");
         }
         remember(&seat, &status, &mut remembered);
+        if seat.lacks_room().is_some() && Instant::now() >= give_way_at {
+            give_way(&seat, control, &status).await;
+            give_way_at = Instant::now() + GIVE_WAY;
+        }
+    }
+}
+
+/// A leader whose disk is full refuses what makes the state larger: another node leads instead, if one is ready.
+async fn give_way(seat: &Seat, control: &Control, status: &Status) {
+    let is_leader = |status: Status| status.leader == Some(status.id);
+    let shards = || seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
+    let leads_tasks = shards().any(|shard| shard.status().is_ok_and(is_leader));
+    if !leads_tasks && !is_leader(status.clone()) {
+        return;
+    }
+    for other in status.voters.iter().filter(|voter| voter.id != status.id) {
+        if !admin::is_ready(seat, other).await {
+            continue;
+        }
+        if is_leader(status.clone()) {
+            match admin::hand_over(control, Some(other.id)).await {
+                Ok(Some(leader)) => {
+                    tracing::warn!(leader, "another node leads: the disk of this node is full")
+                }
+                Ok(None) => tracing::warn!(
+                    node = other.id,
+                    "the disk of this node is full, and that node does not take the lead"
+                ),
+                Err(error) => {
+                    tracing::warn!("the disk of this node is full, and it cannot hand the lead over: {error}")
+                }
+            }
+        }
+        for shard in shards() {
+            admin::hand_over_tasks(shard, Some(other.id)).await;
+        }
+        return;
     }
 }
 

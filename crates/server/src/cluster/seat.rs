@@ -364,6 +364,12 @@ impl Seat {
         self.expelled.get().cloned().or_else(stopped).or_else(tasks)
     }
 
+    /// What its disk has no room for, and what the disk said, as long as that is so.
+    pub(super) fn lacks_room(&self) -> Option<String> {
+        let tasks = || self.tasks()?.lacks_room();
+        self.control()?.lacks_room().or_else(tasks)
+    }
+
     /// The cluster knows where this node is, and which start of it.
     pub(super) fn is_announced(&self) {
         self.announced.store(true, Ordering::Release);
@@ -430,7 +436,7 @@ impl Seat {
 
     /// What it lacks to be of use.
     pub(crate) fn missing(&self) -> Option<String> {
-        if let Some(why) = self.ended() {
+        if let Some(why) = self.ended().or_else(|| self.lacks_room()) {
             return Some(why);
         }
         let Some(status) = self.status() else {

@@ -30,7 +30,7 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
     verdict("alive", missing)
 }
 
-/// Ready: it takes new connections, its housekeeping runs, and in a cluster it has a leader and has caught up.
+/// Ready: it takes new connections, its housekeeping runs, its disk has room, and in a cluster it has a leader and has caught up.
 pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     verdict("ready", missing(context.shared()))
 }
@@ -48,7 +48,9 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     if shared.housekeeping.since_last() > HOUSEKEEPING_WITHIN {
         missing.push(format!("the housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
     }
-    missing.extend(shared.cluster.get().and_then(|cluster| cluster.missing()));
+    let in_cluster = shared.cluster.get().and_then(|cluster| cluster.missing());
+    missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
+    missing.extend(in_cluster);
     missing
 }
 

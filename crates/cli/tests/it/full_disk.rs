@@ -1,0 +1,83 @@
+//! A node whose disk is full says so, and when it is over.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use dunlin_client::{Client, Options};
+use dunlin_wait::until;
+use tempfile::TempDir;
+
+use crate::dunlin::{Program, dunlin};
+use crate::http::curl;
+
+const FULL: &str = "the node's disk is full: no room for keys: ";
+const OVER: &str = "the node's disk has room again";
+
+/// A file system of this test's own, in memory.
+struct Small(TempDir);
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+/// Nothing where this user may not mount one.
+fn small_disk() -> Option<Small> {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(dir.path()).output();
+    mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
+}
+
+/// Takes all the room that is left.
+fn fill(file: &Path) {
+    let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
+    for bytes in [1 << 20, 1 << 10, 1] {
+        while file.write_all(&vec![1; bytes]).is_ok() {}
+    }
+}
+
+/// It was ready, and its log said nothing.
+#[test]
+fn full_disk_is_reported_until_there_is_room() {
+    let Some(small) = small_disk() else {
+        return eprintln!("passed over: this user may not mount a file system");
+    };
+    let dir = small.0.path().join("node");
+    let listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"];
+    let mut command = dunlin(&[&["serve"], &listen[..], &[dir.to_str().unwrap()]].concat());
+    let mut node: Program =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts").into();
+    let mut ready = String::new();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let at =
+        |door: &str| ready.split_whitespace().find_map(|word| word.strip_prefix(door)).unwrap().to_owned();
+    let log = Arc::new(Mutex::new(String::new()));
+    let (errors, told) = (BufReader::new(node.stderr.take().unwrap()), Arc::clone(&log));
+    std::thread::spawn(move || {
+        errors.lines().map_while(Result::ok).for_each(|line| *told.lock().unwrap() += &(line + "\n"));
+    });
+    let client = Client::connect(&format!("dunlin://{}", at("tcp=")), Options::default()).unwrap();
+    let readyz = || curl(&[&format!("http://{}/readyz", at("http="))]);
+    client.kv().put("key", "value").unwrap();
+    until("it is ready", || readyz().contains("\"ready\":true"));
+    fill(&small.0.path().join("filler"));
+    let large = vec![1; 256 << 10];
+    let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
+    until("the node and its log say that there is no room", || {
+        // Refused or not: on a full disk the log is shortened again and again.
+        let _ = client.kv().put("large", &large);
+        is_unready |= readyz().contains("no room for keys");
+        is_unready && log().contains(FULL)
+    });
+    std::fs::remove_file(small.0.path().join("filler")).unwrap();
+    until("it is ready again", || readyz().contains("\"ready\":true"));
+    until("the log says so", || log().contains(OVER));
+    let said = log();
+    assert_eq!((said.matches(FULL).count(), said.matches(OVER).count()), (1, 1), "{said}");
+    client.kv().put("large", &large).unwrap();
+}
