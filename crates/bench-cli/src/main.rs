@@ -1,7 +1,7 @@
-//! `dunlin-bench`: runs `dunlin bench`, `dunlin report` and `dunlin demo`.
+//! `dunlin-bench`: runs `dunlin bench`, `report`, `demo` and `scale`.
 //!
 //! `dunlin` checks their command lines and then becomes this program. So these commands may depend on what no node
-//! needs: peers' clients, plots, recordings. All that they share with `dunlin` is in the library `dunlin-cli`.
+//! needs: peers' clients, plots, recordings, simulations. All that they share with `dunlin` is in the library `dunlin-cli`.
 
 mod commands;
 mod demo;
@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use dunlin_cli::arguments::{Global, STYLES};
-use dunlin_cli::commands::{bench, demo as demos, report, serve, space};
+use dunlin_cli::commands::{bench, demo as demos, report, scale, serve, space};
 use dunlin_cli::console::Console;
 use dunlin_cli::outcome::EXIT_CODES;
 
-/// Run the commands bench, report and demo of dunlin
+/// Run the commands bench, report, demo and scale of dunlin
 #[derive(Debug, Parser)]
 #[command(name = "dunlin-bench", version, styles = STYLES, max_term_width = 80, after_help = EXIT_CODES)]
 struct Arguments {
@@ -33,6 +33,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Turn kept benchmark runs into a page
     Report(report::Arguments),
+    /// How many workers there should be: planned, recommended, simulated
+    Scale(scale::Arguments),
     /// A benchmark's other process
     #[command(hide = true)]
     BenchChild(commands::bench::ChildArguments),
@@ -57,6 +59,7 @@ fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         Command::Demo(arguments) => commands::demo::run(arguments, console),
         Command::Bench(arguments) => commands::bench::run(arguments, global),
         Command::Report(arguments) => commands::report::run(arguments, console),
+        Command::Scale(arguments) => commands::scale::run(arguments, console),
         Command::BenchChild(arguments) => commands::bench::run_child(arguments),
         Command::DemoChild(arguments) => commands::demo::run_child(arguments, global),
         Command::Serve(arguments) => serve::run(arguments, global, console),

@@ -1,4 +1,4 @@
-//! `dunlin-bench`: the program that runs `bench`, `report` and `demo`. It is installed by itself, for a node needs none of it.
+//! `dunlin-bench`: the program that runs `bench`, `report`, `demo` and `scale`. It is installed by itself, for a node needs none of it.
 
 use std::env;
 use std::os::unix::process::CommandExt;

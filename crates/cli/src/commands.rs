@@ -41,7 +41,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
         Command::Feed(arguments) => feed::run(arguments, global, console),
-        Command::Scale(arguments) => scale::run(arguments, console),
+        Command::Scale(_) => bench_program::exec("scale"),
         Command::User(arguments) => user::run(arguments, global, console),
         Command::Errors(arguments) => errors::run(arguments, console),
         Command::Bench(_) => bench_program::exec("bench"),

@@ -2,7 +2,7 @@
 //!
 //! A command is one file under `commands/`: what can be asked of it (its `Arguments`) and what it does (`run`). What a
 //! command means beyond calling the node or the client is decided in pure modules beside it. `dunlin` parses `bench`,
-//! `report` and `demo` too, so that help, completions and the manual are whole; `dunlin-bench` runs them.
+//! `report`, `demo` and `scale` too, so that help, completions and the manual are whole; `dunlin-bench` runs them.
 //! Exit codes: 0 done, 1 refused, 2 failed; a command line that cannot be understood is 2.
 #![allow(missing_docs, reason = "a library for the two programs alone")]
 

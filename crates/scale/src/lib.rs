@@ -9,43 +9,59 @@
 //! - A forecast never makes workers fewer.
 //! - Who is sent away holds nothing when that is decided, and has the time that the longest of its tasks may take.
 //! - What counts as work that waits is only what one worker more could start now.
+//!
+//! The feature `planning` adds what `dunlin scale` needs and a node does not: descriptions of clusters, prices, and the simulator.
 
 mod conductor;
 mod decision;
+#[cfg(feature = "planning")]
 mod document;
 mod fleet;
 mod forecast;
 mod limits;
 mod meter;
+#[cfg(feature = "planning")]
 mod plan;
 mod policy;
+#[cfg(feature = "planning")]
 mod prices;
 mod provider;
+#[cfg(feature = "planning")]
 mod random;
+#[cfg(feature = "planning")]
 mod recommend;
 mod sample;
 mod scaler;
+#[cfg(feature = "planning")]
 pub mod sim;
+#[cfg(feature = "planning")]
 mod simulated;
+#[cfg(feature = "planning")]
 mod sizing;
 mod trigger;
 mod windows;
 
 pub use conductor::{Conductor, Looked};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
+#[cfg(feature = "planning")]
 pub use document::{Document, DocumentError, Group};
 pub use fleet::{Fleet, Member, Phase};
 pub use forecast::{Ahead, Forecaster, Outlook};
 pub use limits::Limits;
 pub use meter::{Meter, Totals};
+#[cfg(feature = "planning")]
 pub use plan::{Demand, Plan, plan};
 pub use policy::{Inward, Out, Policy, PolicyError, Predictive, Spot, Triggers, Warm};
+#[cfg(feature = "planning")]
 pub use prices::{Machine, PRICES_TOML, Prices, PricesError};
 pub use provider::{Action, Event, Instance, Market, Provider};
+#[cfg(feature = "planning")]
 pub use recommend::{Recommendation, recommend};
 pub use sample::{Measured, Sample};
 pub use scaler::Scaler;
+#[cfg(feature = "planning")]
 pub use simulated::{Delays, Simulated};
+#[cfg(feature = "planning")]
 pub use sizing::{Fit, Need};
 pub use trigger::Trigger;
 pub use windows::Window;

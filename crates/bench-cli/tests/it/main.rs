@@ -3,4 +3,5 @@
 mod demo;
 mod program;
 mod report;
+mod scale;
 mod world;

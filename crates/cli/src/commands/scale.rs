@@ -1,35 +1,24 @@
-//! `scale`: how many workers there should be: planned, recommended, simulated.
-//!
-//! Nothing here talks to a node. What is printed is worked out by the crate `scale`; the files are read here.
+//! `scale`: its arguments; `dunlin-bench` runs it.
 
-mod plan;
-mod recommend;
-mod simulate;
+use std::path::PathBuf;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, bail};
-use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
-use serde_json::json;
-
-use crate::console::Console;
+use clap::ValueEnum;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    pub verb: Verb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+pub enum Verb {
     /// What a described cluster would cost and carry, and what is wrong with it
-    Plan(plan::Arguments),
+    Plan(PlanArguments),
     /// What a cluster should be, by what was measured
-    Recommend(recommend::Arguments),
+    Recommend(RecommendArguments),
     /// Run clusters in virtual time, and print what came of it
-    Simulate(simulate::Arguments),
+    Simulate(SimulateArguments),
     /// Print the table of prices, to be edited
     Prices,
 }
@@ -37,90 +26,126 @@ enum Verb {
 /// What is asked of a cluster.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is asked of it")]
-struct Asked {
+pub struct Asked {
     /// Tasks that arrive in a second, on average
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
-    per_s: f64,
+    pub per_s: f64,
     /// And at the most [default: twice that]
     #[arg(long, value_name = "COUNT")]
-    peak_per_s: Option<f64>,
+    pub peak_per_s: Option<f64>,
     /// How long a task takes, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 11.76)]
-    task_ms: f64,
+    pub task_ms: f64,
     /// Tasks that wait at the most
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
-    queued: u64,
+    pub queued: u64,
     /// Bytes of a task's payload
     #[arg(long, value_name = "BYTES", default_value_t = 200)]
-    payload_bytes: u64,
+    pub payload_bytes: u64,
 }
 
-impl Asked {
-    fn demand(&self) -> Result<Demand> {
-        let peak_per_s = self.peak_per_s.unwrap_or(2.0 * self.per_s);
-        for (what, value) in
-            [("--per-s", self.per_s), ("--peak-per-s", peak_per_s), ("--task-ms", self.task_ms)]
-        {
-            if !(value.is_finite() && value > 0.0 && value <= 1e12) {
-                bail!("{what} is {value}: it has to be a number above 0");
-            }
-        }
-        if peak_per_s < self.per_s {
-            bail!("--peak-per-s is {peak_per_s}, less than the average of {}", self.per_s);
-        }
-        let Asked { per_s, task_ms, queued, payload_bytes, .. } = *self;
-        Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
-    }
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin scale plan cluster.yaml --per-s 5000 --peak-per-s 11000
+  dunlin scale prices > prices.toml; dunlin scale plan cluster.yaml --per-s 5000 --prices prices.toml
+
+The file describes coordinators, workers and scaling: docs/autoscaling.md has one.")]
+pub struct PlanArguments {
+    /// The description, YAML
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub asked: Asked,
+    /// A table of prices
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    match &arguments.verb {
-        Verb::Plan(arguments) => plan::run(arguments, console),
-        Verb::Recommend(arguments) => recommend::run(arguments, console),
-        Verb::Simulate(arguments) => simulate::run(arguments, console),
-        Verb::Prices => {
-            let mut out = console.out();
-            match console.json {
-                true => writeln!(out, "{}", as_json(&Prices::default()))?,
-                false => out.write_all(PRICES_TOML.as_bytes())?,
-            }
-            Ok(out.flush()?)
-        }
-    }
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin scale recommend --per-s 5000 --peak-per-s 11000 --cpus 1.4 --memory-gib 4.6
+  dunlin scale recommend cluster.yaml --per-s 5000 --used used.txt
+
+--used is what workers were measured to use: a line for each measurement, processors and GiB.
+The recommendation is such a description itself; with a FILE it is held against that.")]
+pub struct RecommendArguments {
+    /// A description to hold it against, YAML
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub asked: Asked,
+    /// Processors that a worker uses, 95 times in 100
+    #[arg(long, value_name = "COUNT", required_unless_present = "used")]
+    pub cpus: Option<f64>,
+    /// GiB that a worker uses, 99 times in 100
+    #[arg(long, value_name = "GIB", required_unless_present = "used")]
+    pub memory_gib: Option<f64>,
+    /// Measurements of both, in their place
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
+    pub used: Option<PathBuf>,
+    /// Of workers beyond the least, so many in a hundred on the spot market
+    #[arg(long, value_name = "PERCENT", default_value_t = 70)]
+    pub spot: u32,
+    /// A table of prices
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
 }
 
-/// As in the table, under the same names.
-fn as_json(prices: &Prices) -> serde_json::Value {
-    let machine = |machine: &dunlin_scale::Machine| {
-        json!({
-            "name": machine.name, "cpus": machine.cpus, "memory_gib": machine.memory_gib,
-            "per_hour": machine.per_hour, "spot_per_hour": machine.spot_per_hour,
-        })
-    };
-    json!({
-        "currency": prices.currency, "hours_per_month": prices.hours_per_month,
-        "warm_per_hour": prices.warm_per_hour, "machine": prices.machines.iter().map(machine).collect::<Vec<_>>(),
-    })
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin scale simulate                               all tables, about a minute
+  dunlin scale simulate throughput --workers 100000 --tasks 10000000
+  cargo xtask data; dunlin scale simulate policies --series data/taylor.py
+
+The scheduler and the scaler are the ones that nodes run; how long tasks and machines take is made up:
+docs/autoscaling.md says how. The same seed gives the same numbers.")]
+pub struct SimulateArguments {
+    /// Which tables; all without
+    #[arg(value_enum)]
+    pub tables: Vec<Which>,
+    /// What is random follows from it
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Workers, for throughput
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
+    pub workers: Vec<u32>,
+    /// Tasks of each of its rows
+    #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
+    pub tasks: u64,
+    /// Groups that tenants are sharded over, for throughput
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub shards: u32,
+    /// A series of half-hourly values, for policies: data/taylor.py, of which the ninth week is run
+    #[arg(long, value_name = "FILE")]
+    pub series: Option<PathBuf>,
+    /// How long a task takes, for policies and cost, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500.0)]
+    pub task_ms: f64,
+    /// Workers that the peak takes, for policies and cost
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    pub peak: u32,
+    /// A table of prices, for cost
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
 }
 
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-fn prices(path: Option<&PathBuf>) -> Result<Prices> {
-    let Some(path) = path else { return Ok(Prices::default()) };
-    Prices::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
-}
-
-fn document(path: &Path) -> Result<Document> {
-    Document::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
-}
-
-/// `12.3 %`.
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-fn seconds(ms: u64) -> String {
-    format!("{:.1} s", ms as f64 / 1_000.0)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Which {
+    /// Tasks in a second, efficiency, bottleneck
+    Throughput,
+    /// From a threshold to more workers
+    Out,
+    /// From too many workers to fewer
+    In,
+    /// With and without prepared workers
+    Warm,
+    /// What each tenant gets of its quota
+    Tenants,
+    /// What one tenant's flood does to the others
+    Noisy,
+    /// Reactive, predictive and an oracle
+    Policies,
+    /// What a month costs, and what would save how much
+    Cost,
 }

@@ -58,13 +58,6 @@ fn what_is_not_there_is_said_with_what_is() {
 }
 
 #[test]
-fn prices_are_an_object_with_json() {
-    let prices: serde_json::Value =
-        serde_json::from_str(&run(&["scale", "prices", "--json"]).done()).unwrap();
-    assert!(prices["machine"][0]["per_hour"].as_f64() > Some(0.0), "{prices}");
-}
-
-#[test]
 fn tables_are_objects_with_json() {
     let out = run(&["errors", "--json"]).done();
     let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,52 +1,21 @@
 //! `scale recommend`: what a cluster should be.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use dunlin_cli::commands::scale::RecommendArguments;
+use dunlin_cli::console::Console;
+use dunlin_cli::outcome::Refusal;
 use dunlin_scale::sim::Node;
 use dunlin_scale::{Document, Need, Recommendation, recommend};
 use serde_json::json;
 
-use crate::console::Console;
-use crate::outcome::Refusal;
+use super::{demand, document, prices, read};
 
-use super::{Asked, document, prices, read};
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  dunlin scale recommend --per-s 5000 --peak-per-s 11000 --cpus 1.4 --memory-gib 4.6
-  dunlin scale recommend cluster.yaml --per-s 5000 --used used.txt
-
---used is what workers were measured to use: a line for each measurement, processors and GiB.
-The recommendation is such a description itself; with a FILE it is held against that.")]
-pub struct Arguments {
-    /// A description to hold it against, YAML
-    file: Option<PathBuf>,
-    #[command(flatten)]
-    asked: Asked,
-    /// Processors that a worker uses, 95 times in 100
-    #[arg(long, value_name = "COUNT", required_unless_present = "used")]
-    cpus: Option<f64>,
-    /// GiB that a worker uses, 99 times in 100
-    #[arg(long, value_name = "GIB", required_unless_present = "used")]
-    memory_gib: Option<f64>,
-    /// Measurements of both, in their place
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
-    used: Option<PathBuf>,
-    /// Of workers beyond the least, so many in a hundred on the spot market
-    #[arg(long, value_name = "PERCENT", default_value_t = 70)]
-    spot: u32,
-    /// A table of prices
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
-}
-
-pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     let now = arguments.file.as_deref().map(document).transpose()?;
     let prices = prices(arguments.prices.as_ref())?;
-    let (demand, need) = (arguments.asked.demand()?, need(arguments)?);
+    let (demand, need) = (demand(&arguments.asked)?, need(arguments)?);
     if arguments.spot > 100 {
         bail!("--spot is {}: at most 100", arguments.spot);
     }
@@ -91,7 +60,7 @@ fn changes(now: &Document, found: &Recommendation) -> Vec<String> {
     differ.map(|(key, now, then)| format!("{key}: {now} → {then}")).collect()
 }
 
-fn need(arguments: &Arguments) -> Result<Need> {
+fn need(arguments: &RecommendArguments) -> Result<Need> {
     let need = match &arguments.used {
         Some(path) => {
             let (cpus, memory_gib) = used(&read(path)?).with_context(|| format!("in {}", path.display()))?;

@@ -1,38 +1,20 @@
 //! `scale plan`: what a described cluster would cost and carry.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::Result;
+use dunlin_cli::commands::scale::PlanArguments;
+use dunlin_cli::console::Console;
 use dunlin_scale::plan;
 use dunlin_scale::sim::Node;
 use serde_json::json;
 
-use crate::console::Console;
+use super::{demand, document, percent, prices};
 
-use super::{Asked, document, percent, prices};
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  dunlin scale plan cluster.yaml --per-s 5000 --peak-per-s 11000
-  dunlin scale prices > prices.toml; dunlin scale plan cluster.yaml --per-s 5000 --prices prices.toml
-
-The file describes coordinators, workers and scaling: docs/autoscaling.md has one.")]
-pub struct Arguments {
-    /// The description, YAML
-    file: PathBuf,
-    #[command(flatten)]
-    asked: Asked,
-    /// A table of prices
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
-}
-
-pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+pub fn run(arguments: &PlanArguments, console: &Console) -> Result<()> {
     let document = document(&arguments.file)?;
     let prices = prices(arguments.prices.as_ref())?;
-    let planned = plan(&document, &arguments.asked.demand()?, &prices, &Node::default());
+    let planned = plan(&document, &demand(&arguments.asked)?, &prices, &Node::default());
     let mut out = console.out();
     let [coordinators, workers, warm] = planned.cost;
     let total = coordinators + workers + warm;

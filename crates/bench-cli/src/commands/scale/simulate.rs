@@ -1,78 +1,18 @@
 //! `scale simulate`: the tables of the document, from clusters in virtual time.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use dunlin_cli::commands::scale::{SimulateArguments, Which};
+use dunlin_cli::console::{Console, grouped};
+use dunlin_cli::table::Table;
 use dunlin_scale::sim::{self, Node, Series, Workload};
 use dunlin_scale::{Need, Policy, Prices};
 use serde_json::{Value, json};
 
-use crate::console::{Console, grouped};
-use crate::table::Table;
-
 use super::{percent, prices, read, seconds};
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  dunlin scale simulate                               all tables, about a minute
-  dunlin scale simulate throughput --workers 100000 --tasks 10000000
-  cargo xtask data; dunlin scale simulate policies --series data/taylor.py
-
-The scheduler and the scaler are the ones that nodes run; how long tasks and machines take is made up:
-docs/autoscaling.md says how. The same seed gives the same numbers.")]
-pub struct Arguments {
-    /// Which tables; all without
-    #[arg(value_enum)]
-    tables: Vec<Which>,
-    /// What is random follows from it
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Workers, for throughput
-    #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
-    workers: Vec<u32>,
-    /// Tasks of each of its rows
-    #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
-    tasks: u64,
-    /// Groups that tenants are sharded over, for throughput
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    shards: u32,
-    /// A series of half-hourly values, for policies: data/taylor.py, of which the ninth week is run
-    #[arg(long, value_name = "FILE")]
-    series: Option<PathBuf>,
-    /// How long a task takes, for policies and cost, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 500.0)]
-    task_ms: f64,
-    /// Workers that the peak takes, for policies and cost
-    #[arg(long, value_name = "COUNT", default_value_t = 200)]
-    peak: u32,
-    /// A table of prices, for cost
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
-    /// Tasks in a second, efficiency, bottleneck
-    Throughput,
-    /// From a threshold to more workers
-    Out,
-    /// From too many workers to fewer
-    In,
-    /// With and without prepared workers
-    Warm,
-    /// What each tenant gets of its quota
-    Tenants,
-    /// What one tenant's flood does to the others
-    Noisy,
-    /// Reactive, predictive and an oracle
-    Policies,
-    /// What a month costs, and what would save how much
-    Cost,
-}
 
 /// A day in an hour: half an hour of the series lasts 75 s.
 const VALUE_MS: u64 = 75_000;
@@ -81,7 +21,7 @@ const DAY_VALUES: usize = 48;
 const WARM_STARTS: u64 = 20_000;
 const DAY_MS: u64 = 3_600_000;
 
-pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+pub fn run(arguments: &SimulateArguments, console: &Console) -> Result<()> {
     check(arguments)?;
     let all = Which::value_variants();
     let tables = if arguments.tables.is_empty() { all } else { &arguments.tables };
@@ -102,7 +42,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
-fn check(arguments: &Arguments) -> Result<()> {
+fn check(arguments: &SimulateArguments) -> Result<()> {
     if arguments.workers.iter().any(|workers| !(1..=1_000_000).contains(workers)) {
         bail!("--workers: from 1 to 1000000 each");
     }
@@ -144,7 +84,7 @@ fn ms(us: u64) -> String {
     format!("{:.2}", us as f64 / 1_000.0)
 }
 
-fn throughput(arguments: &Arguments) -> Printed {
+fn throughput(arguments: &SimulateArguments) -> Printed {
     let node = Node { shards: arguments.shards, ..Node::default() };
     let rows = arguments.workers.iter().map(|&workers| {
         let row = sim::throughput(arguments.seed, workers, arguments.tasks, node);
@@ -302,7 +242,7 @@ fn noisy(seed: u64) -> Printed {
 }
 
 /// Workloads whose peak takes so many workers at the document's target.
-fn workloads(arguments: &Arguments) -> Result<Vec<(&'static str, Workload)>> {
+fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workload)>> {
     let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
     let mut all = vec![
         (
@@ -328,13 +268,13 @@ fn workloads(arguments: &Arguments) -> Result<Vec<(&'static str, Workload)>> {
     Ok(all)
 }
 
-fn policy(arguments: &Arguments, name: &str) -> Policy {
+fn policy(arguments: &SimulateArguments, name: &str) -> Policy {
     let seasons = if name == "series" { vec![DAY_VALUES, 7 * DAY_VALUES] } else { vec![DAY_VALUES] };
     Policy::document((arguments.peak / 20).max(1), arguments.peak * 5 / 4 + 1)
         .with_forecast(VALUE_MS, seasons)
 }
 
-fn policies(arguments: &Arguments) -> Result<Printed> {
+fn policies(arguments: &SimulateArguments) -> Result<Printed> {
     let mut rows = Vec::new();
     for (name, workload) in workloads(arguments)? {
         let mean_us = arguments.task_ms * 1_000.0;
@@ -373,7 +313,7 @@ fn policies(arguments: &Arguments) -> Result<Printed> {
     ))
 }
 
-fn cost(arguments: &Arguments, prices: &Prices) -> Result<Printed> {
+fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<Printed> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
     // The document's workers: about 17 ms of processor a task at 85 a second, 57 % of 8 GB.

@@ -1,0 +1,82 @@
+//! `scale`: how many workers there should be: planned, recommended, simulated.
+//!
+//! Nothing here talks to a node. What is printed is worked out by the crate `scale`; the files are read here.
+
+mod plan;
+mod recommend;
+mod simulate;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use dunlin_cli::commands::scale::{Arguments, Asked, Verb};
+use dunlin_cli::console::Console;
+use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
+use serde_json::json;
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    match &arguments.verb {
+        Verb::Plan(arguments) => plan::run(arguments, console),
+        Verb::Recommend(arguments) => recommend::run(arguments, console),
+        Verb::Simulate(arguments) => simulate::run(arguments, console),
+        Verb::Prices => {
+            let mut out = console.out();
+            match console.json {
+                true => writeln!(out, "{}", as_json(&Prices::default()))?,
+                false => out.write_all(PRICES_TOML.as_bytes())?,
+            }
+            Ok(out.flush()?)
+        }
+    }
+}
+
+fn demand(asked: &Asked) -> Result<Demand> {
+    let Asked { per_s, task_ms, queued, payload_bytes, .. } = *asked;
+    let peak_per_s = asked.peak_per_s.unwrap_or(2.0 * per_s);
+    for (what, value) in [("--per-s", per_s), ("--peak-per-s", peak_per_s), ("--task-ms", task_ms)] {
+        if !(value.is_finite() && value > 0.0 && value <= 1e12) {
+            bail!("{what} is {value}: it has to be a number above 0");
+        }
+    }
+    if peak_per_s < per_s {
+        bail!("--peak-per-s is {peak_per_s}, less than the average of {per_s}");
+    }
+    Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
+}
+
+/// As in the table, under the same names.
+fn as_json(prices: &Prices) -> serde_json::Value {
+    let machine = |machine: &dunlin_scale::Machine| {
+        json!({
+            "name": machine.name, "cpus": machine.cpus, "memory_gib": machine.memory_gib,
+            "per_hour": machine.per_hour, "spot_per_hour": machine.spot_per_hour,
+        })
+    };
+    json!({
+        "currency": prices.currency, "hours_per_month": prices.hours_per_month,
+        "warm_per_hour": prices.warm_per_hour, "machine": prices.machines.iter().map(machine).collect::<Vec<_>>(),
+    })
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn prices(path: Option<&PathBuf>) -> Result<Prices> {
+    let Some(path) = path else { return Ok(Prices::default()) };
+    Prices::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
+}
+
+fn document(path: &Path) -> Result<Document> {
+    Document::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
+}
+
+/// `12.3 %`.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{:.1} s", ms as f64 / 1_000.0)
+}
