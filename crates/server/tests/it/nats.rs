@@ -106,18 +106,6 @@ fn wildcards_take_in_topics_that_are_created_later() {
 }
 
 #[test]
-fn topics_that_are_made_at_once_are_read_in_that_order() {
-    let (_node, server) = serve_nats(|_| {});
-    let mut peer = NatsPeer::open(&server);
-    let subjects: Vec<String> = (0..20).map(|number| format!("a.{number}")).collect();
-    subjects.iter().rev().for_each(|subject| peer.subscribe(&format!("{subject} {subject}")));
-    let burst: String = subjects.iter().map(|subject| format!("PUB {subject} 1\r\nx\r\n")).collect();
-    peer.send(burst.as_bytes());
-    let order: Vec<String> = subjects.iter().map(|_| peer.text().0).collect();
-    assert_eq!(order, subjects);
-}
-
-#[test]
 fn a_topic_that_owns_many_subjects_is_read_by_each_of_them() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };

@@ -61,3 +61,15 @@ fn nats_is_spoken_over_websocket_too() {
     socket.send_bytes(b"PUB b 2\r\nhi\r\n");
     assert_eq!(other.text().1, "hi");
 }
+
+#[test]
+fn topics_that_are_made_at_once_are_read_in_that_order() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    let subjects: Vec<String> = (0..20).map(|number| format!("a.{number}")).collect();
+    subjects.iter().rev().for_each(|subject| peer.subscribe(&format!("{subject} {subject}")));
+    let burst: String = subjects.iter().map(|subject| format!("PUB {subject} 1\r\nx\r\n")).collect();
+    peer.send(burst.as_bytes());
+    let order: Vec<String> = subjects.iter().map(|_| peer.text().0).collect();
+    assert_eq!(order, subjects);
+}
