@@ -54,7 +54,7 @@ fn lanes_without_tasks_make_room() {
 }
 
 #[test]
-fn batch_that_wants_an_unused_lane_and_a_new_one_is_counted_whole() {
+fn unused_lanes_that_a_batch_wants_are_counted() {
     let mut scene = small(Limits { lanes_max: 2, classes_max: 2, ..Limits::default() });
     for kind in ["1", "2"] {
         let task = submit(&mut scene, "a", kind).unwrap();

@@ -290,6 +290,39 @@ fn ana<T>(message: T) -> Request<T> {
 }
 
 #[test]
+fn keys_count_as_the_tenants_through_every_listener() {
+    let guarded =
+        Guarded::new(&USERS.replace("[users.ana]", "[tenants.acme]\n[users.ana]\ntenant = \"acme\""));
+    let counted = || {
+        let control = guarded.node.control().unwrap();
+        control.with(|state| (state.bytes_of_tenant(b"acme"), state.bytes())).unwrap()
+    };
+    let grows = |before: u64, listener: &str| {
+        let (own, all) = counted();
+        assert!(own > before && own == all, "{listener}: {own} of {all}, before {before}");
+        own
+    };
+    let ana_kv = kv_of(&guarded, "ana");
+    ana_kv.put("a/1", "tcp").unwrap();
+    let mut own = grows(0, "tcp");
+    ana_kv.batch(&[(b"a/2", b"transaction")]).unwrap();
+    own = grows(own, "transaction");
+    let lease = ana_kv.lease(PATIENCE).unwrap();
+    let lock = ana_kv.lock("a/gate", &lease, b"").unwrap();
+    own = grows(own, "lock");
+    assert_eq!(guarded.http("PUT", "/v1/kv/a/3", &basic("ana", PASSWORD), b"http").status, 200);
+    own = grows(own, "http");
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        kv.put(ana(put("a/4", "grpc"))).await.unwrap();
+    });
+    grows(own, "grpc");
+    lock.release().unwrap();
+    kv_of(&guarded, "root").delete_range("a/", "a0").unwrap();
+    assert_eq!(counted(), (0, 0));
+}
+
+#[test]
 fn a_token_lets_in_whom_it_names() {
     let guarded = Guarded::new(USERS);
     let kv = guarded.connect(Credentials::token(TOKEN.0.clone())).unwrap().kv();
