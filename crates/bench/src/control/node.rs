@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, Limits, Node, OwnershipLimits, Shard, TasksLimits};
+use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, Shard, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,8 @@ pub struct Serving {
 }
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
-/// Room for a backlog of some millions.
+/// Room for ten million keys, and for a backlog of as many tasks.
+const KEY_BYTES_MAX: u64 = 8 << 30;
 const TASK_BYTES_MAX: u64 = 4 << 30;
 
 /// The node's process: serves until it is killed.
@@ -91,7 +92,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         give_up: Default::default(),
         join,
         limits: ClusterLimits::default(),
-        control,
+        control: ControlLimits { state_bytes_max: KEY_BYTES_MAX, ..control },
         tasks: TasksLimits { shards: args.get("shards")?, state_bytes_max: TASK_BYTES_MAX, ..tasks },
         ownership: OwnershipLimits::default(),
     };

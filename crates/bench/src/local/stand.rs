@@ -19,7 +19,7 @@ pub struct Stand(Node);
 impl Stand {
     /// Starts it.
     pub fn start() -> Result<Self> {
-        let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
+        let limits = Limits::with_memory(MEMORY_BYTES_MAX);
         let config = Config { name: "bench".to_owned(), limits, ..Config::default() };
         Node::start(config).map(Self).context("starting a node")
     }
