@@ -219,14 +219,14 @@ impl Clock {
             return (0, None);
         }
         let look = |machine: &dyn Machine| (machine.now_ms(), machine.next_due_ms());
-        let looked = match self.running {
+        let (machine_ms, due_ms) = match self.running {
             // While the machine takes in a large entry the count goes on by itself.
             Some((led, counted_ms, _)) if led == term => {
                 machines.try_with(look).unwrap_or((counted_ms, None))
             }
             _ => machines.with(look),
         };
-        (self.now_ms(Instant::now(), term, looked.0), looked.1)
+        (self.now_ms(Instant::now(), term, machine_ms), due_ms)
     }
 
     /// A leader that was started again leads before its machine has applied the entries of earlier leaders, which are later than
