@@ -219,8 +219,8 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether the node's own lease is sure to last.
-    fn has_lease(&self) -> bool {
+    /// Whether the node's own lease is sure to last: it takes records of volatile topics that it owns.
+    pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }
 

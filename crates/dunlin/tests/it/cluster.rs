@@ -235,6 +235,7 @@ impl Stage {
         let ownership = self.join_with(id, node);
         ownership.settle_all(&self.hall.state.lock().unwrap().clone());
         ownership.take_part(Vec::new()).unwrap();
+        until("it takes part", || ownership.has_lease());
     }
 
     /// It knows nothing yet, and takes no part.

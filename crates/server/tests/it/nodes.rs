@@ -98,6 +98,7 @@ impl Hall {
         self.members.lock().unwrap().insert(id, member);
         ownership.settle_all(&self.state.lock().unwrap().clone());
         ownership.take_part(Vec::new()).unwrap();
+        until("it takes part", || ownership.has_lease());
     }
 
     fn apply(&self, command: &Command<'_>) -> Result<Reply, AskError> {
