@@ -100,8 +100,15 @@ impl Watchdog {
 
     pub(crate) fn watch(&self, pulse: &Arc<Pulse>, handle: &Handle) {
         let (pulse, handle) = (Arc::clone(pulse), handle.clone());
-        let watched =
-            Watched { pulse, handle, parks: 0, asked: 0, still: Duration::ZERO, waited_ns: 0, told: false };
+        let watched = Watched {
+            pulse,
+            handle,
+            parks: 0,
+            asked: 0,
+            still: Duration::ZERO,
+            spent: Spent::default(),
+            told: false,
+        };
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
 }
@@ -117,18 +124,44 @@ struct Watched {
     asked: u64,
     /// How long that has not been run, in which it could have been.
     still: Duration,
-    /// How long the thread had waited for a processor at the last look.
-    waited_ns: u64,
+    /// What the thread had spent at the last look.
+    spent: Spent,
     told: bool,
+}
+
+/// What a thread has spent since it began, ns; nothing where the system does not say.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    running_ns: u64,
+    /// Until it last began to run: it may be waiting for a processor now, too.
+    waiting_ns: u64,
+}
+
+impl Spent {
+    fn of(thread: u32) -> Spent {
+        let line = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+        let mut numbers = line.split_whitespace().map_while(|ns| ns.parse().ok());
+        Spent { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
+    }
+
+    /// How much of a step, since which it spent this, a thread could have run.
+    fn could_run(self, since: Spent, step: Duration, state: char) -> Duration {
+        let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
+        match state {
+            // It runs, or waits for a processor.
+            'R' => between(since.running_ns, self.running_ns).min(step),
+            _ => step.saturating_sub(between(since.waiting_ns, self.waiting_ns)),
+        }
+    }
 }
 
 impl Watched {
     /// Looks, a step after the last time; that it stands still, where that was not told yet.
     fn look(&mut self, step: Duration) -> Option<Stall> {
         let Watched { pulse, .. } = self;
-        let waited_ns = waited_ns(pulse.thread.load(Ordering::Relaxed));
-        let waited = Duration::from_nanos(waited_ns.saturating_sub(self.waited_ns));
-        self.waited_ns = waited_ns;
+        let thread = pulse.thread.load(Ordering::Relaxed);
+        let spent = Spent::of(thread);
+        let since = std::mem::replace(&mut self.spent, spent);
         let parks = pulse.parks.load(Ordering::Relaxed);
         let has_parked = pulse.is_parked.load(Ordering::Relaxed) || parks != self.parks;
         self.parks = parks;
@@ -141,26 +174,23 @@ impl Watched {
             }
             return None;
         }
-        self.still += step.saturating_sub(waited);
+        self.still += spent.could_run(since, step, state(thread));
         if self.still < STALL || std::mem::replace(&mut self.told, true) {
             return None;
         }
-        Some(Stall { thread: self.pulse.name.clone(), what: seen(self.pulse.thread.load(Ordering::Relaxed)) })
+        Some(Stall { thread: self.pulse.name.clone(), what: seen(thread) })
     }
 }
 
-/// How long a thread has waited for a processor since it began; 0 where the system does not say.
-fn waited_ns(thread: u32) -> u64 {
-    let line = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+/// `R` where a thread runs or waits for a processor, another letter where it waits for something else.
+fn state(thread: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next()).unwrap_or('?')
 }
 
 /// What the system says of a thread: what it waits for, and where in the kernel.
 fn seen(thread: u32) -> String {
-    let mut said = format!("Thread {thread}:");
-    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next());
-    let _ = write!(said, " state {}", state.unwrap_or('?'));
+    let mut said = format!("Thread {thread}: state {}", state(thread));
     for name in ["wchan", "syscall", "stack"] {
         let text = fs::read_to_string(format!("/proc/self/task/{thread}/{name}")).unwrap_or_default();
         let text = text.trim().replace('\n', " ← ");
@@ -197,6 +227,19 @@ mod tests {
         let watchdog = Watchdog::start(move |stall| drop(tell.send(stall))).unwrap();
         watchdog.watch(runtime.pulse(), &runtime.core().handle);
         (runtime, watchdog, told)
+    }
+
+    #[test]
+    fn only_time_counts_in_which_a_thread_could_run() {
+        let spent = |running_ms: u64, waiting_ms: u64| Spent {
+            running_ns: running_ms * 1_000_000,
+            waiting_ns: waiting_ms * 1_000_000,
+        };
+        let could_run = |now: Spent, state| now.could_run(spent(10, 20), LOOK, state);
+        assert_eq!(could_run(spent(10, 20), 'R'), Duration::ZERO, "it still waits for a processor");
+        assert_eq!(could_run(spent(40, 20), 'R'), Duration::from_millis(30), "it ran a part of the time");
+        assert_eq!(could_run(spent(10, 20), 'S'), LOOK, "it waits for something else");
+        assert_eq!(could_run(spent(10, 90), 'D'), Duration::from_millis(30), "it waited before");
     }
 
     #[test]
