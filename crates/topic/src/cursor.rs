@@ -178,7 +178,10 @@ impl Cursor {
 
     #[inline]
     fn empty(&mut self) -> Fill {
-        if self.following.is_some() { self.check().unwrap_or(Fill::Empty) } else { Fill::Empty }
+        if self.following.is_none() {
+            return Fill::Empty;
+        }
+        self.tell_publishers().or_else(|| self.check()).unwrap_or(Fill::Empty)
     }
 
     /// A warning, once until it has caught up. A registered reader cannot lose anything.
@@ -346,6 +349,10 @@ impl Cursor {
         if self.armed.is_none() && !self.ended && self.can_tell() != Some(true) {
             let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, reader);
+            if self.has_news_of_publishers() {
+                // It came before the cursor slept, and woke others.
+                self.rouse(waiter, token);
+            }
         }
         self.armed.is_some()
     }
@@ -356,6 +363,11 @@ impl Cursor {
         if let Some(can_tell) = self.can_tell() {
             return can_tell;
         }
+        self.may_have_records()
+    }
+
+    #[inline(always)]
+    fn may_have_records(&self) -> bool {
         if self.select.is_some()
             && let Some(has_more) = self.narrow_has_more()
         {

@@ -165,6 +165,20 @@ pub struct Checksum {
     pub checksum: u64,
 }
 
+/// Whether a publisher of a stateful topic is connected to the topic's owner, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publishers {
+    /// The log.
+    pub log: Arc<LogName>,
+    /// Whether at least one is.
+    pub connected: bool,
+    /// Since when that has been so, ns since the Unix epoch. Before its first publisher comes, a log has had none since its
+    /// owner opened it.
+    pub since_ns: u64,
+    /// When the newest record was appended, ns since the Unix epoch; `None` where there is none.
+    pub last_append_ns: Option<u64>,
+}
+
 /// Everything a subscriber can be told besides a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -186,6 +200,9 @@ pub enum Notice {
     Snapshot(Snapshot),
     /// For readers of a stateful topic that have read everything, now and then: what they should have by now.
     Checksum(Checksum),
+    /// For readers of a stateful topic that have read everything: the first publisher came, or the last one went. At the
+    /// beginning only where none is connected, or where the reader goes on after a position.
+    Publishers(Publishers),
     /// The log was deleted; there is no more to come from it.
     Deleted {
         /// The log.

@@ -45,7 +45,8 @@ pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans, View};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, Meta};
 pub use event::{
-    Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record, Snapshot,
+    Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Publishers,
+    Record, Snapshot,
 };
 pub use fold::{Fold, FoldConfig, FoldError, Frozen};
 pub use group::{

@@ -15,6 +15,7 @@ mod mirror;
 #[cfg(all(test, loom))]
 mod model;
 mod narrow;
+mod publishers;
 mod readers;
 mod recall;
 mod retain;
@@ -46,6 +47,8 @@ pub use mirror::FeedError;
 use mirror::Mirror;
 use narrow::Narrow;
 pub(crate) use narrow::{ANYWHERE, ASLEEP, GoesOn};
+use publishers::Liveness;
+pub(crate) use publishers::{PublisherCount, Told};
 use readers::Readers;
 pub(crate) use readers::{Found, ReaderId};
 use sleepers::Sleepers;
@@ -80,6 +83,8 @@ pub struct Log {
     is_replicated: AtomicBool,
     pub(crate) readings: Readings,
     pub(crate) listeners: Listeners,
+    pub(crate) publishers: Arc<PublisherCount>,
+    liveness: Liveness,
     /// Where another process may own it.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
     state: LogLock<State>,
@@ -187,7 +192,9 @@ impl Log {
         budget: Arc<Budget>,
         clock: Clock,
         epoch: u32,
+        publishers: &Arc<PublisherCount>,
     ) -> Log {
+        let is_stateful = config.fold.is_some();
         let state = State {
             epoch,
             next_seq: 1,
@@ -220,6 +227,8 @@ impl Log {
             is_replicated: AtomicBool::new(false),
             readings: Readings::default(),
             listeners: Listeners::default(),
+            publishers: Arc::clone(publishers),
+            liveness: if is_stateful { Liveness::none_since(clock.now_ns()) } else { Liveness::default() },
             upstream: OnceLock::new(),
             state: LogLock::new(state),
         }

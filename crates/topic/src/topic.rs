@@ -3,14 +3,13 @@
 use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::checked_run::CheckedRun;
 use crate::config::{Clock, ConfigError, Retention, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::fold::{Fold, FoldConfig, FoldError};
-use crate::log::{Append, BATCH_BYTES_MAX, Log, ProducerMark};
+use crate::log::{Append, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount};
 use crate::memory::Budget;
 use crate::publish::{Acknowledged, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
@@ -29,8 +28,7 @@ pub struct Topic {
     logs: Box<[Arc<Log>]>,
     config: Arc<TopicConfig>,
     acknowledges: Acknowledged,
-    /// Publishers that have it open.
-    publishers: AtomicU32,
+    publishers: Arc<PublisherCount>,
 }
 
 /// A publisher that is counted as one of its topic's as long as this lives.
@@ -157,10 +155,12 @@ impl Topic {
         config.check()?;
         let pattern = config.pattern.as_deref().unwrap_or(name);
         let subject_prefix = crate::subject::literal_prefix(pattern);
+        let publishers = Arc::default();
         let mut log = |partition| {
             let name =
                 LogName { topic: name.to_owned(), subject_prefix: subject_prefix.to_owned(), partition };
-            let log = finish(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch));
+            let log =
+                finish(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch, &publishers));
             if let Some(of) = &config.fold {
                 let kept = fold(of)
                     .map_err(|error| ConfigError::Fold { kind: of.kind.clone(), why: error.to_string() })?;
@@ -170,7 +170,7 @@ impl Topic {
         };
         let logs = (0..config.partitions).map(&mut log).collect::<Result<_, ConfigError>>()?;
         let acknowledges = config.durable.map_or(Acknowledged::Memory, |durable| durable.acknowledge);
-        Ok(Topic { logs, config, acknowledges, publishers: AtomicU32::new(0) })
+        Ok(Topic { logs, config, acknowledges, publishers })
     }
 
     /// Its name.
@@ -210,7 +210,9 @@ impl Topic {
 
     /// For a door: one more publisher.
     pub fn publisher_place(self: &Arc<Topic>) -> PublisherPlace {
-        self.publishers.fetch_add(1, Ordering::Relaxed);
+        if self.publishers.add() {
+            self.publishers_changed();
+        }
         PublisherPlace { topic: Arc::clone(self), is_counted: true }
     }
 
@@ -221,7 +223,13 @@ impl Topic {
 
     /// Publishers that have it open.
     pub fn publishers(&self) -> u32 {
-        self.publishers.load(Ordering::Relaxed)
+        self.publishers.here()
+    }
+
+    fn publishers_changed(&self) {
+        if self.config.fold.is_some() {
+            self.logs.iter().for_each(|log| log.publishers_changed());
+        }
     }
 
     /// Appends a run; refused with [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process
@@ -414,8 +422,8 @@ impl Deref for PublisherPlace {
 
 impl Drop for PublisherPlace {
     fn drop(&mut self) {
-        if self.is_counted {
-            self.topic.publishers.fetch_sub(1, Ordering::Relaxed);
+        if self.is_counted && self.topic.publishers.remove() {
+            self.topic.publishers_changed();
         }
     }
 }

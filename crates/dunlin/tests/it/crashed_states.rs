@@ -96,7 +96,7 @@ impl Reader {
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "what was read is lost: {changed:?}, from {start:?}");
                 }
-                Event::Notice(Notice::Lagging(_) | Notice::Gap(_)) => {}
+                Event::Notice(Notice::Lagging(_) | Notice::Gap(_) | Notice::Publishers(_)) => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -369,7 +369,7 @@ impl Channel {
                 Fill::Notice(notice) => {
                     writer.notice(out, &notice)?;
                     match &notice {
-                        Notice::Checksum(_) | Notice::Lagging(_) => {}
+                        Notice::Checksum(_) | Notice::Lagging(_) | Notice::Publishers(_) => {}
                         _ => self.told = self.cursor.read_through(),
                     }
                     if matches!(notice, Notice::Deleted { .. }) {

@@ -85,7 +85,9 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.show_reader(options, self.reader.is_some(), before));
         }
-        self.following = follows.then(|| Box::new(Following::new(options.conflate, begin.owed)));
+        // A reader that goes on may have been told otherwise where it read before.
+        let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
+        self.following = follows.then(|| Box::new(Following::new(options.conflate, begin.owed, goes_on)));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Cursor, Fill, Hint};
 use crate::event::{Notice, Position};
-use crate::log::{CaughtUp, Owed, Shown};
+use crate::log::{CaughtUp, Owed, Shown, Told};
 use crate::subscribe::{Resync, Start};
 use crate::wake::Waiter;
 
@@ -24,11 +24,14 @@ pub(super) struct Following {
     /// What it has checked, or was given with a checksum.
     checked: Position,
     checked_ns: u64,
+    /// Of the log's publishers.
+    told: Told,
 }
 
 impl Following {
-    pub(super) fn new(conflate: bool, owed: Option<Owed>) -> Following {
-        Following { conflate, owed, ..Following::default() }
+    /// One that goes on where it was is told of the log's publishers even where all is well.
+    pub(super) fn new(conflate: bool, owed: Option<Owed>, goes_on: bool) -> Following {
+        Following { conflate, owed, told: Told::nothing(goes_on), ..Following::default() }
     }
 }
 
@@ -50,7 +53,7 @@ impl Cursor {
         if !following.conflate || self.ended {
             return None;
         }
-        if !self.may_have_more() {
+        if !self.may_have_records() {
             return None;
         }
         let last = self.log.last();
@@ -133,6 +136,20 @@ impl Cursor {
         Some(Fill::Notice(Notice::Checksum(checksum)))
     }
 
+    /// Whether a publisher is connected, if that is news to a follower that has read everything.
+    pub(super) fn tell_publishers(&mut self) -> Option<Fill> {
+        let publishers = self.following.as_mut()?.told.take(&self.log)?;
+        Some(Fill::Notice(Notice::Publishers(publishers)))
+    }
+
+    /// Whether [`tell_publishers`](Cursor::tell_publishers) has something to tell once all is read.
+    #[inline]
+    pub(super) fn has_news_of_publishers(&self) -> bool {
+        self.following.as_ref().is_some_and(|following| {
+            following.owed.is_none() && following.caught_up.is_none() && following.told.is_due(&self.log)
+        })
+    }
+
     /// Whether its reader is to be given a checksum yet for where it stands.
     pub fn owes_checksum(&self) -> bool {
         self.following.as_ref().is_some_and(|following| following.checked != self.next)
@@ -209,6 +226,7 @@ impl Cursor {
             (following.owed, following.caught_up) = (begin.owed, None);
             // What it was told at the end, it may not have taken in.
             following.checked = Position::default();
+            following.told = Told::nothing(true);
         }
     }
 
@@ -225,7 +243,9 @@ impl Cursor {
         if following.owed.is_some() {
             return Some(self.log.is_placed());
         }
-        let caught_up = following.caught_up.as_ref()?;
-        Some(self.log.shows(caught_up.position()) != Shown::Later)
+        match following.caught_up.as_ref() {
+            Some(caught_up) => Some(self.log.shows(caught_up.position()) != Shown::Later),
+            None => following.told.is_due(&self.log).then_some(true),
+        }
     }
 }

@@ -78,6 +78,7 @@ impl Log {
     pub fn join(&self, upstream: Arc<dyn Upstream>) {
         let clock = upstream.clock();
         let _ = self.upstream.set(upstream);
+        self.liveness.forget();
         let mut state = self.lock();
         (state.shut_at_ns, state.shut_clock) = (0, clock);
     }
@@ -167,7 +168,7 @@ impl Log {
         let LogName { topic, subject_prefix, partition } = &*of.name;
         let (topic, subject_prefix) = (topic.clone(), subject_prefix.clone());
         let name = LogName { topic, subject_prefix, partition: *partition };
-        let log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0);
+        let log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
         if let Some(upstream) = of.upstream.get() {
             log.join(Arc::clone(upstream));
         }

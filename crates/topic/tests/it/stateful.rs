@@ -12,6 +12,7 @@ use crate::stage::*;
 
 mod losing;
 mod mirrored;
+mod publishers;
 mod turns;
 
 const SLOTS: u64 = 100;
@@ -107,7 +108,7 @@ impl Keeper {
                     self.lost = true;
                 }
             }
-            Event::Notice(Notice::Lagging(_)) => {}
+            Event::Notice(Notice::Lagging(_) | Notice::Publishers(_)) => {}
             other => panic!("unexpected {other:?}"),
         }
     }

@@ -136,7 +136,7 @@ impl Session {
                 Fill::Notice(notice) => {
                     let before = self.outbound.control.len();
                     let ended = matches!(notice, Notice::Deleted { .. });
-                    if !matches!(notice, Notice::Checksum(_)) {
+                    if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.told_all();
                         channel.touch(number, &mut self.touched);
                         // Only what is consumed is waited for.

@@ -1,0 +1,143 @@
+//! Whether a publisher of a stateful log is connected, and since when: what its owner knows, and a mirror is told.
+//!
+//! Invariants:
+//! - What is known changes inside the log's lock, and all readers that sleep are woken: a reader that looks again after it
+//!   went to sleep misses no change.
+//! - A mirror knows what its feed brings, whoever publishes in its own process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::event::Publishers;
+use crate::log::Log;
+
+/// How many publishers have a topic open; its logs share it.
+#[derive(Debug, Default)]
+pub(crate) struct PublisherCount {
+    here: AtomicU32,
+}
+
+impl PublisherCount {
+    /// One more; whether it is the only one.
+    pub(crate) fn add(&self) -> bool {
+        self.here.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// One less; whether it was the last.
+    pub(crate) fn remove(&self) -> bool {
+        self.here.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// Those of this process.
+    pub(crate) fn here(&self) -> u32 {
+        self.here.load(Ordering::Relaxed)
+    }
+
+    fn any(&self) -> bool {
+        self.here() > 0
+    }
+}
+
+/// Since when a publisher is connected, or none is: twice the time, and one more where one is; 0 where nothing is known.
+#[derive(Debug, Default)]
+pub(super) struct Liveness(AtomicU64);
+
+const UNKNOWN: u64 = 0;
+
+impl Liveness {
+    /// Of a log that has just been opened.
+    pub(super) fn none_since(ns: u64) -> Liveness {
+        Liveness(AtomicU64::new(encode(false, ns)))
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, connected: bool, since_ns: u64) {
+        self.0.store(encode(connected, since_ns), Ordering::Relaxed);
+    }
+
+    pub(super) fn forget(&self) {
+        self.0.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+fn encode(connected: bool, since_ns: u64) -> u64 {
+    since_ns.max(1) << 1 | u64::from(connected)
+}
+
+fn is_connected(word: u64) -> bool {
+    word & 1 == 1
+}
+
+/// What a reader of the state was told last.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    word: u64,
+    /// It is told even that all is well: it may have been told otherwise where it read before.
+    wants_all: bool,
+}
+
+impl Told {
+    /// Nothing yet.
+    pub(crate) fn nothing(wants_all: bool) -> Told {
+        Told { word: UNKNOWN, wants_all }
+    }
+
+    /// Whether the reader is to be told something.
+    #[inline]
+    pub(crate) fn is_due(&self, log: &Log) -> bool {
+        let word = log.liveness.get();
+        let matters = self.word != UNKNOWN || self.wants_all || !is_connected(word);
+        word != UNKNOWN && word != self.word && matters
+    }
+
+    /// What the reader is to be told, if anything.
+    pub(crate) fn take(&mut self, log: &Log) -> Option<Publishers> {
+        if !self.is_due(log) {
+            return None;
+        }
+        let (word, last_append_ns) = {
+            let state = log.lock();
+            (log.liveness.get(), state.last_append_ns)
+        };
+        self.word = word;
+        (word != UNKNOWN).then(|| Publishers {
+            log: Arc::clone(&log.name),
+            connected: is_connected(word),
+            since_ns: word >> 1,
+            last_append_ns: (last_append_ns > 0).then_some(last_append_ns),
+        })
+    }
+}
+
+impl Log {
+    /// The first publisher has come, or the last has gone.
+    #[cold]
+    pub(crate) fn publishers_changed(&self) {
+        if !self.is_stateful() || self.upstream.get().is_some() {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        let armed = {
+            let mut state = self.lock();
+            if state.closed || !self.know_own_publishers(now_ns) {
+                return;
+            }
+            state.take_all_sleepers()
+        };
+        armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+    }
+
+    /// Takes note whether a publisher is connected to this process, which owns the log; whether that is news. Inside the
+    /// log's lock.
+    fn know_own_publishers(&self, now_ns: u64) -> bool {
+        let (connected, before) = (self.publishers.any(), self.liveness.get());
+        let is_news = before == UNKNOWN || is_connected(before) != connected;
+        if is_news {
+            self.liveness.set(connected, now_ns);
+        }
+        is_news
+    }
+}

@@ -1,0 +1,153 @@
+//! What readers of a state are told of the publishers that keep it.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+
+/// What is there to read of publishers; the state and its sums are not looked at.
+fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
+    let mut told = Vec::new();
+    while let Some(event) = subscriber.try_next().unwrap() {
+        if let Event::Notice(Notice::Publishers(publishers)) = event {
+            told.push(publishers);
+        }
+    }
+    told
+}
+
+fn connected(told: &[Publishers]) -> Vec<bool> {
+    told.iter().map(|publishers| publishers.connected).collect()
+}
+
+#[test]
+fn joining_a_state_without_a_publisher_tells_its_age() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    pass(Duration::from_secs(1));
+    setter.set(3);
+    let appended_ns = MANUAL.now_ns();
+    pass(Duration::from_secs(2));
+    let gone_ns = MANUAL.now_ns();
+    drop(setter);
+    pass(Duration::from_secs(4));
+    let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+    let first = subscriber.try_next().unwrap();
+    assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "the state comes first: {first:?}");
+    let publishers = Publishers {
+        log: Arc::clone(topic.logs()[0].name()),
+        connected: false,
+        since_ns: gone_ns,
+        last_append_ns: Some(appended_ns),
+    };
+    assert_eq!(told(&mut subscriber), [publishers]);
+    assert_eq!(told(&mut subscriber), [], "once");
+}
+
+#[test]
+fn state_that_never_had_a_publisher_says_since_when() {
+    let opened_ns = MANUAL.now_ns();
+    let topic = small();
+    pass(Duration::from_secs(5));
+    let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+    let told = told(&mut subscriber);
+    let seen: Vec<_> = told.iter().map(|p| (p.connected, p.since_ns, p.last_append_ns)).collect();
+    assert_eq!(seen, [(false, opened_ns, None)]);
+}
+
+#[test]
+fn first_publisher_to_come_and_last_to_go_are_told() {
+    for options in [following(), conflated()] {
+        let topic = small();
+        let mut one = Setter::of(&topic);
+        let mut subscriber = Subscriber::one(cursor(&topic, &options), Wait::Parked);
+        assert_eq!(told(&mut subscriber), [], "that all is well is no news to a new reader");
+        let two = topic.publisher("t");
+        drop(two);
+        assert_eq!(told(&mut subscriber), [], "one of two went");
+        one.set(5);
+        pass(Duration::from_secs(1));
+        let (went_ns, read) = (MANUAL.now_ns(), topic.logs()[0].last().seq);
+        drop(one);
+        let gone = told(&mut subscriber);
+        assert_eq!(connected(&gone), [false]);
+        assert_eq!(gone[0].since_ns, went_ns);
+        subscriber.for_each_position(|_, at| assert_eq!(at.seq, read, "it takes no number"));
+        let _back = topic.publisher("t");
+        assert_eq!(connected(&told(&mut subscriber)), [true]);
+    }
+}
+
+#[test]
+fn reader_that_goes_on_is_told_that_all_is_well() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    setter.set(3);
+    let after = SubscribeOptions { start: Start::After(topic.logs()[0].last()), ..following() };
+    let mut subscriber = Subscriber::one(cursor(&topic, &after), Wait::Parked);
+    assert_eq!(connected(&told(&mut subscriber)), [true], "it may have been told otherwise before");
+    let name = Arc::clone(topic.logs()[0].name());
+    subscriber.resync(&name, Resync::State).unwrap();
+    assert_eq!(connected(&told(&mut subscriber)), [true]);
+}
+
+#[test]
+fn reader_of_records_alone_is_told_nothing_of_publishers() {
+    let (kept, plain) = (small(), small_topic());
+    let mut readers = [(&kept, earliest()), (&plain, earliest())].map(|(topic, options)| {
+        let publisher = topic.publisher("t");
+        let subscriber = Subscriber::one(cursor(topic, &options), Wait::Parked);
+        drop(publisher);
+        subscriber
+    });
+    readers.iter_mut().for_each(|reader| assert!(reader.try_next().unwrap().is_none()));
+}
+
+#[test]
+fn sleeping_readers_are_woken_when_the_last_publisher_goes() {
+    let topic = stateful(64 << 10, &budget(), RUNNING);
+    let publisher = topic.publisher("t");
+    let readers: Vec<_> = (0..4)
+        .map(|_| {
+            let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+            thread::spawn(move || {
+                loop {
+                    if let Event::Notice(Notice::Publishers(publishers)) = subscriber.next().unwrap() {
+                        return publishers.connected;
+                    }
+                }
+            })
+        })
+        .collect();
+    until("all sleep", || topic.logs()[0].info().waiting == 4);
+    drop(publisher);
+    for reader in readers {
+        assert!(!reader.join().unwrap());
+    }
+}
+
+#[test]
+fn no_change_is_missed_by_a_reader_that_falls_asleep() {
+    let topic = stateful(64 << 10, &budget(), RUNNING);
+    let mut publisher = Some(topic.publisher("t"));
+    let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);
+    let (tell, told) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        loop {
+            if let Event::Notice(Notice::Publishers(publishers)) = subscriber.next().unwrap()
+                && tell.send(publishers.connected).is_err()
+            {
+                return;
+            }
+        }
+    });
+    until("the reader sleeps", || topic.logs()[0].info().waiting == 1);
+    for round in 0..1_000 {
+        let connect = round % 2 == 1;
+        publisher = connect.then(|| topic.publisher("t"));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(connect), "round {round}");
+    }
+    drop((told, publisher));
+    let _last = topic.publisher("t");
+    reader.join().unwrap();
+}
