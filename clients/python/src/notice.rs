@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{LogName, Notice};
+use dunlin_topic::{LogName, Notice, Publishers};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -81,10 +81,27 @@ notices! {
         /// Its bytes.
         data: Py<PyBytes>,
     }
+    /// Whether a publisher of a state is connected.
+    PyPublishers "Publishers" {
+        /// Whether at least one is.
+        connected: bool,
+        /// Since when that has been so, ns since the Unix epoch.
+        since_ns: u64,
+        /// When the newest record was appended, if there is one.
+        last_append_ns: Option<u64>,
+    }
     /// The log was deleted; nothing more comes from it.
     PyDeleted "Deleted" {
         /// Its last position.
         last: PyPosition,
+    }
+}
+
+impl PyPublishers {
+    pub fn of(publishers: &Publishers) -> PyPublishers {
+        let Publishers { log, connected, since_ns, last_append_ns } = publishers.clone();
+        let (topic, partition) = (log.topic.clone(), log.partition);
+        PyPublishers { topic, partition, connected, since_ns, last_append_ns }
     }
 }
 
@@ -96,6 +113,12 @@ trait Said {
 impl Said for u32 {
     fn said(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Said for bool {
+    fn said(&self) -> String {
+        if *self { "True".to_owned() } else { "False".to_owned() }
     }
 }
 
@@ -163,6 +186,7 @@ pub fn object(py: Python<'_>, notice: &Notice) -> PyResult<Option<Py<PyAny>>> {
             let (position, checksum) = (PyPosition(snapshot.position), snapshot.checksum);
             Py::new(py, PySnapshot { topic, partition, position, checksum, data })?.into_any()
         }
+        Notice::Publishers(publishers) => Py::new(py, PyPublishers::of(publishers))?.into_any(),
         Notice::Deleted { log, last } => {
             let ((topic, partition), last) = (of(log), PyPosition(*last));
             Py::new(py, PyDeleted { topic, partition, last })?.into_any()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::Subscriber;
 use dunlin_feed::{By, Counts, Level, RETRY_NS, Replica, Report, Side, Touch, Trouble};
-use dunlin_topic::{Fold, Position, Subscribe};
+use dunlin_topic::{Fold, Position, Publishers, Subscribe};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -16,6 +16,7 @@ use crate::events::timeout;
 use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::levels::PyLevels;
+use crate::notice::PyPublishers;
 use crate::position::PyPosition;
 use crate::runtime::{self, Ready};
 use crate::state::State;
@@ -50,6 +51,7 @@ pub enum Told {
         partition: u16,
         text: String,
     },
+    Publishers(Publishers),
     Deleted {
         partition: u16,
     },
@@ -77,6 +79,10 @@ impl Following {
             }
             Report::Trouble { log, trouble } => {
                 told.push_back(Told::Trouble { partition: log.partition, text: text(&trouble) });
+            }
+            Report::Publishers(publishers) => {
+                *append_ns = publishers.last_append_ns.max(*append_ns);
+                told.push_back(Told::Publishers(publishers.clone()));
             }
             Report::Deleted { log, .. } => told.push_back(Told::Deleted { partition: log.partition }),
             // That all is well is counted.
@@ -107,10 +113,16 @@ impl Told {
                 .getattr("Change")?
                 .call1((partition, PyPosition(from), PyPosition(to), by, append_ns, event_ns))?,
             Told::Trouble { partition, text } => module.getattr("Trouble")?.call1((partition, text))?,
+            Told::Publishers(publishers) => return Ok(Py::new(py, PyPublishers::of(&publishers))?.into_any()),
             Told::Deleted { partition } => module.getattr("Forgotten")?.call1((partition,))?,
         };
         Ok(made.unbind())
     }
+}
+
+/// How many of these are of the state itself.
+fn changes(told: &VecDeque<Told>) -> usize {
+    told.iter().filter(|told| !matches!(told, Told::Publishers(_))).count()
 }
 
 impl PyReplica {
@@ -242,13 +254,13 @@ impl PyReplica {
     fn update(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<usize> {
         let timeout = self::timeout(timeout)?;
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let before = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)).len();
+        let before = changes(&std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)));
         let take = |following: &mut Following| loop {
             let mut told = VecDeque::new();
             while following.drain(1024, &mut told)? > 0 && told.len() < 65_536 {}
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
-                return Ok(told.len());
+            if changes(&told) > 0 || left.is_some_and(|left| left.is_zero()) {
+                return Ok(changes(&told));
             }
             following.replica.wait(left)?;
         };
@@ -281,6 +293,12 @@ impl PyReplica {
         let (append_ns, _) = self.times_ns(py)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
+    }
+
+    /// What was said last of the state's publishers.
+    #[getter]
+    fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
+        self.following.look(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
     }
 
     #[getter]

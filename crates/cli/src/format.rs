@@ -11,10 +11,11 @@ use std::str::FromStr;
 use dunlin_topic::{Notice, Record};
 
 use crate::console::Paint;
-pub use json::base64;
+pub use json::{base64, publishers as publishers_json};
 pub use meaning::Meanings;
 use template::Template;
 pub use template::rfc3339;
+pub use text::publishers_text;
 
 /// What was asked for by `--format`.
 #[derive(Debug, Clone, PartialEq, Eq)]

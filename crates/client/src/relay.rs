@@ -149,6 +149,11 @@ impl Relay {
         state.unanswered.push_back(Sent { partition, first: producer_seq, last, told });
     }
 
+    /// Whether the node has refused to take runs by it.
+    pub fn is_refused(&self) -> bool {
+        self.lane.state().refused.is_some()
+    }
+
     /// Whether something has no answer yet.
     pub fn has_unanswered(&self) -> bool {
         !self.lane.state().unanswered.is_empty()

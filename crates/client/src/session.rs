@@ -351,6 +351,7 @@ impl Session {
             FromNode::Deleted(deleted) => self.deleted(deleted),
             FromNode::Snapshot(part) => self.take_part(part, cost)?,
             FromNode::Checksum(checksum) => self.checksum(checksum, cost),
+            FromNode::Publishers(publishers) => self.publishers_of(publishers, cost),
             FromNode::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
             FromNode::Subscribed(subscribed) => self.subscribed(subscribed.subscription),
             FromNode::SubscriptionEnded(ended) => {

@@ -74,7 +74,7 @@ pub use node::{Node, STATES};
 pub use owner::Owner;
 pub use ownership::{
     AskError, Beginning, Feed, Handed, Interest, InterestQuery, Membership, NODE_DOOR, Ownership,
-    OwnershipLimits, Peers, Taken, is_mirror,
+    OwnershipLimits, Peers, Presence, Taken, is_mirror,
 };
 pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};

@@ -25,6 +25,7 @@ mod keeper;
 mod lease;
 mod leaving;
 mod membership;
+mod presence;
 mod settle;
 mod way;
 
@@ -51,6 +52,7 @@ pub use interest::{Interest, InterestQuery};
 use keeper::Keeper;
 pub use membership::Membership;
 pub(crate) use membership::{Outcome, Received};
+pub use presence::Presence;
 use way::Way;
 
 /// How long a cluster that did not answer is not asked for owners again.
@@ -124,6 +126,10 @@ pub trait Peers: Send + Sync + Debug {
     fn join(&self, to: u64, membership: Arc<Membership>) {
         membership.ended(&SubscribeError::OwnerAway(format!("node {to} cannot be asked for memberships")));
     }
+
+    /// Tells a node, the owner of a topic that keeps a state, that publishers of it are connected to this one, until that [is
+    /// not wanted](Presence::is_wanted) any more; then, or where the node cannot be told, it has [ended](Presence::ended).
+    fn announce(&self, _to: u64, _presence: Arc<Presence>) {}
 
     /// Queries a node for the interest there; [answered](InterestQuery::answer) once, within bounded time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {

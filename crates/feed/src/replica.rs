@@ -16,7 +16,7 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_topic::{Event, Fold, LogName, Notice, Position, Subscribe, SubscribeError};
+use dunlin_topic::{Event, Fold, LogName, Notice, Position, Publishers, Subscribe, SubscribeError};
 use hashbrown::HashMap;
 
 use followed::{Followed, Telling};
@@ -100,6 +100,12 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
     pub fn states(&self) -> impl Iterator<Item = (&Arc<LogName>, Position, &F)> {
         let whole = self.states.all.iter().flatten().filter(|followed| followed.is_whole());
         whole.filter_map(|followed| Some((&followed.log, followed.at?, &followed.state)))
+    }
+
+    /// What each log's owner has said last of the state's publishers. It says nothing as long as one has been connected since
+    /// the replica began.
+    pub fn publishers(&self) -> impl Iterator<Item = &Publishers> {
+        self.states.all.iter().flatten().filter_map(|followed| followed.publishers.as_ref())
     }
 
     /// Whether every state is whole.
@@ -202,6 +208,7 @@ fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
         Event::Notice(Notice::Checksum(checksum)) => &checksum.log,
         Event::Notice(Notice::Gap(gap)) => &gap.log,
         Event::Notice(Notice::EpochChanged(changed)) => &changed.log,
+        Event::Notice(Notice::Publishers(publishers)) => &publishers.log,
         Event::Notice(Notice::Deleted { log, .. }) => log,
         // Of no matter to a state.
         Event::Notice(_) => return,
@@ -216,6 +223,10 @@ fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
         Event::Notice(Notice::Gap(gap)) => followed.take_gap(gap, telling.counts),
         Event::Notice(Notice::EpochChanged(changed)) => {
             followed.begin_anew(changed, make(&followed.log), telling);
+        }
+        Event::Notice(Notice::Publishers(publishers)) => {
+            followed.publishers = Some(publishers.clone());
+            (telling.report)(Report::Publishers(publishers));
         }
         Event::Notice(Notice::Deleted { .. }) => {
             let (log, state) = (&followed.log, &followed.state);

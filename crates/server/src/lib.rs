@@ -29,6 +29,7 @@ mod listener;
 mod nats;
 mod opening;
 pub mod peers;
+mod publishes;
 mod reload;
 mod reserved;
 mod responders;

@@ -10,6 +10,7 @@ mod feeding;
 pub(crate) mod interest;
 mod joining;
 mod link;
+mod presences;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin::state::{Command, Reply};
-use dunlin::{AskError, Feed, Handed, InterestQuery, Membership, Peers};
+use dunlin::{AskError, Feed, Handed, InterestQuery, Membership, Peers, Presence};
 use dunlin_client::{Address, Options};
 
 use link::Link;
@@ -83,6 +84,10 @@ impl Peers for NodeLinks {
 
     fn join(&self, to: u64, membership: Arc<Membership>) {
         self.link(to).join(membership);
+    }
+
+    fn announce(&self, to: u64, presence: Arc<Presence>) {
+        self.link(to).announce(presence);
     }
 
     fn query_interest(&self, to: u64, query: InterestQuery) {

@@ -48,7 +48,7 @@ use mirror::Mirror;
 use narrow::Narrow;
 pub(crate) use narrow::{ANYWHERE, ASLEEP, GoesOn};
 use publishers::Liveness;
-pub(crate) use publishers::{PublisherCount, Told};
+pub(crate) use publishers::{Counted, PublisherCount, Told};
 use readers::Readers;
 pub(crate) use readers::{Found, ReaderId};
 use sleepers::Sleepers;

@@ -9,7 +9,7 @@ use crate::checked_run::CheckedRun;
 use crate::config::{Clock, ConfigError, Retention, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::fold::{Fold, FoldConfig, FoldError};
-use crate::log::{Append, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount};
+use crate::log::{Append, BATCH_BYTES_MAX, Counted, Log, ProducerMark, PublisherCount};
 use crate::memory::Budget;
 use crate::publish::{Acknowledged, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
@@ -35,7 +35,7 @@ pub struct Topic {
 #[derive(Debug)]
 pub struct PublisherPlace {
     topic: Arc<Topic>,
-    is_counted: bool,
+    counted: Option<Counted>,
 }
 
 /// A run as it came from a remote publisher.
@@ -210,15 +210,24 @@ impl Topic {
 
     /// For a door: one more publisher.
     pub fn publisher_place(self: &Arc<Topic>) -> PublisherPlace {
-        if self.publishers.add() {
-            self.publishers_changed();
+        self.place(Counted::Here)
+    }
+
+    /// For the topic's owner: one more node to which publishers are connected. They are counted there.
+    pub fn place_of_node_with_publishers(self: &Arc<Topic>) -> PublisherPlace {
+        self.place(Counted::Node)
+    }
+
+    fn place(self: &Arc<Topic>, counted: Counted) -> PublisherPlace {
+        if self.publishers.add(counted) {
+            self.count_publishers();
         }
-        PublisherPlace { topic: Arc::clone(self), is_counted: true }
+        PublisherPlace { topic: Arc::clone(self), counted: Some(counted) }
     }
 
     /// For a node that hands on what its own publishers send: they are counted there.
     pub fn publisher_place_of_node(self: &Arc<Topic>) -> PublisherPlace {
-        PublisherPlace { topic: Arc::clone(self), is_counted: false }
+        PublisherPlace { topic: Arc::clone(self), counted: None }
     }
 
     /// Publishers that have it open.
@@ -226,9 +235,15 @@ impl Topic {
         self.publishers.here()
     }
 
-    fn publishers_changed(&self) {
-        if self.config.fold.is_some() {
-            self.logs.iter().for_each(|log| log.publishers_changed());
+    /// Tells readers of the state whether publishers are connected, if that has changed, and the topic's owner if it is another
+    /// process.
+    pub fn count_publishers(&self) {
+        if self.config.fold.is_none() {
+            return;
+        }
+        self.logs.iter().for_each(|log| log.publishers_changed());
+        if let Some(upstream) = self.logs[0].upstream.get() {
+            upstream.publishers_changed();
         }
     }
 
@@ -422,8 +437,8 @@ impl Deref for PublisherPlace {
 
 impl Drop for PublisherPlace {
     fn drop(&mut self) {
-        if self.is_counted && self.topic.publishers.remove() {
-            self.topic.publishers_changed();
+        if self.counted.is_some_and(|counted| self.topic.publishers.remove(counted)) {
+            self.topic.count_publishers();
         }
     }
 }

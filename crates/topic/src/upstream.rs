@@ -42,6 +42,9 @@ pub trait Upstream: Send + Sync + Debug {
     /// does: from then on no record passes it by.
     fn is_read(&self, log: &Arc<Log>, start: Start);
 
+    /// The first publisher of this process has come, or the last has gone, of a topic that keeps a state.
+    fn publishers_changed(&self) {}
+
     /// A mirror for one reader alone, fed from `start`: the one that is shared does not reach back so far, or publishers
     /// are to wait for this reader. `None` where that cannot be had now.
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;

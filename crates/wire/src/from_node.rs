@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
 use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic};
 use crate::run::{Run, run_head};
-use crate::state::{Checksum, SnapshotPart};
+use crate::state::{Checksum, Publishers, SnapshotPart};
 use crate::subscribe::{
     Advance, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log, Subscribed, SubscriptionEnded,
 };
@@ -56,6 +56,7 @@ pub enum FromNode<'a> {
     Tasked(Tasked<'a>),
     TaskOrders(TaskOrders<'a>),
     PublisherTopic(PublisherTopic),
+    Publishers(Publishers),
 }
 
 impl<'a> FromNode<'a> {
@@ -94,6 +95,7 @@ impl<'a> FromNode<'a> {
             FromNode::Tasked(_) => Kind::Tasked,
             FromNode::TaskOrders(_) => Kind::TaskOrders,
             FromNode::PublisherTopic(_) => Kind::PublisherTopic,
+            FromNode::Publishers(_) => Kind::Publishers,
         }
     }
 
@@ -116,6 +118,7 @@ impl<'a> FromNode<'a> {
             FromNode::Tasked(body) => body.write(out),
             FromNode::TaskOrders(body) => body.write(out),
             FromNode::PublisherTopic(body) => body.write(out),
+            FromNode::Publishers(body) => body.write(out),
             FromNode::Welcome(body) => body.write(out),
             FromNode::Refused(body) | FromNode::Error(body) => body.write(out),
             FromNode::PublisherOpened(body) => body.write(out),
@@ -194,6 +197,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
         Kind::Tasked => FromNode::Tasked(Layout::read(fields)?),
         Kind::TaskOrders => FromNode::TaskOrders(Layout::read(fields)?),
         Kind::PublisherTopic => FromNode::PublisherTopic(Layout::read(fields)?),
+        Kind::Publishers => FromNode::Publishers(Layout::read(fields)?),
         _ => return Ok(None),
     }))
 }

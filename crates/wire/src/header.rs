@@ -170,6 +170,8 @@ kinds! {
     TaskOrders = 95, "TASK_ORDERS";
     /// What a publisher has to know of its topic when it opens it again.
     PublisherTopic = 96, "PUBLISHER_TOPIC";
+    /// Whether a publisher of a stateful topic is connected.
+    Publishers = 97, "PUBLISHERS";
 }
 
 impl Kind {
@@ -193,7 +195,8 @@ impl Kind {
     #[inline]
     pub fn since(self) -> u8 {
         match self as u8 {
-            26..64 | 96.. => 4,
+            97.. => 5,
+            26..64 | 96 => 4,
             23..26 | 93..96 => 3,
             19..23 | 90..93 => 2,
             _ => 1,

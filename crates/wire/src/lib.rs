@@ -54,10 +54,11 @@ pub use limits::Limits;
 pub use list::List;
 pub use publish::{
     AckKind, ExpectTopic, FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, LastAcknowledged, NO_PRODUCER, OpenPublisher,
-    Publish, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
+    PRESENT, Publish, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,
+    PublisherTopic,
 };
 pub use run::{RUN_HEAD_BYTES, Run, publish_head, run_head};
-pub use state::{Checksum, Follow, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
+pub use state::{Checksum, Follow, Publishers, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
 pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
     LogPosition, OnGap, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,

@@ -14,6 +14,9 @@ pub const FLAG_QUIET: u8 = 1 << 1;
 pub const FLAG_EXPECT: u8 = 1 << 2;
 /// The producer id of publishers without identity: nothing of theirs is deduplicated.
 pub const NO_PRODUCER: u64 = 0;
+/// The producer epoch, with [`NO_PRODUCER`], by which a node says to the owner of a topic that publishers of it are connected
+/// to the node, until it closes this publisher. Nothing is published by it.
+pub const PRESENT: u32 = u32::MAX;
 
 layout! {
     /// Gives a number to a topic to publish to.

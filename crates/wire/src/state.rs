@@ -1,5 +1,5 @@
-//! States of stateful topics: following one, its bytes in pieces, its checksum, and being brought back to it.
-//! All of it since version 2.
+//! States of stateful topics: following one, its bytes in pieces, its checksum, whether it has publishers, and being brought
+//! back to it. All of it since version 2, but for [`Publishers`].
 //!
 //! ```text
 //!  SNAPSHOT
@@ -54,6 +54,21 @@ layout! {
         pub position: Position,
         /// The wrapping sum of the hashes of all entries.
         pub checksum: u64,
+    }
+}
+
+layout! {
+    /// Whether a publisher of the log is connected. At a change, and for a channel that begins where none is or that goes on
+    /// after a position. Since version 5.
+    pub struct Publishers {
+        /// The channel.
+        pub channel: u32,
+        /// Whether at least one is.
+        pub connected: bool,
+        /// Since when that has been so, ns since the Unix epoch.
+        pub since_ns: u64,
+        /// When the newest record was appended, ns since the Unix epoch; none where there is no record.
+        pub last_append_ns: Option<u64>,
     }
 }
 

@@ -18,9 +18,9 @@ use crate::code::{ErrorCode, Refusal};
 use crate::error::WireError;
 
 /// The version this build speaks best.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// The oldest version this build still speaks.
-pub const VERSION_MIN: u8 = 3;
+pub const VERSION_MIN: u8 = 4;
 /// What every connection begins with, both ways.
 pub const MAGIC: [u8; 6] = *b"DUNLIN";
 /// Bytes of a preamble.

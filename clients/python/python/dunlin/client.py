@@ -244,7 +244,7 @@ class Client:
         """Reads all subjects that `pattern` matches (`*` one token, `>` the rest), also of topics made later.
 
         Iterating it gives a `Record`, or what stands in records' place: `Gap`, `Lagging`, `EpochChanged`, `Snapshot`,
-        `Deleted`. `records()` gives records alone and raises `GapError`; `batches()` gives thousands at once.
+        `Publishers`, `Deleted`. `records()` gives records alone and raises `GapError`; `batches()` gives thousands at once.
         """
         return self._connection.subscribe(
             pattern,

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from ._dunlin import Changes, Entities, Levels, Position, Replica
+    from ._dunlin import Changes, Entities, Levels, Position, Publishers, Replica
 
 Side: TypeAlias = Literal["bid", "ask"]
 
@@ -65,11 +65,13 @@ class Live:
         """Takes in everything that is there, waiting up to `timeout` seconds for the first of it; how many changes."""
         return self._replica.update(timeout)
 
-    def changes(self) -> Changes[Change | Trouble | Forgotten]:
-        """Each change as it is taken in, for `for` or `async for`: the state is then what that change made it."""
+    def changes(self) -> Changes[Change | Trouble | Publishers | Forgotten]:
+        """Each change as it is taken in, for `for` or `async for`: the state is then what that change made it.
+
+        A `Publishers` among them says whether a publisher of the state is connected; the state stays as it is."""
         return self._replica
 
-    def next(self, timeout: float | None = None) -> Change | Trouble | Forgotten | None:
+    def next(self, timeout: float | None = None) -> Change | Trouble | Publishers | Forgotten | None:
         """The next change; `None` after `timeout` seconds without one."""
         return self._replica.next(timeout)
 
@@ -84,8 +86,20 @@ class Live:
         return self._replica.position
 
     @property
+    def publishers(self) -> Publishers | None:
+        """What the topic's owner said last of the state's publishers, as of the last update. `None` while it has said nothing:
+        one has been connected since this began, or the node is older than the question."""
+        return self._replica.publishers
+
+    @property
+    def publisher_connected(self) -> bool:
+        """Whether a publisher of the state is connected to the topic's owner, as of the last update."""
+        publishers = self._replica.publishers
+        return publishers is None or publishers.connected
+
+    @property
     def age(self) -> float | None:
-        """Seconds since the last record taken in was appended, by this machine's clock."""
+        """Seconds since the newest record that is known was appended, by this machine's clock."""
         return self._replica.age
 
     @property

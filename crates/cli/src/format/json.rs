@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use dunlin_topic::{LogName, Notice, Record, Snapshot};
+use dunlin_topic::{LogName, Notice, Publishers, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
 /// A record, and its entries if it is made of such. Payload, key and header values are text where they are UTF-8, else base64 under a name that says so.
@@ -88,6 +88,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
             (head("deleted", log), json!({"epoch": last.epoch, "last": last.seq}))
         }
         Notice::Snapshot(snapshot) => return state(snapshot, None, out),
+        Notice::Publishers(told) => return publishers(told, out),
         Notice::Checksum(sum) => (
             head("checksum", &sum.log),
             json!({
@@ -100,6 +101,15 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
     if let Value::Object(more) = more {
         object.extend(more);
     }
+    write_line(object, out)
+}
+
+/// Whether anybody publishes to a state.
+pub fn publishers(publishers: &Publishers, out: &mut impl Write) -> io::Result<()> {
+    let mut object = head("publishers", &publishers.log);
+    object.insert("connected".into(), publishers.connected.into());
+    object.insert("since_ns".into(), publishers.since_ns.to_string().into());
+    object.insert("last_append_ns".into(), publishers.last_append_ns.map(|ns| ns.to_string()).into());
     write_line(object, out)
 }
 

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Record, Snapshot};
+use dunlin::now_ns;
+use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Publishers, Record, Snapshot};
 
 use crate::console::{Paint, grouped};
 
@@ -59,6 +60,11 @@ pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -
         // Nothing was lost and nothing is to be done.
         Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
         Notice::Snapshot(snapshot) => state(snapshot, None, many, paint, out),
+        Notice::Publishers(told) => {
+            let text = publishers_text(told, now_ns());
+            let mark = if told.connected { paint.good("PUBLISHER") } else { paint.warning("PUBLISHER") };
+            writeln!(out, "{mark}  {text}{}", of(&told.log))
+        }
         other => writeln!(out, "{}   {other:?}", paint.warning("NOTICE")),
     }
 }
@@ -83,6 +89,19 @@ fn lagging_line(lagging: &Lagging, paint: Paint) -> String {
         return format!("{mark}  behind {behind}, and only {retained} of them are still retained");
     }
     format!("{mark}  behind {behind} of {retained} retained")
+}
+
+/// Whether a publisher of a state is connected, and how old the state is.
+pub fn publishers_text(told: &Publishers, now_ns: u64) -> String {
+    let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
+    let state = match told.connected {
+        true => "a publisher is connected".to_owned(),
+        false => format!("no publisher is connected since {}", seconds(told.since_ns)),
+    };
+    match told.last_append_ns {
+        Some(ns) => format!("{state}; the newest record is {} old", seconds(ns)),
+        None => format!("{state}; there is no record"),
+    }
 }
 
 fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
@@ -203,6 +222,17 @@ mod tests {
         );
         assert!(line(change(Some(10)), false).contains("nothing of it was missed"));
         assert!(line(change(Some(12)), false).contains("its records through 12 were not seen"));
+    }
+
+    #[test]
+    fn publisher_that_is_gone_is_named_with_the_age_of_the_state() {
+        let log = Arc::new(LogName { topic: "md".into(), subject_prefix: "md".into(), partition: 0 });
+        let (since_ns, last_append_ns) = (7_000_000_000, Some(5_500_000_000));
+        let gone = Publishers { log, connected: false, since_ns, last_append_ns };
+        let text = "no publisher is connected since 3.0 s; the newest record is 4.5 s old";
+        assert_eq!(publishers_text(&gone, 10_000_000_000), text);
+        let back = Publishers { connected: true, last_append_ns: None, ..gone };
+        assert_eq!(publishers_text(&back, 10_000_000_000), "a publisher is connected; there is no record");
     }
 
     #[test]

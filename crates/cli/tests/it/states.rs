@@ -1,5 +1,6 @@
 //! States of topics, for who reads records: `sub --from snapshot`, `--conflate`, and what entries say.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -49,12 +50,29 @@ fn a_reader_may_begin_with_the_state_in_words_and_as_an_object() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("STATE    at ") && lines[0].ends_with(": 2 values"), "{text}");
     assert_eq!(lines[1..3], ["  set BTC 50001", "  set ETH 3000"]);
-    assert!(lines[3].ends_with(" 50001"), "{text}");
+    assert!(lines.last().unwrap().ends_with(" 50001"), "{text}");
     let all = objects(&until_a_record(&node, &["prices", "--from", "snapshot", "--json"], again));
     let state = &all[0];
     assert_eq!((&state["event"], &state["kind"]), (&"state".into(), &"last".into()));
     let btc = serde_json::json!({ "op": "set", "key": "BTC", "value": "50001" });
     assert_eq!(state["entries"][0], btc);
+}
+
+#[test]
+fn sub_says_that_no_publisher_of_a_state_is_connected() {
+    let node = prices();
+    for (json, line) in
+        [(false, "PUBLISHER  no publisher is connected since "), (true, r#""event":"publishers""#)]
+    {
+        let arguments = ["sub", "prices", "--from", "snapshot", "--json"];
+        let arguments = if json { &arguments[..] } else { &arguments[..4] };
+        let mut child = node.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said = lines.find(|said| said.contains(line));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.is_some(), "{line}");
+    }
 }
 
 #[test]

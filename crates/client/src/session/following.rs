@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_topic::{Checksum, LogName, Notice, Position, Resync, Snapshot, SubscribeError};
+use dunlin_topic::{Checksum, LogName, Notice, Position, Publishers, Resync, Snapshot, SubscribeError};
 use dunlin_wire::{FromClient, Kind, SnapshotPart, WireError};
 
 use crate::session::{Channel, Session};
@@ -96,6 +96,16 @@ impl Session {
         let position = Position { epoch: sum.position.epoch, seq: sum.position.seq };
         let log = Arc::clone(&channel.log);
         channel.tell(Notice::Checksum(Checksum { log, position, checksum: sum.checksum }), cost);
+    }
+
+    pub(super) fn publishers_of(&mut self, publishers: &dunlin_wire::Publishers, cost: u64) {
+        let Some(channel) = self.channels.get(&publishers.channel) else { return };
+        if channel.state.gone {
+            return channel.refund(cost);
+        }
+        let dunlin_wire::Publishers { connected, since_ns, last_append_ns, .. } = *publishers;
+        let log = Arc::clone(&channel.log);
+        channel.tell(Notice::Publishers(Publishers { log, connected, since_ns, last_append_ns }), cost);
     }
 
     /// A reader goes on from elsewhere; what to say.

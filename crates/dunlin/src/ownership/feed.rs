@@ -275,6 +275,11 @@ impl Feed {
                     return Taken::Over;
                 }
             }
+            Notice::Publishers(publishers) => {
+                if let Some(log) = self.log(&publishers.log) {
+                    log.feed_publishers(publishers);
+                }
+            }
             Notice::Deleted { .. } => {
                 // Whether or not the cluster has told this node yet: of another topic of this name nothing belongs here.
                 if let Some(way) = self.way.upgrade() {

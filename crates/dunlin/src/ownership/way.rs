@@ -2,6 +2,7 @@
 
 mod feeding;
 mod members;
+mod publishers;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use dunlin_topic::{
 use super::feed::{Feed, Place};
 use super::handed::{Handed, Sender};
 use super::membership::Membership;
+use super::presence::Presence;
 use super::{AskError, Ownership, lock};
 use crate::clock::{STEADY, steady_ns};
 
@@ -52,6 +54,10 @@ struct State {
     /// They are being appended here: the log takes them, and no others yet.
     appending: bool,
     feed: Option<Arc<Feed>>,
+    /// Of publishers of this node, while another owns it.
+    presence: Option<Arc<Presence>>,
+    /// When publishers of the owner before have had the time to return to this one.
+    publishers_until_ns: Option<u64>,
     /// Since when its owner has been known to be gone.
     gone_since_ns: Option<u64>,
     /// Since when, by the time of day, a reader of what is yet to come has waited for the mirrors to stand.
@@ -85,6 +91,8 @@ impl Way {
                 waiting: BTreeMap::new(),
                 appending: false,
                 feed: None,
+                presence: None,
+                publishers_until_ns: None,
                 gone_since_ns: None,
                 read_since_ns: None,
                 why: String::new(),
@@ -177,6 +185,7 @@ impl Way {
 
     fn take_over(&self, topic: &Topic, epoch: u32) {
         lock(&self.state).draining = None;
+        self.await_publishers();
         topic.logs().iter().for_each(|log| log.take_over(epoch, false));
         self.placing.notify_all();
     }
@@ -239,10 +248,11 @@ impl Way {
                 None => {}
             }
             self.place_members(ownership);
+            self.count_returned_publishers(ownership, &topic);
             return self.append_waiting(ownership, &topic);
         }
         let is_read = topic.logs().iter().any(|log| log.is_read());
-        if !wants && !is_read && !self.has_unplaced_members() {
+        if !wants && !is_read && !self.has_unplaced_members() && !self.has_unannounced_publishers(&topic) {
             return false;
         }
         if !ownership.is_alive(owner) {
@@ -255,6 +265,7 @@ impl Way {
         self.place_members(ownership);
         self.send_waiting(ownership);
         self.feed_if_read();
+        self.announce_publishers(ownership, &topic);
         false
     }
 
@@ -475,6 +486,15 @@ impl Upstream for Way {
             ownership.keeper.look_at(&self.this);
         }
         self.await_placing(&ownership, log, |log| log.is_mirror() && !log.is_placed());
+    }
+
+    fn publishers_changed(&self) {
+        // Where the last has gone, whoever tells the owner notices.
+        if let Some(ownership) = self.ownership.upgrade()
+            && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
+        {
+            ownership.keeper.look_at(&self.this);
+        }
     }
 
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {

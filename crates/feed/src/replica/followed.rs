@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Checksum, EpochChanged, Fold, Gap, LogName, Position, Record, Resync, Snapshot};
+use dunlin_topic::{
+    Checksum, EpochChanged, Fold, Gap, LogName, Position, Publishers, Record, Resync, Snapshot,
+};
 
 use super::report::{By, Change, Counts, Report, Trouble};
 
@@ -13,6 +15,8 @@ pub(super) struct Followed<F> {
     pub(super) state: F,
     /// The last record that the state holds; `None` before there is one.
     pub(super) at: Option<Position>,
+    /// What was told last of its publishers.
+    pub(super) publishers: Option<Publishers>,
     awaits: Awaits,
     /// Something was told to be lost, and nothing has come of it yet.
     has_gap: bool,
@@ -46,6 +50,7 @@ impl<F: Fold> Followed<F> {
             log,
             state,
             at: None,
+            publishers: None,
             awaits: Awaits::Nothing,
             has_gap: false,
             is_reborn: false,

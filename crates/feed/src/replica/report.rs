@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Frame, LogName, Position};
+use dunlin_topic::{Frame, LogName, Position, Publishers};
 
 /// A log's state after a change.
 #[derive(Debug)]
@@ -113,6 +113,8 @@ pub enum Report<'a, F> {
         /// What was noticed.
         trouble: Trouble,
     },
+    /// Whether a publisher of the state is connected, as the log's owner says.
+    Publishers(&'a Publishers),
     /// The log was deleted; its state is forgotten after this.
     Deleted {
         /// The log.

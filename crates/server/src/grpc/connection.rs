@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin::topic::Waiter;
+use dunlin::topic::{Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 use hyper::server::conn::http2::{Builder, Connection as Http2};
@@ -25,6 +25,7 @@ use super::requests::Requests;
 use crate::access::{Access, Login, Remembered};
 use crate::departures::{Departure, Fate, in_words};
 use crate::door::Door;
+use crate::publishes::Publishes;
 use crate::shared::{Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 
@@ -67,6 +68,7 @@ struct State {
     /// Who is to be told that the server stops.
     streams: Mutex<HashMap<u64, Arc<Waiter>>>,
     stream_last: AtomicU64,
+    publishes: Publishes,
     /// Calls so far.
     calls: AtomicU64,
     /// Those that wait for replies; made with the first.
@@ -142,6 +144,11 @@ impl Connection {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
     }
 
+    /// It has published to a topic.
+    pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
+        self.state.publishes.to(topic);
+    }
+
     fn stop(&self) {
         self.state.stopping.store(true, Ordering::Release);
         self.tell(STOP);
@@ -211,6 +218,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
         stopping: AtomicBool::new(false),
         streams: Mutex::default(),
         stream_last: AtomicU64::new(0),
+        publishes: Publishes::default(),
         calls: AtomicU64::new(0),
         requests: Mutex::default(),
     };

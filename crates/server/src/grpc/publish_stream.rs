@@ -177,7 +177,10 @@ impl Publishing {
                 (None, None) => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
             };
             match (appended, &self.target) {
-                (Ok(receipt), Some(target)) => came.appended(&target.topic, receipt),
+                (Ok(receipt), Some(target)) => {
+                    self.connection.has_published_to(&target.topic);
+                    came.appended(&target.topic, receipt);
+                }
                 (Ok(_), None) => {}
                 (Err(refused), _) => {
                     came.pause = pause(&refused).or(came.pause);

@@ -53,6 +53,7 @@ impl Ratatoskr {
         let incoming = Incoming { record: &record, mark: None, expect_last: None, after: None };
         self.0.admit_publish(record.payload.len()).map_err(|refused| atom(&refused))?;
         let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
+        self.0.has_published_to(&target.topic);
         let receipt = stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
         let log = &target.topic.logs()[usize::from(receipt.partition)];
         let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());

@@ -88,6 +88,7 @@ impl Dunlin for Topics {
             let target = Target::find(&self.0.node, &request.subject, payload, incoming.after).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
+            self.0.has_published_to(&target.topic);
             let receipt = stored(&target.topic, &receipt).await?;
             Ok(translate::receipt(&target.topic, &receipt_after(receipt, incoming.after)))
         };
@@ -115,6 +116,7 @@ impl Dunlin for Topics {
                 last = Some((&request.subject, target.clone()));
                 self.0.admit_publish(incoming.record.payload.len())?;
                 let receipt = append(&target, incoming).await?;
+                self.0.has_published_to(&target.topic);
                 Ok((target.topic, receipt, incoming.after))
             };
             appended.push(outcome.await);

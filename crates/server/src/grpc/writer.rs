@@ -91,6 +91,13 @@ fn event(notice: &Notice) -> Option<Event> {
             position: Some(position(&sum.log, sum.position)),
             checksum: sum.checksum,
         }),
+        Notice::Publishers(publishers) => Event::Publishers(v1::Publishers {
+            topic: publishers.log.topic.clone(),
+            partition: publishers.log.partition.into(),
+            connected: publishers.connected,
+            since_ns: publishers.since_ns,
+            last_append_ns: publishers.last_append_ns,
+        }),
         Notice::Deleted { log, last } => Event::Deleted(v1::Deleted { last: Some(position(log, *last)) }),
         _ => return None,
     })

@@ -88,7 +88,9 @@ pub(super) async fn publish(
     }
     let count = parts.values().map(|part| part.count).sum();
     context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum()).await?;
-    append_all(&target.topic, &terms, parts).await
+    let published = append_all(&target.topic, &terms, parts).await?;
+    context.has_published_to(&target.topic);
+    Ok(published)
 }
 
 async fn append_all(

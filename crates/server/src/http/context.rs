@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin::topic::Topic;
 use dunlin::{Node, Refused, Rule};
 
 use super::socket::Upgrade;
 use crate::access::{Login, Remembered, slow_down};
 use crate::config::Limits;
+use crate::publishes::Publishes;
 use crate::shared::Shared;
 use crate::tls::ClientCertificate;
 
@@ -26,6 +28,7 @@ struct Inner {
     remembered: Remembered,
     /// What it goes on as when it was answered.
     upgrade: Mutex<Option<Upgrade>>,
+    publishes: Publishes,
 }
 
 /// Whose request it is.
@@ -43,8 +46,9 @@ impl Context {
         certificate: Option<ClientCertificate>,
     ) -> Context {
         let remembered = Remembered::of(certificate);
-        let upgrade = Mutex::default();
-        Context { of_connection: Arc::new(Inner { shared, peer, is_local, remembered, upgrade }), user: None }
+        let (upgrade, publishes) = (Mutex::default(), Publishes::default());
+        let inner = Inner { shared, peer, is_local, remembered, upgrade, publishes };
+        Context { of_connection: Arc::new(inner), user: None }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -75,6 +79,11 @@ impl Context {
     pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         let Some(login) = self.login() else { return Ok(()) };
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
+    }
+
+    /// It has published to a topic.
+    pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
+        self.of_connection.publishes.to(topic);
     }
 
     /// Whether it may be told what the node adds up to, and who reads what.

@@ -74,6 +74,7 @@ pub(super) async fn publish_record(
     let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last, after };
     context.admit_publish(1, frame.len()).await?;
     let receipt = append(&target.topic, what).await?;
+    context.has_published_to(&target.topic);
     Ok(receipt_json(&target.topic, &receipt))
 }
 

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{PublishError, SubscribeError};
-use dunlin::{Feed, Handed, InterestQuery, Membership};
+use dunlin::{Feed, Handed, InterestQuery, Membership, Presence};
 use dunlin_client::{Address, Client, Options, Relay, Relayed, RunToRelay};
 
 use super::feeding::Feeding;
 use super::interest::Queries;
 use super::joining::Joining;
+use super::presences::Presences;
 use super::{PAUSE, lock};
 
 /// How long the thread waits for the socket before it looks at its feeds again.
@@ -29,6 +30,8 @@ pub(super) struct Link {
     /// Memberships that the thread has yet to take up: they were asked for already where there is a connection.
     joins: Mutex<Joins>,
     pub(super) queries: Mutex<Queries>,
+    /// Those that the thread has yet to take up.
+    presences: Mutex<Vec<Arc<Presence>>>,
     /// The connection there is leads nowhere, whatever the kernel says of it.
     is_cut: AtomicBool,
     ended: AtomicBool,
@@ -68,6 +71,7 @@ impl Link {
             feeds: Mutex::default(),
             joins: Mutex::default(),
             queries: Mutex::default(),
+            presences: Mutex::default(),
             is_cut: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
@@ -94,6 +98,10 @@ impl Link {
 
     pub(super) fn feed(&self, feed: Arc<Feed>) {
         lock(&self.feeds).push(feed);
+    }
+
+    pub(super) fn announce(&self, presence: Arc<Presence>) {
+        lock(&self.presences).push(presence);
     }
 
     /// Asks for a membership now: what is handed on after it is shared with it.
@@ -195,6 +203,8 @@ impl Link {
                 Err(why) => {
                     let feeds = std::mem::take(&mut *lock(&self.feeds));
                     feeds.iter().for_each(|feed| feed.ended(&why));
+                    let presences = std::mem::take(&mut *lock(&self.presences));
+                    presences.iter().for_each(|presence| presence.ended());
                     let wanted = std::mem::take(&mut lock(&self.joins).wanted);
                     lock(&self.queries).fail_wanted(was_up);
                     let away = SubscribeError::Connection(why);
@@ -207,6 +217,7 @@ impl Link {
 
     fn serve(&self, client: &Client) {
         let (mut feeding, mut joining): (Vec<Feeding>, Vec<Joining>) = Default::default();
+        let mut presences = Presences::default();
         while client.is_up() && !self.is_cut.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
             client.pump(LOOK);
             let new = std::mem::take(&mut *lock(&self.feeds));
@@ -215,7 +226,9 @@ impl Link {
             joining.append(&mut lock(&self.joins).asked);
             joining = joining.into_iter().filter_map(Joining::go_on).collect();
             lock(&self.queries).end_those_over();
+            presences.go_on(client, std::mem::take(&mut *lock(&self.presences)));
         }
+        presences.end();
         joining.append(&mut lock(&self.joins).asked);
         feeding.into_iter().for_each(|feeding| feeding.end(LOST));
         joining.into_iter().for_each(|joining| joining.end(LOST));

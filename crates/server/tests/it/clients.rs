@@ -1,5 +1,5 @@
 use dunlin::topic::{Event, Notice, Publish, Subscribe};
-use dunlin::wire::{ExpectTopic, FromClient, FromNode, List, Preamble, StartAt, VERSION_MIN};
+use dunlin::wire::{FromNode, Preamble, StartAt, VERSION_MIN};
 use dunlin_client::{Client, Limits, Options};
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
@@ -71,9 +71,4 @@ fn a_client_of_the_version_before_is_served_in_its_words() {
     node.publisher("t").unwrap().publish("hello").unwrap();
     let run = peer.next(|message| matches!(message, FromNode::Run(_)).then_some(()));
     assert_eq!(run, Some(()));
-    // What came with the next version breaks the rules of this one.
-    let expected = ExpectTopic { publisher: 1, create: true, acknowledged: List::new(&[]) };
-    peer.say(FromClient::ExpectTopic(expected));
-    let ended = peer.next(|message| matches!(message, FromNode::Error(_)).then_some(()));
-    assert_eq!(ended, Some(()));
 }

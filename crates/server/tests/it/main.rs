@@ -19,6 +19,7 @@ mod nats_services;
 mod nodes;
 mod opening;
 mod peer;
+mod publishers;
 mod publishing;
 mod sights;
 mod subscribing;

@@ -2,6 +2,7 @@
 //! on is one state here; that it is replicated is another test's.
 
 mod nats;
+mod publishers;
 mod requests;
 
 use std::collections::{BTreeSet, HashMap};

@@ -92,6 +92,8 @@ impl Log {
 
     fn hand_over_inside(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<Armed> {
         let mut state = self.lock();
+        // The next owner says what it knows of publishers.
+        self.liveness.forget();
         state.shut_at_ns = 0;
         let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
         // Only who had all of an epoch can say where it ends.
@@ -122,6 +124,7 @@ impl Log {
     /// From now on the log is this process's own, in this epoch. `whole` where nothing of the epoch before is missing here. Nothing where
     /// its feed has brought a later one: that has another owner, as will be heard here, too.
     pub fn take_over(&self, epoch: u32, whole: bool) {
+        let now_ns = self.clock.now_ns();
         let armed = {
             let mut state = self.lock();
             if epoch < state.epoch && state.is_mirror() {
@@ -134,6 +137,7 @@ impl Log {
             state.shut_at_ns = 0;
             let mirror = state.mirror_or_new();
             (mirror.is_own, mirror.placed) = (true, true);
+            self.take_over_publishers(now_ns);
             state.take_all_sleepers()
         };
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));

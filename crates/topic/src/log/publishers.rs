@@ -15,17 +15,35 @@ use crate::log::Log;
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
     here: AtomicU32,
+    /// Other nodes that have some.
+    nodes: AtomicU32,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// A publisher of this process.
+    Here,
+    /// Another node that has publishers.
+    Node,
 }
 
 impl PublisherCount {
-    /// One more; whether it is the only one.
-    pub(crate) fn add(&self) -> bool {
-        self.here.fetch_add(1, Ordering::Relaxed) == 0
+    fn of(&self, what: Counted) -> &AtomicU32 {
+        match what {
+            Counted::Here => &self.here,
+            Counted::Node => &self.nodes,
+        }
     }
 
-    /// One less; whether it was the last.
-    pub(crate) fn remove(&self) -> bool {
-        self.here.fetch_sub(1, Ordering::Relaxed) == 1
+    /// One more; whether it is the only one of its kind.
+    pub(crate) fn add(&self, what: Counted) -> bool {
+        self.of(what).fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// One less; whether it was the last of its kind.
+    pub(crate) fn remove(&self, what: Counted) -> bool {
+        self.of(what).fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// Those of this process.
@@ -34,7 +52,7 @@ impl PublisherCount {
     }
 
     fn any(&self) -> bool {
-        self.here() > 0
+        self.here() > 0 || self.nodes.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -116,13 +134,10 @@ impl Log {
     /// The first publisher has come, or the last has gone.
     #[cold]
     pub(crate) fn publishers_changed(&self) {
-        if !self.is_stateful() || self.upstream.get().is_some() {
-            return;
-        }
         let now_ns = self.clock.now_ns();
         let armed = {
             let mut state = self.lock();
-            if state.closed || !self.know_own_publishers(now_ns) {
+            if state.closed || state.is_mirror() || !self.know_own_publishers(now_ns) {
                 return;
             }
             state.take_all_sleepers()
@@ -132,12 +147,30 @@ impl Log {
 
     /// Takes note whether a publisher is connected to this process, which owns the log; whether that is news. Inside the
     /// log's lock.
-    fn know_own_publishers(&self, now_ns: u64) -> bool {
+    pub(super) fn know_own_publishers(&self, now_ns: u64) -> bool {
         let (connected, before) = (self.publishers.any(), self.liveness.get());
         let is_news = before == UNKNOWN || is_connected(before) != connected;
         if is_news {
             self.liveness.set(connected, now_ns);
         }
         is_news
+    }
+
+    /// The log is this process's own from now on. Publishers that were connected to the owner before come back, or do not:
+    /// where nobody has yet, that is not said before they had the time to ([`Topic::count_publishers`](crate::Topic::count_publishers)).
+    /// Inside the log's lock.
+    pub(super) fn take_over_publishers(&self, now_ns: u64) {
+        let before = self.liveness.get();
+        if self.is_stateful() && (before == UNKNOWN || !is_connected(before) || self.publishers.any()) {
+            self.know_own_publishers(now_ns);
+        }
+    }
+
+    /// What the owner of a mirror says of its publishers.
+    pub fn feed_publishers(&self, publishers: &Publishers) {
+        self.change(|state| {
+            self.liveness.set(publishers.connected, publishers.since_ns);
+            state.last_append_ns = state.last_append_ns.max(publishers.last_append_ns.unwrap_or_default());
+        });
     }
 }

@@ -238,6 +238,8 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
         by_itself: v.yes,
         keeps_state: !v.yes,
     }));
+    let (since_ns, last_append_ns) = (v.seq, v.yes.then_some(v.seq));
+    each(FromNode::Publishers(Publishers { channel: number, connected: v.yes, since_ns, last_append_ns }));
 }
 
 fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {

@@ -1,6 +1,6 @@
 use dunlin_wire::{
-    Decoder, ErrorCode, FromClient, Limits, List, Next, Position, Preamble, Resync, Settle, VERSION,
-    VERSION_MIN, WireError,
+    Decoder, ErrorCode, FromClient, FromNode, Limits, List, Next, Position, Preamble, Publishers, Resync,
+    Settle, VERSION, VERSION_MIN, WireError,
 };
 
 #[test]
@@ -25,6 +25,19 @@ fn what_version_3_added_is_unknown_on_a_connection_of_version_2() {
     assert_eq!(decode(FromClient::Renew(renew), 2), Err(WireError::UnknownKind(23)));
     assert_eq!(decode(FromClient::Resync(resync), 2), Ok(true));
     assert_eq!(decode(FromClient::Resync(resync), 1), Err(WireError::UnknownKind(20)));
+}
+
+#[test]
+fn what_version_5_added_is_unknown_on_a_connection_of_version_4() {
+    let publishers = Publishers { channel: 1, connected: false, since_ns: 2, last_append_ns: Some(1) };
+    let decode = |version| {
+        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
+        FromNode::Publishers(publishers).encode(&mut bytes);
+        decoder.set_version(version);
+        decoder.next_from_node(&bytes).map(|next| matches!(next, Next::Message(..)))
+    };
+    assert_eq!(decode(5), Ok(true));
+    assert_eq!(decode(4), Err(WireError::UnknownKind(97)));
 }
 
 #[test]

@@ -230,7 +230,7 @@ impl Following {
                 }
             }
             Event::Advance(v1::Advance { through }) => through.into_iter().for_each(|at| self.stands(at)),
-            Event::Subscribed(_) | Event::Checksum(_) => {}
+            Event::Subscribed(_) | Event::Checksum(_) | Event::Publishers(_) => {}
             Event::Deleted(deleted) => bail!("{deleted:?}"),
         }
         Ok(())

@@ -143,7 +143,7 @@ impl Recorder {
                         suspect.push(log.topic.clone());
                         Ok(())
                     }
-                    Report::Deleted { .. } => Ok(()),
+                    Report::Deleted { .. } | Report::Publishers(_) => Ok(()),
                 };
             }
         });

@@ -185,6 +185,7 @@ impl Watching<'_> {
                 let told = match &report {
                     Report::Changed(change) => view.changed(change),
                     Report::Agreed { .. } => Ok(()),
+                    Report::Publishers(publishers) => view.publishers(publishers),
                     Report::Trouble { log, trouble } => view.trouble(&log.topic, trouble),
                     Report::Deleted { log, .. } => view.deleted(&log.topic),
                 };

@@ -495,7 +495,7 @@ pub struct Positions {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubscribeResponse {
-    #[prost(oneof = "subscribe_response::Event", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "subscribe_response::Event", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub event: ::core::option::Option<subscribe_response::Event>,
 }
 /// Nested message and enum types in `SubscribeResponse`.
@@ -520,6 +520,8 @@ pub mod subscribe_response {
         Checksum(super::Checksum),
         #[prost(message, tag = "9")]
         Deleted(super::Deleted),
+        #[prost(message, tag = "10")]
+        Publishers(super::Publishers),
     }
 }
 /// Where the reader stands before its first record. Of many logs there are several of these.
@@ -619,6 +621,23 @@ pub struct Checksum {
     pub position: ::core::option::Option<LogPosition>,
     #[prost(fixed64, tag = "2")]
     pub checksum: u64,
+}
+/// Whether a publisher of a topic with a state is connected, for a reader of the state that has taken everything in: at each
+/// change, and at the beginning where none is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Publishers {
+    #[prost(string, tag = "1")]
+    pub topic: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub partition: u32,
+    #[prost(bool, tag = "3")]
+    pub connected: bool,
+    /// Since when that has been so, ns since the Unix epoch.
+    #[prost(fixed64, tag = "4")]
+    pub since_ns: u64,
+    /// When the newest record was appended; absent where there is none.
+    #[prost(fixed64, optional, tag = "5")]
+    pub last_append_ns: ::core::option::Option<u64>,
 }
 /// The log was deleted; this is its end.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -118,6 +118,15 @@ pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> 
                 json!({"position": sum.position.to_string(), "checksum": format!("{:016x}", sum.checksum)});
             of("checksum", &sum.log, more)
         }
+        Notice::Publishers(publishers) => {
+            let mut more = json!({
+                "connected": publishers.connected, "since_ns": publishers.since_ns.to_string(),
+            });
+            if let Some(ns) = publishers.last_append_ns {
+                more["last_append_ns"] = ns.to_string().into();
+            }
+            of("publishers", &publishers.log, more)
+        }
         Notice::Deleted { log, last } => of("deleted", log, json!({"last": last.to_string()})),
         _ => None,
     }

@@ -7,7 +7,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{Fill, Notice};
-use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging};
+use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, Publishers};
 
 use super::pace::Pace;
 use super::plan::{Plan, WriteScratch};
@@ -147,7 +147,9 @@ impl Session {
                         Notice::Lagging(_) => channel.reading.lagging(),
                         _ => {}
                     }
-                    if let Some(message) = notice_to_wire(number, &notice) {
+                    let version = self.decoder.version();
+                    let message = notice_to_wire(number, &notice);
+                    if let Some(message) = message.filter(|message| version >= message.kind().since()) {
                         self.outbound.say(message);
                     }
                     if ended {
@@ -303,6 +305,12 @@ fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
             let (position, checksum) = (position_to_wire(sum.position), sum.checksum);
             FromNode::Checksum(Checksum { channel, position, checksum })
         }
+        Notice::Publishers(publishers) => FromNode::Publishers(Publishers {
+            channel,
+            connected: publishers.connected,
+            since_ns: publishers.since_ns,
+            last_append_ns: publishers.last_append_ns,
+        }),
         Notice::Deleted { last, .. } => FromNode::Deleted(Deleted { channel, last: position_to_wire(*last) }),
         // What this version of the protocol has no words for.
         _ => return None,

@@ -13,7 +13,7 @@ use dunlin::topic::{
 };
 use dunlin::wire::{
     self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, Kind, List, NO_PRODUCER, OpenPublisher,
-    PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
+    PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
 };
 use dunlin::{Missing, Node, Refused, now_ns};
 use hashbrown::HashMap;
@@ -223,9 +223,10 @@ impl Session {
             last_seqs: List::new(&last_seqs),
         }));
         let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
-        let topic = match self.from_node {
-            true => topic.publisher_place_of_node(),
-            false => topic.publisher_place(),
+        let topic = match (self.from_node, producer, producer_epoch) {
+            (true, NO_PRODUCER, PRESENT) => topic.place_of_node_with_publishers(),
+            (true, ..) => topic.publisher_place_of_node(),
+            (false, ..) => topic.publisher_place(),
         };
         let opened = Publisher::Open(Box::new(Open {
             topic,

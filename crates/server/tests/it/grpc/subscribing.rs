@@ -255,6 +255,7 @@ fn a_state_comes_first_in_parts_and_then_what_changes_it() {
                         checked = true;
                     }
                 }
+                Event::Publishers(_) => {}
                 other => panic!("{other:?}"),
             }
         }

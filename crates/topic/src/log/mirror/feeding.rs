@@ -196,6 +196,7 @@ impl Log {
     /// Nobody reads it any more: what it holds is given up.
     pub fn starve(&self) {
         self.change(|state| {
+            self.liveness.forget();
             state.give_up_all();
             let mirror = state.mirror_or_new();
             (mirror.placed, mirror.was_own) = (false, false);
@@ -206,7 +207,7 @@ impl Log {
     }
 
     /// Changes where a mirror stands, and has its readers look. `None` where it is none by now, or its topic is no more.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+    pub(in crate::log) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
         let (changed, remains, armed) = {
             let mut guard = self.lock();
             if !guard.is_fed() {

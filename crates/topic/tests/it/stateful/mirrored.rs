@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::publishers::{connected, told};
 use super::*;
 
 /// Feeds nobody by itself: the tests do.
@@ -76,6 +77,7 @@ impl Mirror {
             Event::Notice(Notice::EpochChanged(changed)) => log.feed_epoch(changed),
             Event::Notice(Notice::Snapshot(state)) => log.feed_state(state.position, &state.bytes).unwrap(),
             Event::Notice(Notice::Checksum(sum)) => return log.feed_checksum(sum.position, sum.checksum),
+            Event::Notice(Notice::Publishers(publishers)) => log.feed_publishers(publishers),
             Event::Notice(_) => {}
         }
         true
@@ -252,4 +254,44 @@ fn who_takes_over_goes_on_from_the_state_that_its_readers_have() {
     mirror.topic.publisher("t").publish(sets(&[(1, 2)]).as_slice()).unwrap();
     third.drain(&mut feed, || ());
     third.agrees_with(&mirror.topic);
+}
+
+#[test]
+fn mirror_tells_what_its_owner_knows_of_publishers() {
+    let owned = owner(1);
+    let mirror = Mirror::new();
+    let here = mirror.topic.publisher("t");
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    let mut reader = subscriber(&mirror.topic, &following());
+    assert_eq!(connected(&told(&mut reader)), [false], "whoever publishes here is for the owner to count");
+    let mut setter = Setter::of(&owned);
+    setter.set(1);
+    mirror.drain(&mut feed, || ());
+    assert_eq!(connected(&told(&mut reader)), [true]);
+    mirror.log().take_over(2, true);
+    assert_eq!(connected(&told(&mut reader)), [], "it is this process's own, and has a publisher");
+    drop(here);
+    assert_eq!(connected(&told(&mut reader)), [false]);
+}
+
+#[test]
+fn owner_that_takes_over_leaves_publishers_time_to_return() {
+    let owned = owner(1);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    let publishers = Publishers {
+        log: Arc::clone(mirror.log().name()),
+        connected: true,
+        since_ns: MANUAL.now_ns(),
+        last_append_ns: None,
+    };
+    mirror.log().feed_publishers(&publishers);
+    let mut reader = subscriber(&mirror.topic, &following());
+    assert_eq!(connected(&told(&mut reader)), []);
+    mirror.log().take_over(2, true);
+    assert_eq!(connected(&told(&mut reader)), [], "they may be on their way");
+    mirror.topic.count_publishers();
+    assert_eq!(connected(&told(&mut reader)), [false], "none has come");
 }

@@ -6,7 +6,7 @@ use std::thread;
 use super::*;
 
 /// What is there to read of publishers; the state and its sums are not looked at.
-fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
+pub(super) fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
     let mut told = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
         if let Event::Notice(Notice::Publishers(publishers)) = event {
@@ -16,7 +16,7 @@ fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
     told
 }
 
-fn connected(told: &[Publishers]) -> Vec<bool> {
+pub(super) fn connected(told: &[Publishers]) -> Vec<bool> {
     told.iter().map(|publishers| publishers.connected).collect()
 }
 

@@ -6,13 +6,15 @@ use std::io::{BufWriter, Stdout, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use dunlin::now_ns;
 use dunlin_client::Subscriber;
 use dunlin_feed::{By, Change, Replica, Side, Trouble};
-use dunlin_topic::Fold;
+use dunlin_topic::{Fold, Publishers};
 use serde_json::{Value, json};
 
 use super::window::Window;
 use crate::console::{Console, Paint, Screen};
+use crate::format::{publishers_json, publishers_text};
 use crate::ladder;
 use crate::state::State;
 
@@ -85,6 +87,16 @@ impl View {
             Trouble::Unknown { at } => format!("updates from {at} on, of a book not known; asking for it"),
         };
         self.aside(topic, &text)
+    }
+
+    /// Whether anybody publishes to a book.
+    pub fn publishers(&mut self, publishers: &Publishers) -> Result<()> {
+        let topic = &publishers.log.topic;
+        match &mut self.manner {
+            Manner::Json => publishers_json(publishers, &mut self.out)?,
+            _ => self.aside(topic, &publishers_text(publishers, now_ns()))?,
+        }
+        Ok(())
     }
 
     pub fn deleted(&mut self, topic: &str) -> Result<()> {

@@ -1,0 +1,49 @@
+//! What the owner of topics is told of publishers that are connected to this node: a publisher that it counts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::Presence;
+use dunlin::topic::ProducerMark;
+use dunlin::wire::{NO_PRODUCER, PRESENT};
+use dunlin_client::{Client, Relay};
+
+/// How long after its last publisher has gone a topic's owner may hear of it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Those of one connection.
+#[derive(Default)]
+pub(super) struct Presences {
+    announced: Vec<(Arc<Presence>, Relay)>,
+    looked: Option<Instant>,
+}
+
+impl Presences {
+    /// Announces new ones, and takes back what is over.
+    pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<Presence>>) {
+        let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
+        self.announced.extend(new.into_iter().map(|presence| {
+            let relay = client.relay(&presence.pattern, mark);
+            (presence, relay)
+        }));
+        if self.announced.is_empty() || self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        // One that was refused is announced again: its owner may not know the topic yet.
+        let is_over =
+            |(presence, relay): &mut (Arc<Presence>, Relay)| !presence.is_wanted() || relay.is_refused();
+        for (presence, relay) in self.announced.extract_if(.., is_over).collect::<Vec<_>>() {
+            drop(relay);
+            presence.ended();
+        }
+    }
+
+    /// The connection is lost.
+    pub(super) fn end(self) {
+        for (presence, relay) in self.announced {
+            drop(relay);
+            presence.ended();
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Publishers and readers of a state that another node owns.
+
+use dunlin::topic::{FoldConfig, OnGap};
+
+use super::*;
+
+fn book() -> TopicConfig {
+    TopicConfig {
+        fold: Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() }),
+        ..TopicConfig::default()
+    }
+}
+
+fn follow(client: &Client) -> dunlin_client::Subscriber {
+    let options = SubscribeOptions { on_gap: OnGap::Snapshot, ..from(Start::Snapshot) };
+    client.subscribe("md", options).unwrap()
+}
+
+/// Reads until it is told that this is so.
+fn until_told(reader: &mut dunlin_client::Subscriber, connected: bool) {
+    loop {
+        match reader.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Notice(Notice::Publishers(told))) if told.connected == connected => return,
+            Some(_) => {}
+            None => panic!("it is not told that connected is {connected}"),
+        }
+    }
+}
+
+#[test]
+fn readers_of_every_node_are_told_of_publishers_at_any_node() {
+    let hall = Hall::of(3);
+    hall.topic_at(1, "md", book());
+    let clients = [1, 2, 3].map(|id| hall.client(id));
+    let mut readers = clients.each_ref().map(follow);
+    readers.iter_mut().for_each(|reader| until_told(reader, false));
+    for id in [1, 2, 3] {
+        let publishing = hall.client(id);
+        let publisher = publishing.publisher("md").unwrap();
+        readers.iter_mut().for_each(|reader| until_told(reader, true));
+        drop((publisher, publishing));
+        readers.iter_mut().for_each(|reader| until_told(reader, false));
+    }
+}
+
+#[test]
+fn state_that_changes_hands_keeps_its_publishers() {
+    let hall = Hall::of(3);
+    hall.topic_at(1, "md", book());
+    let (reading, publishing) = (hall.client(2), hall.client(3));
+    let mut reader = follow(&reading);
+    until_told(&mut reader, false);
+    let publisher = publishing.publisher("md").unwrap();
+    until_told(&mut reader, true);
+    for owner in [2, 3] {
+        let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
+        ownership.move_topic("md", owner).unwrap();
+        until("the owner has it", || !hall.node(owner).topic("md").unwrap().logs()[0].is_mirror());
+        // Who joins is told the same.
+        let mut joined = follow(&reading);
+        let first = joined.next_timeout(PATIENCE).unwrap();
+        assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "{first:?}");
+    }
+    hall.kill(1);
+    drop((publisher, publishing));
+    until_told(&mut reader, false);
+}

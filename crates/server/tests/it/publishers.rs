@@ -1,0 +1,240 @@
+//! Which connections are publishers of a state, through each protocol, and what its readers are told of them.
+
+use std::net::SocketAddr;
+
+use dunlin::Node;
+use dunlin::topic::{
+    Event, FoldConfig, Notice, OnGap, Publish, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
+use dunlin::wire::{Follow, FromClient, FromNode, Preamble, StartAt, VERSION_MIN};
+use dunlin_server::grpc::proto::dunlin::start::At;
+use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
+use dunlin_server::{Door, Server};
+use dunlin_wait::PATIENCE;
+use serde_json::json;
+
+use crate::grpc;
+use crate::http::{Peer as HttpPeer, socket::Socket};
+use crate::nats_peer::NatsPeer;
+use crate::peer::Peer;
+use crate::serve_with;
+
+/// A node with a book, and a listener of each protocol.
+fn serve() -> (Node, Server) {
+    let (node, server) = serve_with(|config| {
+        let anywhere = || vec![([127, 0, 0, 1], 0).into()];
+        (config.nats, config.http, config.grpc) = (anywhere(), anywhere(), anywhere());
+    });
+    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    (node, server)
+}
+
+fn http(server: &Server) -> SocketAddr {
+    server.addresses().iter().find(|(door, _)| *door == Door::Http).unwrap().1
+}
+
+/// One level of a book.
+fn level() -> Vec<u8> {
+    let mut bytes = vec![1, 1, 0, 0, 0, 0, 0, 0];
+    [5_i64, 7].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+    bytes
+}
+
+/// What a reader of the state is told in the process.
+struct Watch(dunlin::topic::Subscriber);
+
+impl Watch {
+    fn of(node: &Node) -> Watch {
+        let options =
+            SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..Default::default() };
+        let mut watch = Watch(node.subscribe("md", &options).unwrap());
+        assert!(!watch.next(), "nobody is connected yet");
+        watch
+    }
+
+    fn next(&mut self) -> bool {
+        loop {
+            match self.0.next_timeout(PATIENCE).unwrap() {
+                Some(Event::Notice(Notice::Publishers(publishers))) => return publishers.connected,
+                Some(_) => {}
+                None => panic!("nothing is told"),
+            }
+        }
+    }
+}
+
+#[test]
+fn tcp_client_is_a_publisher_while_it_has_the_topic_open() {
+    let (node, server) = serve();
+    let mut watch = Watch::of(&node);
+    let mut peer = Peer::connect(&server);
+    peer.open_publisher(1, "md");
+    assert!(watch.next());
+    peer.say(FromClient::ClosePublisher { publisher: 1 });
+    assert!(!watch.next());
+    peer.open_publisher(1, "md");
+    assert!(watch.next());
+    drop(peer);
+    assert!(!watch.next());
+}
+
+#[test]
+fn nats_client_is_a_publisher_until_its_connection_ends() {
+    let (node, server) = serve();
+    let mut watch = Watch::of(&node);
+    let mut peer = NatsPeer::open(&server);
+    peer.send(&[b"PUB md 24\r\n", &level()[..], b"\r\n"].concat());
+    assert!(watch.next());
+    drop(peer);
+    assert!(!watch.next());
+}
+
+#[test]
+fn http_client_is_a_publisher_until_its_connection_ends() {
+    let (node, server) = serve();
+    let mut watch = Watch::of(&node);
+    for path in ["/v1/topics/md", "/v1/topics/md/batch"] {
+        let mut peer = HttpPeer::connect(http(&server));
+        let line = json!({"payload_base64": "AQEAAAAAAAAFAAAAAAAAAAcAAAAAAAAA"}).to_string();
+        let (kind, body) = match path.ends_with("batch") {
+            true => ("application/x-ndjson", line.into_bytes()),
+            false => ("application/octet-stream", level()),
+        };
+        let answer = peer.request("POST", path, &[("content-type", kind)], &body);
+        assert!(answer.status < 300, "{answer:?}");
+        assert!(watch.next());
+        drop(peer);
+        assert!(!watch.next());
+    }
+}
+
+#[test]
+fn websocket_client_is_a_publisher_until_its_connection_ends() {
+    let (node, server) = serve();
+    let mut watch = Watch::of(&node);
+    let mut socket = Socket::json_at(http(&server));
+    let payload = "AQEAAAAAAAAFAAAAAAAAAAcAAAAAAAAA";
+    socket.say(&json!({"op": "publish", "request": 1, "subject": "md", "payload_base64": payload}));
+    assert_eq!(socket.hear()["op"], "published");
+    assert!(watch.next());
+    drop(socket);
+    assert!(!watch.next());
+}
+
+#[test]
+fn grpc_client_is_a_publisher_until_its_connection_ends() {
+    let (node, server) = serve();
+    let mut watch = Watch::of(&node);
+    for streams in [false, true] {
+        grpc::run(async {
+            let mut client = grpc::connect(&server).await;
+            match streams {
+                false => drop(client.publish(grpc::publish("md", level())).await.unwrap()),
+                true => {
+                    let draft = grpc::publish("md", level()).record.unwrap();
+                    let message = dunlin_server::grpc::proto::dunlin::PublishStreamRequest {
+                        subject: "md".to_owned(),
+                        records: vec![draft],
+                        ..Default::default()
+                    };
+                    let answers = client.publish_stream(tokio_stream::iter([message])).await.unwrap();
+                    assert!(answers.into_inner().message().await.unwrap().is_some());
+                }
+            }
+        });
+        assert!(watch.next());
+        assert!(!watch.next());
+    }
+}
+
+#[test]
+fn tcp_reader_of_a_state_is_told_that_no_publisher_is_connected() {
+    let (node, server) = serve();
+    let append_ns = published(&node);
+    let mut reader = follow(Peer::connect(&server));
+    let told = |message: FromNode<'_>| match message {
+        FromNode::Publishers(publishers) => Some((publishers.connected, publishers.last_append_ns)),
+        _ => None,
+    };
+    assert_eq!(reader.next(told), Some((false, Some(append_ns))));
+    let _publisher = node.publisher("md").unwrap();
+    assert_eq!(reader.next(told), Some((true, Some(append_ns))));
+}
+
+#[test]
+fn client_of_the_version_before_is_told_nothing_of_publishers() {
+    let (node, server) = serve();
+    published(&node);
+    let mut peer = Peer::silent(&server);
+    peer.greet_as(Preamble::chosen(VERSION_MIN), VERSION_MIN);
+    let mut reader = follow(peer);
+    let snapshot = reader.next(|message| matches!(message, FromNode::Snapshot(_)).then_some(()));
+    assert_eq!(snapshot, Some(()));
+    // What it does not know ends the connection: it would come before the next record.
+    published(&node);
+    assert_eq!(reader.records(1)[0].0, 2);
+}
+
+#[test]
+fn http_reader_of_a_state_is_told_that_no_publisher_is_connected() {
+    let (node, server) = serve();
+    let append_ns = published(&node);
+    let peer = HttpPeer::connect(http(&server));
+    let mut events = peer.events("/v1/topics/md/events?from=snapshot", &[]);
+    let told = events.until("publishers").1.json();
+    assert_eq!((&told["topic"], &told["connected"]), (&json!("md"), &json!(false)));
+    assert_eq!(told["last_append_ns"], append_ns.to_string());
+    assert!(told["since_ns"].as_str().unwrap().parse::<u64>().unwrap() >= append_ns);
+    let _publisher = node.publisher("md").unwrap();
+    assert_eq!(events.until("publishers").1.json()["connected"], true);
+}
+
+#[test]
+fn websocket_reader_of_a_state_is_told_that_no_publisher_is_connected() {
+    let (node, server) = serve();
+    let append_ns = published(&node);
+    let mut socket = Socket::json_at(http(&server));
+    socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "md", "from": "snapshot"}));
+    let told = loop {
+        let told = socket.hear();
+        if told["op"] == "publishers" {
+            break told;
+        }
+    };
+    assert_eq!((&told["id"], &told["connected"]), (&json!(1), &json!(false)));
+    assert_eq!(told["last_append_ns"], append_ns.to_string());
+}
+
+#[test]
+fn grpc_reader_of_a_state_is_told_that_no_publisher_is_connected() {
+    let (node, server) = serve();
+    let append_ns = published(&node);
+    grpc::run(async {
+        let mut client = grpc::connect(&server).await;
+        let mut stream =
+            client.subscribe(grpc::subscribe(&["md"], At::Snapshot(true))).await.unwrap().into_inner();
+        let told = loop {
+            if let GrpcEvent::Publishers(publishers) = grpc::next(&mut stream).await.unwrap() {
+                break publishers;
+            }
+        };
+        assert_eq!(
+            (told.topic.as_str(), told.connected, told.last_append_ns),
+            ("md", false, Some(append_ns))
+        );
+    });
+}
+
+/// Publishes once, and goes; when that was appended.
+fn published(node: &Node) -> u64 {
+    node.publisher("md").unwrap().publish(&level()[..]).unwrap();
+    node.topic("md").unwrap().logs()[0].info().last_append_ns
+}
+
+fn follow(mut reader: Peer) -> Peer {
+    let (subscription, start, on_gap) = (1, true, true);
+    reader.say(FromClient::Follow(Follow { subscription, start, on_gap, conflate: false, lose_every: 0 }));
+    reader.subscribe(1, "md", StartAt::Latest, 1 << 30);
+    reader
+}
