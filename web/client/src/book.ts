@@ -27,6 +27,8 @@ export interface Book {
   readonly verified: number;
   /** When the last record was appended, ms since 1970; 0 before the first. */
   readonly lastChangeMs: number;
+  /** Whether a publisher is connected; true until the node says that none is. */
+  readonly publisherConnected: boolean;
   /** The best levels of each side, the best first. */
   depth(levels?: number): { bids: Level[]; asks: Level[] };
 }
@@ -61,6 +63,7 @@ export class BookState implements Book {
   gapsHealed = 0;
   verified = 0;
   lastChangeMs = 0;
+  publisherConnected = true;
   private readonly sides: [Map<number, Level>, Map<number, Level>] = [new Map(), new Map()];
   private readonly orders = new Map<number, Order>();
   private sorted: { bids: Level[]; asks: Level[] } | undefined;
@@ -213,6 +216,11 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
         book.right = false;
         subscription.resync(event.topic, event.partition);
       }
+    } else if (event.type === "publishers") {
+      const book = of(event.topic);
+      book.publisherConnected = event.connected;
+      book.lastChangeMs = Math.max(book.lastChangeMs, event.lastAppendMs ?? 0);
+      options.onChange?.(book);
     } else if (event.type === "deleted") {
       books.delete(event.topic);
     }

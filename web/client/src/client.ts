@@ -320,7 +320,9 @@ export class Client {
       case FromNode.SNAPSHOT:
         return subscription.snapshot(channel, fields, cost);
       case FromNode.CHECKSUM:
-        return subscription.checksum(channel, fields);
+        return subscription.checksum(channel, fields, cost);
+      case FromNode.PUBLISHERS:
+        return subscription.publishers(channel, fields, cost);
     }
   }
 }

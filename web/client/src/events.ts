@@ -16,6 +16,8 @@ export type NoticeEvent =
   | { type: "state"; topic: string; partition: number; position: Position; checksum: bigint; bytes: Uint8Array }
   /** What the state adds up to where the reader stands. */
   | { type: "checksum"; topic: string; partition: number; position: Position; checksum: bigint }
+  /** Whether a publisher of the state is connected, since when, and when the newest record was appended; ms since 1970. */
+  | { type: "publishers"; topic: string; partition: number; connected: boolean; sinceMs: number; lastAppendMs?: number }
   | { type: "deleted"; topic: string; partition: number; last: Position }
   /** All logs that there are were told. */
   | { type: "subscribed"; logs: number }

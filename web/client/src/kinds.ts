@@ -37,11 +37,12 @@ export const FromNode = {
   SNAPSHOT: 90,
   CHECKSUM: 91,
   PUBLISHER_TOPIC: 96,
+  PUBLISHERS: 97,
 } as const;
 
 /** The versions of the protocol that this client speaks. */
-export const VERSION_MIN = 3;
-export const VERSION_MAX = 4;
+export const VERSION_MIN = 4;
+export const VERSION_MAX = 5;
 export const SUBPROTOCOL = "dunlin.v1";
 
 /** Flags of PUBLISH. */

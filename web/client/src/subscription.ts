@@ -355,11 +355,22 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /** @internal */
-  checksum(channel: number, fields: Fields): void {
-    const found = this.channels.get(channel);
-    if (!found || found.gone) return;
+  checksum(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    if (!found) return;
     const { topic, partition } = found.log;
-    this.tell({ type: "checksum", topic, partition, position: fields.position(), checksum: fields.big() }, 0);
+    this.tell({ type: "checksum", topic, partition, position: fields.position(), checksum: fields.big() }, cost);
+  }
+
+  /** @internal */
+  publishers(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    const [connected, sinceMs] = [fields.bool(), fields.u64() / 1e6];
+    const [hasRecord, lastMs] = [fields.bool(), fields.u64() / 1e6];
+    if (!found) return;
+    const { topic, partition } = found.log;
+    const lastAppend = hasRecord ? { lastAppendMs: lastMs } : {};
+    this.tell({ type: "publishers", topic, partition, connected, sinceMs, ...lastAppend }, cost);
   }
 
   /** The reader has found out that its state is wrong: asks for it anew. */

@@ -235,6 +235,23 @@ test("a book is the node's book, and adds up to what the node says", async () =>
   replica.close();
 });
 
+test("a book says whether a publisher is connected", async () => {
+  const topic = await create({ fold: { kind: "book" } });
+  const events: NoticeEvent[] = [];
+  const replica = followBook(client, topic, { onEvent: (event) => events.push(event) });
+  await until(() => replica.books.get(topic)?.publisherConnected === false);
+  const publishing = connect(node.url, { name: "publisher" });
+  await publishing.publish(topic, entries([1, 1, 100, 5]));
+  await until(() => replica.books.get(topic)?.publisherConnected === true);
+  publishing.close();
+  await until(() => replica.books.get(topic)?.publisherConnected === false);
+  const told = events.filter((event) => event.type === "publishers");
+  assert.deepEqual(told.map((event) => event.connected), [false, true, false]);
+  assert.equal(told[0]!.lastAppendMs, undefined);
+  assert.ok(told[2]!.sinceMs >= told[2]!.lastAppendMs!);
+  replica.close();
+});
+
 test("keys are read, written, swapped and watched", async () => {
   const aborting = new AbortController();
   const watched = client.kv.watch("web/", { from: "oldest", signal: aborting.signal });

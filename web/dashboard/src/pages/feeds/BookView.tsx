@@ -46,7 +46,7 @@ function Figures({ seen, scale, bid, ask }: { seen: Seen; scale: Scale; bid: num
       <Stat label="Ask" value={<span class="bad">{ask === undefined ? "–" : (ask * unit).toFixed(scale.price)}</span>} figure="book.ask" raw={ask} />
       <Stat label="Spread" value={spread === undefined ? "–" : spread.toFixed(scale.price)} tone={spread !== undefined && spread < 0 ? "warn" : undefined} note={spread === undefined || spread > 0 ? undefined : spread < 0 ? "crossed, as its records say" : "locked, as its records say"} />
       <Stat label="Records" value={rate(seen.perSecond)} note={`${count(book.updates)} entries taken in`} figure="book.updates" raw={book.updates} />
-      <Stat label="Last change" value={book.lastChangeMs ? `${span(Math.max(0, age))} ago` : "–"} tone={age > STALE_S ? "warn" : undefined} note={`at ${book.position.epoch}-${exact(book.position.seq)}`} />
+      <Stat label="Last change" value={book.lastChangeMs ? `${span(Math.max(0, age))} ago` : "–"} tone={age > STALE_S || !book.publisherConnected ? "warn" : undefined} note={book.publisherConnected ? `at ${book.position.epoch}-${exact(book.position.seq)}` : "no publisher is connected"} />
       <Stat label="Gaps healed" value={exact(book.gapsHealed)} note={seen.gaps > 0 ? `${exact(seen.gaps)} told` : "none told"} figure="book.healed" raw={book.gapsHealed} />
       <Stat label="This copy" value={book.right ? "right" : "healing"} tone={book.right ? "good" : "warn"} note={book.verified > 0 ? `checked ${count(book.verified)} times` : "each record follows the last"} figure="book.right" raw={book.right ? 1 : 0} />
     </Stats>
