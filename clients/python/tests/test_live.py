@@ -93,6 +93,20 @@ def test_a_conflated_book_skips_to_now(client: dunlin.Client, topic: str) -> Non
         assert 0 < changes < 1998
 
 
+def test_a_book_says_whether_a_publisher_is_connected(url: str, client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book")
+    with dunlin.connect(url) as publishing:
+        publishing.publish(topic, level("bid", 100, 1))
+    with client.book(topic) as book:
+        until(lambda: book.update(0.1) >= 0 and not book.publisher_connected)
+        told = book.publishers
+        assert told is not None and not told.connected and told.last_append_ns is not None
+        assert told.since_ns >= told.last_append_ns and book.append_time_ns == told.last_append_ns
+        client.publish(topic, level("bid", 100, 2))
+        until(lambda: book.update(0.1) >= 0 and book.publisher_connected)
+        assert book.bid == (100, 2)
+
+
 def test_a_bad_record_is_refused_and_the_book_stays(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     client.publish(topic, level("bid", 100, 1))

@@ -140,7 +140,7 @@ impl Events {
                 let seq = told["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
                 Seen::State(seq.with_context(|| format!("no position in {data}"))?)
             }
-            "checksum" => return Ok(()),
+            "checksum" | "publishers" => return Ok(()),
             other => bail!("{other}: {data}"),
         });
         Ok(())

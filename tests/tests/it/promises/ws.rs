@@ -252,7 +252,7 @@ impl Reading {
                 let seq = said["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
                 Seen::State(seq.with_context(|| format!("no position in {said}"))?)
             }
-            "checksum" | "at" | "subscribed" => return Ok(()),
+            "checksum" | "publishers" | "at" | "subscribed" => return Ok(()),
             other => bail!("{other}: {said}"),
         });
         Ok(())
