@@ -11,7 +11,7 @@ use std::str::FromStr;
 use dunlin_topic::{Notice, Record};
 
 use crate::console::Paint;
-pub use json::{base64, publishers as publishers_json};
+pub use json::base64;
 pub use meaning::Meanings;
 use template::Template;
 pub use template::rfc3339;

@@ -225,8 +225,9 @@ fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
             followed.begin_anew(changed, make(&followed.log), telling);
         }
         Event::Notice(Notice::Publishers(publishers)) => {
-            followed.publishers = Some(publishers.clone());
-            (telling.report)(Report::Publishers(publishers));
+            if followed.take_publishers(publishers) {
+                (telling.report)(Report::Publishers(publishers));
+            }
         }
         Event::Notice(Notice::Deleted { .. }) => {
             let (log, state) = (&followed.log, &followed.state);

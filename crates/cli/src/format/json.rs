@@ -105,7 +105,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Whether anybody publishes to a state.
-pub fn publishers(publishers: &Publishers, out: &mut impl Write) -> io::Result<()> {
+fn publishers(publishers: &Publishers, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("publishers", &publishers.log);
     object.insert("connected".into(), publishers.connected.into());
     object.insert("since_ns".into(), publishers.since_ns.to_string().into());

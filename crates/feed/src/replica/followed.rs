@@ -170,6 +170,17 @@ impl<F: Fold> Followed<F> {
         }
     }
 
+    /// Whether what the owner says of publishers is news: after each loss it says all again.
+    pub(super) fn take_publishers(&mut self, publishers: &Publishers) -> bool {
+        let is_news = match &self.publishers {
+            None => !publishers.connected,
+            Some(before) if before.connected => !publishers.connected,
+            Some(before) => publishers.connected || before.since_ns != publishers.since_ns,
+        };
+        self.publishers = Some(publishers.clone());
+        is_news
+    }
+
     /// What the log no longer has is followed by what makes up for it.
     pub(super) fn take_gap(&mut self, gap: &Gap, counts: &mut Counts) {
         let here = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
@@ -249,5 +260,32 @@ impl<F: Fold> Followed<F> {
         }
         (self.awaits, self.asked, self.since_ns) = (awaits, 0, 0);
         (telling.report)(Report::Trouble { log: &self.log, trouble });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Book, Scale};
+
+    #[test]
+    fn publishers_are_news_only_where_something_changed() {
+        let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
+        let mut followed = Followed::new(Arc::clone(&log), Book::new(Scale::default()));
+        let mut take = |connected, since_ns| {
+            let last_append_ns = None;
+            followed.take_publishers(&Publishers {
+                log: Arc::clone(&log),
+                connected,
+                since_ns,
+                last_append_ns,
+            })
+        };
+        assert!(!take(true, 1), "so it is taken to be from the beginning");
+        assert!(take(false, 2));
+        assert!(!take(false, 2), "said again after a loss");
+        assert!(take(false, 5), "one came and went");
+        assert!(take(true, 6));
+        assert!(!take(true, 7), "another owner counts from another time");
     }
 }

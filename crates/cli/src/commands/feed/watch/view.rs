@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::window::Window;
 use crate::console::{Console, Paint, Screen};
-use crate::format::{publishers_json, publishers_text};
+use crate::format::publishers_text;
 use crate::ladder;
 use crate::state::State;
 
@@ -91,12 +91,7 @@ impl View {
 
     /// Whether anybody publishes to a book.
     pub fn publishers(&mut self, publishers: &Publishers) -> Result<()> {
-        let topic = &publishers.log.topic;
-        match &mut self.manner {
-            Manner::Json => publishers_json(publishers, &mut self.out)?,
-            _ => self.aside(topic, &publishers_text(publishers, now_ns()))?,
-        }
-        Ok(())
+        self.aside(&publishers.log.topic, &publishers_text(publishers, now_ns()))
     }
 
     pub fn deleted(&mut self, topic: &str) -> Result<()> {
