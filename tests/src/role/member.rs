@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [silent=MS]`: a node of a cluster, with doors tcp, nats and http. It does what its
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT]`: a node of a cluster, with doors tcp, nats and http. It does what its
 //! standard input says:
 //!
 //! | line | answer |
@@ -47,10 +47,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         data_dir: data_dir.into(),
         give_up: Default::default(),
         join,
-        limits: ClusterLimits {
-            silent_ms_max: option(arguments, "silent", ClusterLimits::default().silent_ms_max)?,
-            ..ClusterLimits::default()
-        },
+        limits: ClusterLimits::default(),
         control: ControlLimits::default(),
         tasks: TasksLimits { shards: option(arguments, "shards", 1)?, ..TasksLimits::default() },
         ownership: OwnershipLimits {
