@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_client::{Client, KvError, Options};
+use dunlin_client::{Client, ErrorCode, KvError, Options};
 use dunlin_system_tests::port;
 use tempfile::TempDir;
 
@@ -116,6 +116,7 @@ fn node_that_is_ended_leaves_no_write_unknown() {
                             Ok(_) => break,
                             // On a busy machine a node that is there may lose the lead.
                             Err(KvError::Unknown(why)) if why.starts_with("the leader changed") => {}
+                            Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                             Err(error) => panic!("writer {writer}, put {count}: {error}"),
                         }
                     }
