@@ -487,7 +487,8 @@ impl Node {
         let mut logs = Vec::new();
         for pattern in patterns {
             let shared = || Arc::clone(newcomers.get_or_insert_with(Newcomers::new));
-            let selected = self.select(&Pattern::parse(pattern)?, options.start, Missing::Create, shared)?;
+            let missing = Missing::of(options.start, false);
+            let selected = self.select(&Pattern::parse(pattern)?, options.start, missing, shared)?;
             is_awaiting |= selected.newcomers.is_some();
             logs.extend(selected.logs);
         }

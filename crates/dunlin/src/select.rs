@@ -24,6 +24,18 @@ pub enum Missing {
     Refuse,
 }
 
+impl Missing {
+    /// For a subscription that begins there, or goes on. One that wants a state makes no topic: it would make one that keeps none,
+    /// in the place of another that a restarted node has lost.
+    pub fn of(start: Start, goes_on: bool) -> Missing {
+        match start {
+            _ if goes_on => Missing::Await,
+            Start::Snapshot => Missing::Refuse,
+            _ => Missing::Create,
+        }
+    }
+}
+
 /// The logs a subscription reads.
 #[derive(Debug)]
 pub struct Selected {

@@ -357,8 +357,8 @@ impl Node {
         self.wait_for(move |node| {
             let subject = Subject::parse(&subject)?;
             let found = match missing {
-                Missing::Refuse => node.agreed_owner(subject),
-                Missing::Create | Missing::Await => node.find_owner(subject),
+                Missing::Refuse | Missing::Await => node.agreed_owner(subject),
+                Missing::Create => node.find_owner(subject),
             };
             match (found, missing) {
                 (Err(_), Missing::Await) => Ok(()),

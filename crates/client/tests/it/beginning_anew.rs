@@ -103,6 +103,45 @@ fn topic_of_another_client_is_not_made_without_its_reducer() {
 }
 
 #[test]
+fn reader_of_a_lost_state_makes_no_topic_in_its_place() {
+    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    running.client().create_topic("md.a", &book(), false).unwrap();
+    let running = running.restart_with_defaults();
+    let client = running.client();
+    let refused =
+        client.subscribe("md.a", following()).map(|mut reader| reader.next_timeout(PATIENCE).map(drop));
+    assert!(matches!(refused, Err(_) | Ok(Err(SubscribeError::NoTopic(_)))), "{refused:?}");
+    assert!(client.topics("").unwrap().is_empty());
+}
+
+#[test]
+fn plain_topic_in_the_place_of_a_state_is_not_taken_for_it() {
+    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    running.client().create_topic("md.a", &book(), false).unwrap();
+    let mut publisher = running.client().publisher("md.a").unwrap();
+    publisher.publish(&level(1, 5)[..]).unwrap();
+    let mut reader = running.client().subscribe("md.a", following()).unwrap();
+    assert!(matches!(reader.next_timeout(PATIENCE), Ok(Some(Event::Notice(Notice::Snapshot(_))))));
+
+    let running = running.restart_with_defaults();
+    let _plain = running.client().subscribe("md.a", from_the_first()).unwrap();
+    assert_eq!(running.client().describe_topic("md.a").unwrap().config.fold, None);
+    let refused = answered(|| publisher.publish(&level(2, 5)[..]));
+    assert!(
+        matches!(&refused, Err(PublishError::Refused(why)) if why.contains("TOPIC_EXISTS")),
+        "{refused:?}"
+    );
+    let ended = loop {
+        match reader.next_timeout(PATIENCE) {
+            Ok(Some(Event::Record(record))) => panic!("{:?}", record.position),
+            Ok(_) | Err(SubscribeError::Connection(_)) => {}
+            Err(ended) => break ended.to_string(),
+        }
+    };
+    assert!(ended.contains("keeps no state"), "{ended}");
+}
+
+#[test]
 fn plain_topic_goes_on_after_a_restart() {
     let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     let client = running.client();

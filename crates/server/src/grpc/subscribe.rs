@@ -70,7 +70,7 @@ pub(super) async fn begin(
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
         }
         // What is resumed may be made again by somebody else.
-        let missing = if resumed.is_some() { Missing::Await } else { Missing::Create };
+        let missing = Missing::of(options.start, resumed.is_some());
         let prepared = connection.node.prepare_select(&pattern, missing).await;
         prepared.map_err(|error| Refused::from(&error))?;
         let shared_newcomers =

@@ -45,10 +45,11 @@ pub(in crate::http) async fn subscribe(
         );
         return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));
     }
-    node.prepare_select(&pattern, Missing::Create).await?;
     let options = &request.options;
+    let missing = Missing::of(options.start, request.resume.is_some());
+    node.prepare_select(&pattern, missing).await?;
     // Starts are given log by log; which logs there are does not depend on them.
-    let mut selected = node.select(&pattern, Start::Earliest, Missing::Create, Newcomers::new)?;
+    let mut selected = node.select(&pattern, Start::Earliest, missing, Newcomers::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
@@ -92,6 +93,13 @@ impl Starts {
             Some(resume) => matches!(resume, Resume::One(_)),
             None => matches!(request.options.start, Start::After(_)),
         };
+        if let (Some(Resume::One(position)), []) = (&request.resume, logs)
+            && pattern.is_literal()
+        {
+            // Its topic is gone, and may be made again.
+            let key = LogKey::of(pattern.as_str(), 0);
+            return Ok(Starts(Some(Resume::Many([(key, *position)].into()))));
+        }
         if is_position && logs.len() != 1 {
             return Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs: logs.len() });
         }

@@ -162,6 +162,10 @@ impl Session {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
+            // The client knows it as somebody configured it, and the node has made another meanwhile.
+            Some(expected) if !expected.create && self.node.makes_by_itself(&found.topic) => {
+                Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
+            }
             _ => Ok(found),
         });
         match found {

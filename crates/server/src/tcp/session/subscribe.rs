@@ -81,11 +81,7 @@ impl Session {
         }
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
-        let missing = match (self.from_node, resumes) {
-            (true, _) => Missing::Refuse,
-            (false, true) => Missing::Await,
-            (false, false) => Missing::Create,
-        };
+        let missing = self.if_unknown(options.start, resumes);
         let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
         Ok(Subscription {
@@ -101,6 +97,11 @@ impl Session {
             beginning: Some(0),
             _charge: charge,
         })
+    }
+
+    /// What is done where there is no topic for a subscription that begins there, or goes on.
+    pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> Missing {
+        if self.from_node { Missing::Refuse } else { Missing::of(start, goes_on) }
     }
 
     /// Whether a subscription or a membership has this number.
@@ -162,8 +163,9 @@ impl Session {
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let start = subscription.start_of(&log);
-        // What is resumed had been taken as it was.
-        let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
+        // What is resumed had been taken as it was. A subscription to one subject wants the state of its topic, whenever that is made.
+        let is_late = (subscription.beginning.is_none() || subscription.resumed.is_some())
+            && !subscription.pattern.is_literal();
         let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
         let mut cursor = self.node.open_cursor(log, options, start, filter, Consumption::Told);

@@ -4,9 +4,9 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use dunlin::topic::Pattern;
+use dunlin::topic::{Pattern, Start};
 use dunlin::wire::{FromClient, GroupKind, StartAt};
-use dunlin::{Missing, Node, Refused, TopicFuture};
+use dunlin::{Node, Refused, TopicFuture};
 
 use super::Session;
 use super::groups::work_options;
@@ -60,11 +60,6 @@ impl Session {
 
     fn wait_for(&self, message: &FromClient<'_>) -> Option<Waiting> {
         let node = &self.node;
-        let missing = |resumes| match (self.from_node, resumes) {
-            (true, _) => Missing::Refuse,
-            (false, true) => Missing::Await,
-            (false, false) => Missing::Create,
-        };
         match message {
             FromClient::OpenPublisher(open) => {
                 let pattern = Pattern::parse(open.subject).ok()?;
@@ -72,8 +67,10 @@ impl Session {
             }
             FromClient::Subscribe(subscribe) => {
                 let pattern = Pattern::parse(subscribe.pattern).ok()?;
-                let resumes = matches!(subscribe.start, StartAt::Resume);
-                waiting(node.prepare_select(&pattern, missing(resumes)))
+                let wants_state = self.following.get(&subscribe.subscription).is_some_and(|of| of.start);
+                let start = if wants_state { Start::Snapshot } else { Start::Latest };
+                let goes_on = matches!(subscribe.start, StartAt::Resume);
+                waiting(node.prepare_select(&pattern, self.if_unknown(start, goes_on)))
             }
             FromClient::JoinGroup(join) => waiting(match join.kind {
                 GroupKind::Share => node.prepare_share(join.topic, join.group),

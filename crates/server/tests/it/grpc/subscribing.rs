@@ -314,11 +314,13 @@ fn what_cannot_be_subscribed_to_is_refused() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
+        node.create_topic("plain", TopicConfig::default(), false).unwrap();
         for (subjects, at, code) in [
             (&[][..], At::Latest(true), Code::InvalidArgument),
             (&["a..b"], At::Latest(true), Code::InvalidArgument),
             (&["_INBOX.1.>"], At::Latest(true), Code::PermissionDenied),
             (&["plain"], At::Snapshot(true), Code::FailedPrecondition),
+            (&["none"], At::Snapshot(true), Code::NotFound),
         ] {
             let refused = client.subscribe(subscribe(subjects, at)).await.unwrap_err();
             assert_eq!(refused.code(), code, "{subjects:?}: {refused}");

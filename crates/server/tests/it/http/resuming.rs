@@ -148,6 +148,22 @@ fn a_node_that_was_started_anew_says_that_the_epoch_is_over() {
 }
 
 #[test]
+fn reader_that_goes_on_or_wants_a_state_makes_no_topic() {
+    let stage = Stage::new();
+    let old = stage.publish("t", b"1").position;
+    drop(stage);
+    let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
+    let refused = stage.peer().request("GET", "/v1/topics/t/events?from=snapshot", &[], b"");
+    assert_eq!((refused.status, refused.code().as_str()), (404, "NO_TOPIC"));
+    let mut events = stage.events("/v1/topics/t/events", &[(ID, &old.to_string())]);
+    let told = events.next().unwrap();
+    assert_eq!((told.event.as_str(), told.json()), ("deleted", json!({"topic": null, "logs": 1})));
+    assert!(stage.node.topics(None, "", 10).topics.is_empty());
+    stage.publish("t", b"2");
+    assert_eq!(events.records(1), ["2"]);
+}
+
+#[test]
 fn ids_that_nobody_gave_out_are_refused() {
     let stage = Stage::new();
     let at = stage.publish("t", b"1").position;
