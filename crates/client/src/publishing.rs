@@ -208,9 +208,11 @@ impl Publishing {
     }
 }
 
-/// Whether a batch may be refused so because of one of its records. The number of the record is known of `FOLD` alone.
+/// Whether a batch may be refused so because of some of its records (`BATCH`: the node has some of them already). The number of
+/// the record is known of `FOLD` alone.
 fn of_one_record(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Fold | ErrorCode::Subject | ErrorCode::Forbidden | ErrorCode::BadFrame)
+    use ErrorCode::{BadFrame, Batch, Fold, Forbidden, Subject};
+    matches!(code, Fold | Subject | Forbidden | BadFrame | Batch)
 }
 
 impl PublishingState {

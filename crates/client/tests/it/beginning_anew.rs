@@ -225,6 +225,24 @@ fn refused_record_of_a_quiet_publisher_takes_no_other_along() {
 }
 
 #[test]
+fn pipelined_retry_appends_what_is_new() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    for count in [3, 1_000] {
+        let identity = Some(dunlin_client::Identity { producer: 77, epoch: 1 });
+        let options = dunlin_client::PublisherOptions { quiet: false, identity };
+        let mut publisher = client.publisher_with("t", options).unwrap();
+        for number in 1..=count {
+            publisher.send(&level(number, 1)[..]).unwrap();
+        }
+        publisher.flush().unwrap();
+    }
+    assert_eq!(prices(&client, "t", 1_000), (1..=1_000).collect::<Vec<_>>());
+    assert_eq!(client.describe_topic("t").unwrap().logs[0].last_seq, 1_000);
+}
+
+#[test]
 fn batch_is_refused_whole_and_names_its_record() {
     let running = Running::start();
     let client = running.client();
