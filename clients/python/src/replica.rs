@@ -295,7 +295,7 @@ impl PyReplica {
         Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
     }
 
-    /// What was said last of the state's publishers.
+    /// The last notice of the state's publishers.
     #[getter]
     fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
         self.following.look(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))

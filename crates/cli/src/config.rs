@@ -90,7 +90,7 @@ impl TryFrom<&RawConfig> for Config {
             http_origins: origins(raw)?,
             http_report: value::<Off<PathBuf>>(raw, "http.report", "a file, or off")?.0,
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
-            grpc_limits: limits::of_grpc(raw)?,
+            grpc_limits: limits::grpc(raw)?,
             tls: tls(raw)?,
             users_file: value::<Off<PathBuf>>(raw, "auth.users_file", "a file, or off")?.0,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
@@ -105,7 +105,7 @@ impl TryFrom<&RawConfig> for Config {
             .0
             .map(Into::into),
             auto_create: switch(raw, "topics.auto_create")?,
-            limits: limits::of_node(raw)?,
+            limits: limits::node(raw)?,
             connections_max: count(raw, "limits.connections")?,
             subscriptions_max: count(raw, "limits.subscriptions")?,
             record_bytes_max: size(raw, "limits.record_bytes")? as usize,

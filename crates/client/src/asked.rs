@@ -44,7 +44,7 @@ impl Shared {
         if !is_unsaid {
             self.outbox.write(&message);
         }
-        // What else a client asks has to do with what it began on this very connection.
+        // Other requests concern something that the client began on this very connection.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             question.keep(message, is_unsaid);
         }

@@ -236,7 +236,7 @@ impl<'a> Command<'a> {
 
     /// The command itself, where it is bound to a user or a tenant.
     pub fn unbound(&self) -> Command<'a> {
-        match self.of_user() {
+        match self.without_tenant() {
             // Decoding has looked at it.
             ref bound @ Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| bound.clone()),
             command => command,
@@ -244,7 +244,7 @@ impl<'a> Command<'a> {
     }
 
     /// The command without its tenant.
-    pub(crate) fn of_user(&self) -> Command<'a> {
+    pub(crate) fn without_tenant(&self) -> Command<'a> {
         match self {
             Command::OfTenant { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
             _ => self.clone(),

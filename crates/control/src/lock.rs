@@ -76,7 +76,7 @@ impl State {
         if before >= count_max {
             return Err(Refusal::TooManyWaiters { count_max });
         }
-        self.check_room(By::Anyone, Growth::of_nobody(bytes))?;
+        self.check_room(By::Anyone, Growth::shared(bytes))?;
         self.ticket_last += 1;
         self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
         Ok(Reply::Waiting { before })

@@ -25,14 +25,14 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Of a key that is not there.
-    pub(crate) fn of_new(key: &[u8], value: &[u8]) -> Growth {
+    /// By a new key.
+    pub(crate) fn with_key(key: &[u8], value: &[u8]) -> Growth {
         let all = item_bytes(key, value);
         Growth { all, own: all }
     }
 
-    /// Of what is no tenant's.
-    pub(crate) fn of_nobody(all: u64) -> Growth {
+    /// By bytes that count for no tenant.
+    pub(crate) fn shared(all: u64) -> Growth {
         Growth { all, own: 0 }
     }
 }

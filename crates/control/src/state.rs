@@ -220,7 +220,9 @@ impl State {
                 Ok(Reply::Done)
             }
             Command::Begin { epoch } => self.begin(epoch),
-            Command::OfTenant { tenant, .. } => self.apply_of_tenant(tenant, &command.of_user(), effects),
+            Command::OfTenant { tenant, .. } => {
+                self.apply_of_tenant(tenant, &command.without_tenant(), effects)
+            }
             Command::ByUser { user, all_leases, .. } => {
                 self.apply_by_user(user, all_leases, &command.unbound(), effects)
             }
@@ -238,7 +240,7 @@ impl State {
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_put(By::Anyone, key, value, lease)?;
         // Mostly there is room even for a new key, and nothing has to be looked for.
-        if self.check_room(By::Anyone, Growth::of_new(key, value)).is_err() {
+        if self.check_room(By::Anyone, Growth::with_key(key, value)).is_err() {
             self.check_room(By::Anyone, self.growth(key, value))?;
         }
         let mut turn = Turn::begin(self, effects);

@@ -25,8 +25,8 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// For a subscription that begins there, or goes on. One that wants a state makes no topic: it would make one that keeps none,
-    /// in the place of another that a restarted node has lost.
+    /// What a subscription does that begins at `start`, or goes on after a loss. A subscription that wants a state makes no topic: the
+    /// topic would keep none, in the place of one that a restarted node has lost.
     pub fn of(start: Start, goes_on: bool) -> Missing {
         match start {
             _ if goes_on => Missing::Await,

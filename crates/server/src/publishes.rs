@@ -21,7 +21,7 @@ impl Publishes {
             return;
         }
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.iter().any(|place| Arc::ptr_eq(place, topic)) {
+        if places.iter().rev().any(|place| Arc::ptr_eq(place, topic)) {
             return;
         }
         let first = if places.len() >= TOPICS_MAX { places.pop_front() } else { None };

@@ -144,7 +144,7 @@ impl Spent {
         Spent { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
-    /// How much of a step, since which it spent this, a thread could have run.
+    /// For how much of a step a thread could have run that had spent `since` when the step began.
     fn could_run(self, since: Spent, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {

@@ -104,7 +104,7 @@ pub struct SimulateArguments {
     /// Which tables; all without
     #[arg(value_enum)]
     pub tables: Vec<Which>,
-    /// What is random follows from it
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Workers, for throughput
@@ -140,12 +140,12 @@ pub enum Which {
     In,
     /// With and without prepared workers
     Warm,
-    /// What each tenant gets of its quota
+    /// Share of its quota that each tenant gets
     Tenants,
-    /// What one tenant's flood does to the others
+    /// Effect of one tenant's flood on the others
     Noisy,
     /// Reactive, predictive and an oracle
     Policies,
-    /// What a month costs, and what would save how much
+    /// Cost of a month, and how much each measure would save
     Cost,
 }

@@ -8,7 +8,7 @@ use dunlin_server::GrpcLimits;
 use super::raw::RawConfig;
 use super::{count, duration, out_of_bounds, size};
 
-pub(super) fn of_node(raw: &RawConfig) -> Result<Limits> {
+pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let defaults = Limits::with_memory(memory(raw)?);
     Ok(Limits {
@@ -40,7 +40,7 @@ pub(super) fn of_node(raw: &RawConfig) -> Result<Limits> {
     })
 }
 
-pub(super) fn of_grpc(raw: &RawConfig) -> Result<GrpcLimits> {
+pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
     // HTTP/2 knows no larger window.
@@ -86,7 +86,7 @@ fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
 
 /// Below this it would not hold what a few clients do in a second.
 const HISTORY_BYTES_MIN: u64 = 64 << 10;
-/// What a topic keeps at most.
+/// A topic keeps no more.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
 /// The same of what happens to tasks, unless it is not kept.

@@ -248,7 +248,7 @@ fn command_that_a_node_left_at_its_end_goes_to_the_next() {
 }
 
 #[test]
-fn command_without_an_answer_is_unknown_unless_all_were_answered() {
+fn unanswered_command_is_unknown_unless_all_were_answered() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([0; 3]));

@@ -7,7 +7,6 @@
 //! - Protocols hand the cluster no command that did not come through here.
 //! - The user's name is added here, and a client's command that brings one is refused.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use dunlin_control::{Answer, Command, Query, Refusal, Reply, State};
@@ -16,7 +15,7 @@ use dunlin_tasks::{Command as TaskCommand, Destination, NewTask, PUBLISH};
 use dunlin_topic::Subject;
 
 use super::{Action, TaskRule, User};
-use crate::control::Consistency;
+use crate::control::{Consistency, Control};
 use crate::error::TopicError;
 use crate::node::Node;
 use crate::refusal::Refused;
@@ -31,32 +30,30 @@ impl Node {
         permitted: &mut Commands,
     ) -> Result<(), TopicError> {
         self.check_command(command)?;
-        permitted.push(&self.bound(command, bytes));
+        permitted.push(self.bound(command, bytes).as_deref().unwrap_or(bytes));
         Ok(())
     }
 
     /// Has the cluster take in a command about keys, leases or locks, if the user may give it.
     pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, Refused> {
-        self.check_command(command).map_err(|error| Refused::from(&error))?;
-        let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
-        let mut bytes = Vec::new();
-        command.encode(&mut bytes);
-        let bound = self.bound(command, &bytes);
-        let bound = Command::decode(&bound).unwrap_or_else(|_| command.clone());
-        control.ask(&bound).await.map_err(|error| Refused::from(&error))
+        let (control, bytes) = self.permitted(command).await?;
+        control.ask_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
     /// Takes a lock under a lease of the user's, however long it takes; its token.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, Refused> {
         let command = Command::Acquire { name, lease, value, wait: true };
-        self.check_command(&command).map_err(|error| Refused::from(&error))?;
+        let (control, bytes) = self.permitted(&command).await?;
+        control.acquire_by(name, lease, &bytes).await.map_err(|error| Refused::from(&error))
+    }
+
+    /// Where the cluster takes commands in, and the command's bytes for it, if the user may give it.
+    async fn permitted(&self, command: &Command<'_>) -> Result<(Arc<Control>, Vec<u8>), Refused> {
+        self.check_command(command).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        let bound = self.bound(&command, &bytes);
-        let bound = Command::decode(&bound).unwrap_or_else(|_| command.clone());
-        let acquired = control.acquire_by(name, lease, &bound).await;
-        acquired.map_err(|error| Refused::from(&error))
+        Ok((control, self.bound(command, &bytes).unwrap_or(bytes)))
     }
 
     /// Answers a question about keys, leases or locks by what is as fresh as is asked for, if the user may ask it.
@@ -88,18 +85,20 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// The command's bytes with its user, where it grants or uses a lease, and with the user's tenant, where it writes.
-    fn bound<'c>(&self, command: &Command<'_>, bytes: &'c [u8]) -> Cow<'c, [u8]> {
+    /// The command's bytes with its user, where it grants or uses a lease, and with the user's tenant, where it writes; `None` where
+    /// they stay as they are.
+    fn bound(&self, command: &Command<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: Command<'_>| {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
-            Cow::Owned(bytes)
+            bytes
         };
-        let by_user = self.bound_to_user(command, bytes).map_or(Cow::Borrowed(bytes), encoded);
+        let by_user = self.bound_to_user(command, bytes).map(encoded);
         let writes = command.grows() || matches!(command, Command::Acquire { .. });
         match self.user().filter(|_| writes).map(|user| user.permissions()) {
             Some(permissions) if !permissions.tasks.tenant.is_empty() => {
-                encoded(Command::OfTenant { tenant: permissions.tasks.tenant.as_bytes(), command: &by_user })
+                let tenant = permissions.tasks.tenant.as_bytes();
+                Some(encoded(Command::OfTenant { tenant, command: by_user.as_deref().unwrap_or(bytes) }))
             }
             _ => by_user,
         }

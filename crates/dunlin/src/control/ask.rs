@@ -51,8 +51,15 @@ impl Control {
 
     /// Has the cluster take one command in.
     pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, ControlError> {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        self.ask_encoded(&bytes).await
+    }
+
+    /// The same of a command's bytes.
+    pub(crate) async fn ask_encoded(&self, command: &[u8]) -> Result<Reply, ControlError> {
         let mut commands = Commands::default();
-        commands.push_with(|out| command.encode(out));
+        commands.push(command);
         let answers = self.propose_known(commands).await?;
         let answered = Answered::decode(answers.first().ok_or(ControlError::Unknown)?)?;
         Ok(Result::from(answered)?)
@@ -109,7 +116,9 @@ impl Control {
     /// Takes a lock under a lease, however long it takes; its token. Dropped meanwhile, the lease waits on: it is for
     /// whoever asked to release it.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
-        self.acquire_by(name, lease, &Command::Acquire { name, lease, value, wait: true }).await
+        let mut command = Vec::new();
+        Command::Acquire { name, lease, value, wait: true }.encode(&mut command);
+        self.acquire_by(name, lease, &command).await
     }
 
     /// The same, by a command that may be a user's.
@@ -117,11 +126,11 @@ impl Control {
         &self,
         name: &[u8],
         lease: u64,
-        command: &Command<'_>,
+        command: &[u8],
     ) -> Result<u64, ControlError> {
         loop {
             let mut seat = Seat { control: self, name, lease, told: Some(self.waiting.enter(name, lease)) };
-            match self.ask(command).await? {
+            match self.ask_encoded(command).await? {
                 Reply::Held { token } => return Ok(token),
                 Reply::Waiting { .. } => {}
                 _ => return Err(ControlError::Unknown),

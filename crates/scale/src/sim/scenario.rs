@@ -11,7 +11,7 @@ use super::workload::Workload;
 /// All that a run depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// What is random follows from it.
+    /// Seed of all random choices.
     pub seed: u64,
     /// How long it runs at most.
     pub duration_ms: u64,

@@ -73,17 +73,17 @@ pub(super) async fn run(seat: Arc<Seat>) {
 
 /// A leader whose disk is full refuses what makes the state larger: another node leads instead, if one is ready.
 async fn give_way(seat: &Seat, control: &Control, status: &Status) {
-    let is_leader = |status: Status| status.leader == Some(status.id);
+    let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
-    let leads_tasks = shards().any(|shard| shard.status().is_ok_and(is_leader));
-    if !leads_tasks && !is_leader(status.clone()) {
+    let leads_keys = is_leader(status);
+    if !leads_keys && !shards().any(|shard| shard.status().is_ok_and(|status| is_leader(&status))) {
         return;
     }
     for other in status.voters.iter().filter(|voter| voter.id != status.id) {
         if !admin::is_ready(seat, other).await {
             continue;
         }
-        if is_leader(status.clone()) {
+        if leads_keys {
             match admin::hand_over(control, Some(other.id)).await {
                 Ok(Some(leader)) => {
                     tracing::warn!(leader, "another node leads: the disk of this node is full")

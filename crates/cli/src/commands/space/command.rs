@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     print(*entity, "changed in", done, console)
 }
 
-/// What was done to an entity, and where.
+/// Prints that an entity is `what` a region: "changed in", say.
 pub(super) fn print(entity: u64, what: &str, done: Commanded, console: &Console) -> Result<()> {
     let Commanded { process, region, tick } = done;
     let mut out = console.out();
