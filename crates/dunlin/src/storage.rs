@@ -118,9 +118,9 @@ impl Storage {
     ) -> Result<Topic, TopicError> {
         // Not under the lock: whoever looks at the topics does not wait for the disk.
         let id = self.topics().id_last + 1;
-        let made = self.open_topic(id, name, config, budget, |_| epoch);
+        let made = self.open_topic(id, name, config, budget, Some(epoch), |_| epoch);
         let (topic, logs, _) = made.map_err(|error| TopicError::Disk(error.to_string()))?;
-        let written = catalogue::write(&*self.place.disk, &self.place.dir, id, name, config);
+        let written = catalogue::write(&*self.place.disk, &self.place.dir, id, name, config, epoch);
         written.map_err(|error| TopicError::Disk(error.to_string()))?;
         let mut topics = self.topics();
         topics.id_last = id;
@@ -180,12 +180,13 @@ impl Storage {
         name: &str,
         config: &Arc<TopicConfig>,
         budget: &Arc<Budget>,
+        created: Option<u32>,
         epoch: impl Fn(&dunlin_journal::Recovered) -> u32,
     ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::Recovered>), StorageError> {
         let (mut logs, mut reports, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         for partition in 0..config.partitions {
             let (log, report) = DiskLog::open(&self.place, id, name, partition, config, self.worker.queue())?;
-            disks.push((log.recovered(&report, epoch(&report)), Arc::clone(&log) as _));
+            disks.push((log.recovered(&report, created, epoch(&report)), Arc::clone(&log) as _));
             logs.push(log);
             reports.push(report);
         }

@@ -29,6 +29,8 @@ pub(super) struct Listed {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) config: TopicConfig,
+    /// The epoch in which it was created; older builds did not write it.
+    pub(super) epoch: Option<u32>,
 }
 
 /// A file that is to say what a topic is, and cannot be read.
@@ -53,7 +55,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Listed>, Vec<Unre
             let text = read(disk, &path);
             let parsed = text.as_deref().map_err(ToString::to_string).and_then(parse);
             match parsed {
-                Ok((name, config)) => listed.push(Listed { id, name, config }),
+                Ok((name, config, epoch)) => listed.push(Listed { id, name, config, epoch }),
                 Err(why) => {
                     let name = text.ok().as_deref().and_then(name_in).unwrap_or(file);
                     let why = format!("{}: {why}", path.display());
@@ -74,13 +76,14 @@ pub(super) fn write(
     id: u64,
     name: &str,
     config: &TopicConfig,
+    epoch: u32,
 ) -> Result<(), StorageError> {
     let path = path(dir, id);
     let temporary = path.with_file_name(format!("{id:08x}{TEMPORARY_SUFFIX}"));
-    let text = encode(name, config);
+    let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     // Its limits are the node's, which may be told others tomorrow.
     let kept = TopicConfig { limits: Limits::default(), ..config.clone() };
-    if parse(&text) != Ok((name.to_owned(), kept)) {
+    if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
         let why = "its name, pattern or fold cannot be written as lines".to_owned();
         return Err(StorageError::Catalogue { path, why });
     }
@@ -123,17 +126,22 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
 pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
-        text.truncate(text.len() - LAST_LINE.len() - 1);
-        text.push_str("volatile yes\n");
+        text = with_line(text, "volatile yes");
         if let Some(Reliable { readers_max, wait_max, on_full }) = &config.reliable {
             let on_full = if *on_full == OnFull::Evict { EVICT } else { REFUSE };
-            let _ = writeln!(text, "reliable {readers_max} {} {on_full}", wait_max.as_nanos());
+            text = with_line(text, &format!("reliable {readers_max} {} {on_full}", wait_max.as_nanos()));
         }
         if let Some(every) = config.lose_every {
-            let _ = writeln!(text, "lose_every {every}");
+            text = with_line(text, &format!("lose_every {every}"));
         }
-        let _ = writeln!(text, "{LAST_LINE}");
     }
+    text
+}
+
+/// Adds a line before the last one.
+fn with_line(mut text: String, line: &str) -> String {
+    text.truncate(text.len() - LAST_LINE.len() - 1);
+    let _ = writeln!(text, "{line}\n{LAST_LINE}");
     text
 }
 
@@ -154,7 +162,7 @@ fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
 pub(crate) fn config_of_words(words: &[u8]) -> Result<TopicConfig, TopicError> {
     let text = std::str::from_utf8(words).map_err(|error| error.to_string());
     let parsed = text.and_then(parse).map_err(|why| TopicError::Cluster(format!("its configuration: {why}")));
-    parsed.map(|(_, config)| config)
+    parsed.map(|(_, config, _)| config)
 }
 
 fn encode(name: &str, config: &TopicConfig) -> String {
@@ -196,7 +204,7 @@ fn name_in(text: &str) -> Option<String> {
     Subject::parse(name).is_ok().then(|| name.to_owned())
 }
 
-fn parse(text: &str) -> Result<(String, TopicConfig), String> {
+fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
     let mut lines = text.lines();
     match lines.next() {
         Some(FIRST_LINE) => {}
@@ -206,7 +214,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig), String> {
         _ => return Err("not a topic's file".to_owned()),
     }
     let (mut name, mut durable, mut ended) = (None, Durable::default(), false);
-    let mut is_volatile = false;
+    let (mut is_volatile, mut epoch) = (false, None);
     let mut config = TopicConfig { retention: Retention::default(), ..TopicConfig::default() };
     for line in lines {
         if line == LAST_LINE {
@@ -216,6 +224,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig), String> {
         let (key, value) = line.split_once(' ').ok_or_else(|| format!("a line without a value: {line:?}"))?;
         match key {
             "name" => name = Some(value.to_owned()),
+            "epoch" => epoch = Some(number(line, value)?),
             "pattern" => config.pattern = Some(value.to_owned()),
             "partitions" => config.partitions = number(line, value)?,
             "retention_bytes" => config.retention.bytes = number(line, value)?,
@@ -241,7 +250,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig), String> {
         return Err("its end is missing".to_owned());
     }
     config.durable = (!is_volatile).then_some(durable);
-    Ok((name.ok_or("it names no topic")?, config))
+    Ok((name.ok_or("it names no topic")?, config, epoch))
 }
 
 fn number<N: std::str::FromStr>(line: &str, value: &str) -> Result<N, String> {
@@ -288,9 +297,11 @@ mod tests {
 
     #[test]
     fn a_topic_reads_back_as_it_was_written() {
-        assert_eq!(parse(&encode("orders", &config())), Ok(("orders".to_owned(), config())));
+        assert_eq!(parse(&encode("orders", &config())), Ok(("orders".to_owned(), config(), None)));
+        let text = with_line(encode("orders", &config()), "epoch 7");
+        assert_eq!(parse(&text), Ok(("orders".to_owned(), config(), Some(7))));
         let plain = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-        assert_eq!(parse(&encode("a", &plain)), Ok(("a".to_owned(), plain)));
+        assert_eq!(parse(&encode("a", &plain)), Ok(("a".to_owned(), plain, None)));
     }
 
     #[test]

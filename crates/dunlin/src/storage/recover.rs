@@ -65,7 +65,8 @@ impl Storage {
             let opened = if self.topics().by_name.contains_key(&listed.name) {
                 Err("another file is of a topic of the same name".to_owned())
             } else {
-                let opened = self.open_topic(listed.id, &listed.name, &config, budget, in_force);
+                let opened =
+                    self.open_topic(listed.id, &listed.name, &config, budget, listed.epoch, in_force);
                 opened.map_err(|error| error.to_string())
             };
             match opened {

@@ -94,6 +94,47 @@ fn what_was_acknowledged_is_there_after_a_crash_and_readers_are_told_how_far_the
 }
 
 #[test]
+fn restarts_without_records_between_lose_nothing() {
+    for records in [0, 10] {
+        let disk = FakeDisk::new(21 + records);
+        let (mut node, _) = open(&disk);
+        node.create_topic("a", durable(), false).unwrap();
+        let epoch = node.topic("a").unwrap().logs()[0].last().epoch;
+        if records > 0 {
+            publish(&node, "a", 1..=records);
+        }
+        let mut seen = vec![Position { epoch, seq: records }];
+        for ends_well in [false, false, true, false] {
+            if ends_well {
+                node.stop();
+            } else {
+                disk.crash();
+            }
+            drop(node);
+            node = open(&disk).0;
+            for &after in &seen {
+                let (numbers, epochs) = read(&node, "a", Start::After(after));
+                let told: Vec<_> = epochs.iter().map(|changed| changed.known_through).collect();
+                assert!(numbers.is_empty() && told == [Some(records)], "{after:?}: {epochs:?}");
+                assert_eq!(epochs[0].new_first.seq, records + 1);
+            }
+            let here = node.topic("a").unwrap().logs()[0].last();
+            assert!(here.epoch > seen[seen.len() - 1].epoch && here.seq == records, "{here:?}");
+            seen.push(here);
+        }
+        let next = publish(&node, "a", 1..=1).position;
+        for after in seen {
+            let (numbers, epochs) = read(&node, "a", Start::After(after));
+            let changed = epochs.iter().all(|changed| changed.known_through == Some(records));
+            assert!(changed && numbers == [1] && next.seq == records + 1, "{after:?}: {epochs:?}");
+        }
+        // A reader that had more than is there is told what it lost.
+        let (_, epochs) = read(&node, "a", Start::After(Position { epoch: epoch + 1, seq: records + 7 }));
+        assert_eq!(epochs[0].known_through, Some(records));
+    }
+}
+
+#[test]
 fn a_producers_retry_after_a_crash_is_answered_with_the_first_outcome() {
     let disk = FakeDisk::new(3);
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };

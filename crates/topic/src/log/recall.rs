@@ -54,7 +54,7 @@ impl Log {
             }
             visible_next
         } else {
-            let Some((last, begin)) = stored.end_of(next.epoch) else {
+            let Some((last, begin)) = stored.end_of(next) else {
                 let go_on = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
                     // Never back to an epoch before its own.

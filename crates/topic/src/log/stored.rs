@@ -138,11 +138,14 @@ impl Stored {
         self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
     }
 
-    /// The last number of an epoch that is over, as far as it is known, and where the next one begins.
-    pub(super) fn end_of(&self, epoch: u32) -> Option<(u64, EpochStart)> {
-        let at = self.epochs.iter().position(|start| start.epoch == epoch)?;
-        let next = self.epochs.get(at + 1)?;
-        Some((next.first_seq - 1, *next))
+    /// The last number of an earlier epoch, as far as it is known, and the start of the epoch after it. `next` is a position in
+    /// that earlier epoch.
+    pub(super) fn end_of(&self, next: Position) -> Option<(u64, EpochStart)> {
+        let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
+        let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
+        let last = begin.first_seq - 1;
+        // The disk knows an epoch by its first record. One that it does not know between two others had none.
+        (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
     /// Where the first epoch after this one begins that is known, if anything before it was.

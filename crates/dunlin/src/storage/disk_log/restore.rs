@@ -10,8 +10,13 @@ use crate::storage::{lock, note};
 const REMEMBERED_RECORDS: u64 = 200_000;
 
 impl DiskLog {
-    /// What the topic's log goes on from.
-    pub(in super::super) fn recovered(&self, report: &dunlin_journal::Recovered, epoch: u32) -> Recovered {
+    /// What the topic's log goes on from. `created` is the epoch in which the topic was created, where that is known.
+    pub(in super::super) fn recovered(
+        &self,
+        report: &dunlin_journal::Recovered,
+        created: Option<u32>,
+        epoch: u32,
+    ) -> Recovered {
         let mut next_seq = report.last.map_or(1, |last| last.seq + 1);
         let mut begins = self.reader.epochs();
         if let Some(lost) = &self.lost {
@@ -22,6 +27,13 @@ impl DiskLog {
         }
         if begins.last().is_none_or(|last| last.epoch < epoch) {
             begins.push(dunlin_journal::Position::new(epoch, next_seq));
+        }
+        // The files do not tell of the first epoch until it has a record.
+        if let (Some(created), Some(first)) = (created, begins.first())
+            && first.seq == 1
+            && created < first.epoch
+        {
+            begins.insert(0, dunlin_journal::Position::new(created, 1));
         }
         let mut before = None;
         let start = |at: &dunlin_journal::Position| EpochStart {
