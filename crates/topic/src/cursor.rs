@@ -169,7 +169,8 @@ impl Cursor {
             if let Some(lagging) = self.warn() {
                 return Some(Fill::Notice(Notice::Lagging(lagging)));
             }
-            if self.offset < commit.bytes && !self.is_conflated() && self.pin() {
+            // A conflated reader comes here only where nothing can be merged any more: then it reads as others do.
+            if self.offset < commit.bytes && self.pin() {
                 return None;
             }
         }
@@ -231,7 +232,7 @@ impl Cursor {
             }
             found => found,
         };
-        match found {
+        match self.skip_to_state(found) {
             Found::Segment(segment) => {
                 let before = self.next.seq - segment.first_seq;
                 self.offset = 0;

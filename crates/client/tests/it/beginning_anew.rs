@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dunlin::feed::{Book, BookEntry, Levels, Replica, Report, Scale, Side, Trouble};
+use dunlin::journal::FakeDisk;
 use dunlin::topic::*;
 use dunlin_client::{Client, Subscriber};
 
-use crate::running::{Running, from_the_first};
+use crate::running::{Running, from_the_first, on_disk};
 
 type TcpReplica = Replica<Book, Subscriber>;
 
@@ -168,6 +169,76 @@ fn publisher_goes_on_with_a_topic_made_anew() {
         let receipt = publisher.publish(&level(3, 1)[..]).unwrap();
         assert!(receipt.new_epoch && receipt.position.seq == 1, "{receipt:?}");
         client.delete_topic("t").unwrap();
+    }
+}
+
+#[test]
+fn reader_ends_with_its_topic_though_that_is_made_anew() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("md.a", &book(), false).unwrap();
+    client.publisher("md.a").unwrap().publish(&level(1, 5)[..]).unwrap();
+    let mut reader = running.client().subscribe("md.a", following()).unwrap();
+    assert!(matches!(reader.next_timeout(PATIENCE), Ok(Some(Event::Notice(Notice::Snapshot(_))))));
+    client.delete_topic("md.a").unwrap();
+    client.create_topic("md.a", &book(), false).unwrap();
+    client.publisher("md.a").unwrap().publish(&level(2, 5)[..]).unwrap();
+    let mut deleted = false;
+    let ended = loop {
+        match reader.next_timeout(PATIENCE) {
+            Ok(Some(Event::Record(record))) => panic!("{:?}", record.position),
+            Ok(event) => deleted |= matches!(event, Some(Event::Notice(Notice::Deleted { .. }))),
+            Err(ended) => break ended,
+        }
+    };
+    assert!(deleted && matches!(ended, SubscribeError::Closed), "{deleted} {ended:?}");
+    // One that comes now reads the new topic.
+    assert_eq!(prices(&client, "md.a", 1), [2]);
+}
+
+#[test]
+fn restarts_of_a_durable_state_are_no_trouble() {
+    for conflate in [false, true] {
+        let disk = FakeDisk::new(51);
+        let running = Running::of(on_disk(&disk));
+        let retention = Retention { bytes: 1 << 20, ..Retention::default() };
+        let config = TopicConfig { durable: Some(Durable::default()), retention, ..book() };
+        running.client().create_topic("md.a", &config, false).unwrap();
+        let publish = |node: &dunlin::Node, prices: std::ops::RangeInclusive<i64>| {
+            let mut publisher = node.publisher("md.a").unwrap();
+            for price in prices {
+                publisher.publish(&level(price, 5)[..]).unwrap();
+            }
+        };
+        publish(&running.node, 1..=10);
+        let reader = running.client();
+        let options = SubscribeOptions { conflate, ..following() };
+        let subscriber = reader.subscribe("md.a", options).unwrap();
+        let mut replica = Replica::new(subscriber, |_| Book::new(Scale::default()));
+        let mut troubles = Vec::new();
+        let mut whole_at = |seq: u64| {
+            let deadline = Instant::now() + PATIENCE;
+            while !replica.is_whole() || replica.states().all(|(_, at, _)| at.seq < seq) {
+                let _ = replica.wait(Some(Duration::from_millis(50)));
+                let _ = replica.drain(dunlin::now_ns(), usize::MAX, |report| {
+                    if let Report::Trouble { trouble, .. } = report {
+                        troubles.push(format!("{trouble:?}"));
+                    }
+                });
+                assert!(Instant::now() < deadline, "{seq}: {replica:?}");
+            }
+            assert!(troubles.is_empty(), "conflate {conflate}, at {seq}: {troubles:?}");
+        };
+        whole_at(10);
+        // Killed while the reader is behind, then without a record in between.
+        let running = running.crash(&disk, |node| publish(node, 11..=15));
+        whole_at(15);
+        let running = running.crash(&disk, |_| ());
+        let running = running.crash(&disk, |_| ());
+        publish(&running.node, 16..=16);
+        whole_at(16);
+        let levels: usize = replica.states().map(|(_, _, book)| book.levels(Side::Bid).count()).sum();
+        assert_eq!(levels, 16);
     }
 }
 

@@ -1,9 +1,11 @@
 //! A real node with its door open.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dunlin::journal::FakeDisk;
 use dunlin::{Config, Node};
 use dunlin_client::topic::{Start, SubscribeOptions};
 use dunlin_client::{Client, Limits, Options};
@@ -85,6 +87,17 @@ impl Running {
         Running::start_prepared(address, prepare)
     }
 
+    /// Cuts every connection, does something more, ends this node as a crash of its machine does, and starts another on the same disk.
+    pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> Running {
+        drop(self.server.take());
+        before(&self.node);
+        disk.crash();
+        let address = self.address;
+        drop(self);
+        dunlin_wait::until("the port is free", || std::net::TcpListener::bind(address).is_ok());
+        Running::of_at(on_disk(disk), address)
+    }
+
     /// Ends it without a good-bye; where it was.
     fn stop(mut self) -> SocketAddr {
         drop(self.server.take());
@@ -94,6 +107,11 @@ impl Running {
         dunlin_wait::until("the port is free", || std::net::TcpListener::bind(address).is_ok());
         address
     }
+}
+
+/// A node with this disk.
+pub fn on_disk(disk: &FakeDisk) -> Node {
+    Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0
 }
 
 /// Any port of an address that is this process's own: while its node is away, no other test is given the port.

@@ -190,8 +190,8 @@ impl<F: Fold> Followed<F> {
         }
     }
 
-    /// The log began anew, and so does the state; what it is by now follows. Where nothing is missing between the epochs
-    /// it goes on.
+    /// The log began another epoch. Where nothing is missing between the epochs, the state goes on; where all that it took in is
+    /// still part of the log's state, that state follows, as after a gap. Else the state begins anew with the log.
     pub(super) fn begin_anew<R: FnMut(Report<'_, F>)>(
         &mut self,
         changed: &EpochChanged,
@@ -199,9 +199,15 @@ impl<F: Fold> Followed<F> {
         telling: &mut Telling<'_, R>,
     ) {
         let last = Position { epoch: changed.old, seq: changed.last_seen };
-        let known = changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1;
-        if known && self.at == Some(last) && self.awaits == Awaits::Nothing {
-            self.at = Some(Position { epoch: changed.new_first.epoch, ..last });
+        let is_kept = changed.known_through.is_some_and(|through| through >= last.seq)
+            && changed.new_first.seq > last.seq;
+        if is_kept && self.at == Some(last) && self.awaits == Awaits::Nothing {
+            if changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1 {
+                self.at = Some(Position { epoch: changed.new_first.epoch, ..last });
+            } else if !self.has_gap {
+                telling.counts.gaps += 1;
+                self.has_gap = true;
+            }
             return;
         }
         if self.awaits == Awaits::Nothing && !self.has_gap {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Cursor, Fill, Hint};
 use crate::event::{Notice, Position};
-use crate::log::{CaughtUp, Owed, Shown, Told};
+use crate::log::{CaughtUp, Found, Owed, Shown, Told};
 use crate::subscribe::{Resync, Start};
 use crate::wake::Waiter;
 
@@ -118,6 +118,16 @@ impl Cursor {
         let last = caught_up.position();
         following.caught_up = Some(caught_up);
         Some(Position { seq: last.seq + 1, ..last })
+    }
+
+    /// A conflated reader is given the state in place of the rest of an earlier epoch.
+    pub(super) fn skip_to_state(&self, found: Found) -> Found {
+        match found {
+            Found::Segment(segment) if self.is_conflated() => {
+                self.log.leave_epoch(self.next).map_or(Found::Segment(segment), Found::EpochChanged)
+            }
+            found => found,
+        }
     }
 
     /// What a follower that has read everything should have by now, if it has not been told lately.

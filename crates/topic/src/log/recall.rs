@@ -82,6 +82,24 @@ impl Log {
         }
     }
 
+    /// The end of an earlier epoch, for a reader that has records of it ahead and is given the state in place of them. `None` where
+    /// `next` lies in the epoch in force.
+    #[cold]
+    pub(crate) fn leave_epoch(&self, next: Position) -> Option<EpochChanged> {
+        let state = self.lock();
+        let end = Position { epoch: state.epoch, seq: state.visible_next() };
+        if next.epoch >= end.epoch {
+            return None;
+        }
+        let known_through = match state.stored() {
+            Some(stored) => stored.end_of(next).and_then(|(last, begin)| (!begin.after_loss).then_some(last)),
+            None => state.mirror().and_then(|mirror| mirror.end_of(next.epoch)),
+        };
+        let last_seen = next.seq.saturating_sub(1);
+        let log = Arc::clone(&self.name);
+        Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
+    }
+
     /// After everything that is visible. What is appended and on its way to the disk is yet to come.
     fn at_the_end(&self, state: &State, next: Position) -> Found {
         let next_is_in = |segment: &&Arc<Segment>| {

@@ -10,6 +10,7 @@ use crate::board::*;
 use crate::disk::*;
 use crate::stage::*;
 
+mod epochs;
 mod losing;
 mod mirrored;
 mod publishers;

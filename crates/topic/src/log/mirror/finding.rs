@@ -19,6 +19,14 @@ pub(in crate::log) enum Unfed {
     Unasked,
 }
 
+impl Mirror {
+    /// The last record of an earlier epoch, where all of that epoch is known.
+    pub(in crate::log) fn end_of(&self, epoch: u32) -> Option<u64> {
+        let past = self.past.iter().find(|past| past.epoch == epoch && past.whole)?;
+        Some(past.next_seq - 1)
+    }
+}
+
 impl Log {
     /// [`Log::find`] for a reader that has nowhere else to go; whether it named its place, or had one.
     pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Found {

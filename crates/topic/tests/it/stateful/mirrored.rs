@@ -37,13 +37,13 @@ impl Upstream for Elsewhere {
     }
 }
 
-struct Mirror {
-    topic: Arc<Topic>,
+pub(super) struct Mirror {
+    pub(super) topic: Arc<Topic>,
     upstream: Arc<Elsewhere>,
 }
 
 impl Mirror {
-    fn new() -> Mirror {
+    pub(super) fn new() -> Mirror {
         let upstream = Arc::<Elsewhere>::default();
         let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
         let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
@@ -53,12 +53,12 @@ impl Mirror {
         Mirror { topic: Arc::new(topic), upstream }
     }
 
-    fn log(&self) -> &Arc<Log> {
+    pub(super) fn log(&self) -> &Arc<Log> {
         &self.topic.logs()[0]
     }
 
     /// A feed from where the mirror stands, or from the state.
-    fn feed_of(&self, owner: &Topic) -> Subscriber {
+    pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })
     }
@@ -84,7 +84,7 @@ impl Mirror {
     }
 
     /// Takes all that there is; between any two events a new reader of the state is held against the owner's history.
-    fn drain(&self, feed: &mut Subscriber, mut between: impl FnMut()) {
+    pub(super) fn drain(&self, feed: &mut Subscriber, mut between: impl FnMut()) {
         while let Some(event) = feed.try_next().unwrap() {
             assert!(self.take(&event), "{event:?}");
             between();
@@ -107,7 +107,7 @@ impl Mirror {
     }
 }
 
-fn owner(epoch: u32) -> Arc<Topic> {
+pub(super) fn owner(epoch: u32) -> Arc<Topic> {
     let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
     let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);

@@ -1,0 +1,91 @@
+//! Readers of a state over the epochs of its log.
+
+use super::mirrored::Mirror;
+use super::*;
+
+fn on_disk(disk: &Arc<Disk>, epoch: u32) -> Arc<Topic> {
+    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { fold, ..durable(Acknowledged::Memory) });
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(epoch), Arc::clone(disk) as _)];
+    Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap())
+}
+
+fn at(epoch: u32, seq: u64) -> Position {
+    Position { epoch, seq }
+}
+
+/// All that a conflated reader is given that goes on after a position: the epoch's change, then the state at `end`.
+fn is_brought_to_now(topic: &Arc<Topic>, after: Position, known_through: u64, end: Position) {
+    let mut reader = subscriber(topic, &SubscribeOptions { start: Start::After(after), ..conflated() });
+    match reader.try_next().unwrap() {
+        Some(Event::Notice(Notice::EpochChanged(changed))) => {
+            assert_eq!((changed.old, changed.last_seen), (after.epoch, after.seq));
+            assert_eq!(changed.known_through, Some(known_through));
+            assert_eq!(changed.new_first, at(end.epoch, end.seq + 1));
+        }
+        other => panic!("{other:?}"),
+    }
+    match reader.try_next().unwrap() {
+        Some(Event::Notice(Notice::Snapshot(snapshot))) => assert_eq!(snapshot.position, end),
+        other => panic!("{other:?}"),
+    }
+    while let Some(event) = reader.try_next().unwrap() {
+        assert!(matches!(event, Event::Notice(Notice::Checksum(_) | Notice::Publishers(_))), "{event:?}");
+    }
+}
+
+#[test]
+fn conflated_reader_behind_in_an_earlier_epoch_gets_the_state() {
+    let disk = Disk::new();
+    for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
+        let topic = on_disk(&disk, epoch);
+        let log = &topic.logs()[0];
+        let mut setter = Setter::of(&topic);
+        setter.seq = log.last().seq;
+        setter.set(records);
+        disk.sync(log);
+    }
+    let topic = on_disk(&disk, 5);
+    is_brought_to_now(&topic, at(1, 40), 50, at(5, 100));
+    is_brought_to_now(&topic, at(2, 60), 80, at(5, 100));
+}
+
+#[test]
+fn conflated_reader_of_a_mirror_behind_in_an_earlier_epoch_gets_the_state() {
+    let owned = super::mirrored::owner(1);
+    let mut setter = Setter::of(&owned);
+    setter.set(50);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    setter.set(50);
+    mirror.drain(&mut feed, || ());
+    mirror.log().take_over(4, true);
+    is_brought_to_now(&mirror.topic, at(1, 60), 100, at(4, 100));
+}
+
+#[test]
+fn conflated_reader_of_a_failed_disk_reads_what_is_stored() {
+    let disk = Disk::new();
+    let topic = on_disk(&disk, 1);
+    let log = &topic.logs()[0];
+    let mut setter = Setter::of(&topic);
+    setter.set(10);
+    disk.sync(log);
+    let mut reader = subscriber(&topic, &SubscribeOptions { start: Start::After(at(1, 4)), ..conflated() });
+    // These are never stored, so that no state or merged record holding them is ever shown.
+    setter.set(5);
+    topic.close();
+    log.fail("gone");
+    let (mut seen, mut ended) = (Vec::new(), false);
+    while let Ok(Some(event)) = reader.try_next() {
+        match event {
+            Event::Record(record) => seen.push(record.seq()),
+            Event::Notice(Notice::Deleted { .. }) => ended = true,
+            _ => {}
+        }
+    }
+    assert!(ended);
+    assert_eq!(seen, [5, 6, 7, 8, 9, 10]);
+}
