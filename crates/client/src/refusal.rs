@@ -7,7 +7,7 @@ use dunlin_wire::{ErrorCode, Refusal, Retry};
 
 /// A node's refusal, kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{code}{}{text}{}", if text.is_empty() { "" } else { ": " }, self.size())]
+#[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
 pub struct Refused {
     /// Which refusal: its row of the table says what it carries and what to do.
     pub code: ErrorCode,
@@ -22,14 +22,9 @@ impl Refused {
         Refused { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
     }
 
-    /// What is too large says by how much: its text is the limit's name alone.
-    fn size(&self) -> String {
-        match (self.code, self.numbers) {
-            (ErrorCode::KeyTooLarge | ErrorCode::TaskTooLarge, [size, size_max, _]) => {
-                format!(" = {size_max}, and this is {size}")
-            }
-            _ => String::new(),
-        }
+    /// The text; where that is a limit's name alone, with the limit's value and what was over it.
+    pub fn detail(&self) -> String {
+        Refusal { code: self.code, numbers: self.numbers, text: &self.text }.detail()
     }
 
     /// Whether trying the same again can help.

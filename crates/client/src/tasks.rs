@@ -210,7 +210,8 @@ impl Tasks {
     /// Has the cluster take a command in; once.
     pub fn command(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
-        answers.pop().ok_or_else(TasksError::odd)?.map_err(TasksError::from)
+        let answer = answers.pop().ok_or_else(TasksError::odd)?;
+        answer.map_err(|refused| TasksError::from(refused).of_tenant(command.tenant()))
     }
 
     /// Asks what has no answer of its own here.

@@ -80,7 +80,7 @@ pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};
 pub use request::Requester;
 pub use respond::{Request, Responder, Runner, Running};
-pub use select::{Missing, Selected};
+pub use select::{Missing, Selected, log_of_position};
 pub use simulation::{Ran, Simulation};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
 pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals, readers_of};

@@ -45,6 +45,23 @@ pub struct Selected {
     pub newcomers: Option<Arc<Newcomers>>,
 }
 
+/// The topic and partition of a position that names none: those of the one log that the subscription reads. Where the topic of its
+/// one subject is gone, those of the topic that somebody may create in its place.
+pub fn log_of_position(
+    patterns: &[Pattern],
+    logs: &LogsToRead,
+    more_may_come: bool,
+) -> Result<(String, u16), SubscribeError> {
+    match (logs.as_slice(), patterns) {
+        ([(log, _)], _) if !more_may_come => Ok((log.name().topic.clone(), log.name().partition)),
+        ([], [pattern]) if pattern.is_literal() => Ok((pattern.as_str().to_owned(), 0)),
+        (many, _) => {
+            let names: Vec<_> = patterns.iter().map(Pattern::as_str).collect();
+            Err(SubscribeError::ManyLogs { pattern: names.join(" "), logs: many.len() })
+        }
+    }
+}
+
 impl Node {
     /// The logs that a subscription to `pattern` reads.
     ///

@@ -3,7 +3,7 @@
 //! Where no tenant is named they are the user's own tenant's; where topics come into being by being used, so do tenants.
 
 use dunlin::raft::Commands;
-use dunlin::scheduler::{Answered, Command, NewTask, Reply, Taken};
+use dunlin::scheduler::{Answered, Command, NewTask, Refusal, Reply, Taken, no_tenant};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, TaskRule};
 
@@ -35,6 +35,9 @@ pub(crate) async fn submit(
     match answers.into_iter().last() {
         Some(Answered::Done { reply: Reply::Submitted { tasks, slow_down_ms } }) => {
             Ok(Submitted { tasks, slow_down_ms })
+        }
+        Some(Answered::Refused { refusal: Refusal::NoTenant }) => {
+            Err(Refused::new(ErrorCode::TenantUnknown, no_tenant(tenant)))
         }
         Some(Answered::Refused { refusal }) => Err(Refused::from(&refusal)),
         _ => Err(odd()),

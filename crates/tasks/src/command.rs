@@ -339,6 +339,19 @@ layout! {
 }
 
 impl<'a> Command<'a> {
+    /// The tenant that has to be there for it.
+    pub fn tenant(&self) -> Option<&'a [u8]> {
+        match *self {
+            Command::Submit { tenant, .. }
+            | Command::Redrive { tenant, .. }
+            | Command::RedriveSafe { tenant, .. }
+            | Command::Discard { tenant, .. }
+            | Command::Schedule { tenant, .. }
+            | Command::Unschedule { tenant, .. } => Some(tenant),
+            _ => None,
+        }
+    }
+
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match Longer::of(self) {

@@ -48,7 +48,7 @@ choice! {
         NoWorker { /// Which.
             worker: u64 } = 3,
         /// A name that has to be there has no bytes.
-        #[error("a name needs at least one byte")]
+        #[error("a name (of a tenant, queue, kind, label or schedule) needs at least one byte")]
         EmptyName = 4,
         /// A name is longer than `name_bytes_max`.
         #[error("a name of {bytes} bytes is longer than name_bytes_max = {bytes_max}")]
@@ -83,8 +83,8 @@ choice! {
         #[error("task {index} of the batch waits for itself, by way of others")]
         Cycle { /// One of them.
             index: u32 } = 11,
-        /// A task of a batch that waits for one which is not there.
-        #[error("task {index} of the batch waits for one that is not there")]
+        /// A task of a batch that waits for one of the batch which is not there.
+        #[error("task {index} of the batch waits for a task of the batch that is not there: they are counted from 0")]
         NoDependency { /// Which waits.
             index: u32 } = 12,
         /// What it waits for was cancelled, and will never be done.
@@ -184,7 +184,20 @@ choice! {
         NoShare { /// What they would take.
             bytes: u64, /// What they may.
             bytes_max: u64 } = 35,
+        /// A task of a batch that waits for one which is not known.
+        #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it was over too long ago")]
+        DependencyUnknown { /// Which waits.
+            index: u32, /// For which.
+            task: u64 } = 36,
     }
+}
+
+/// Says that there is no tenant of this name, of which 64 characters are shown.
+pub fn no_tenant(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let shown: String = name.chars().take(64).collect();
+    let more = if shown.len() < name.len() { "…" } else { "" };
+    format!("there is no tenant \"{}{more}\"", shown.escape_debug())
 }
 
 choice! {

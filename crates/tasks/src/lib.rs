@@ -64,7 +64,7 @@ pub use command::{After, Answer, Command, KeyLimit, Label, NewTask, NewWorker, T
 pub use dealing::{Dealing, Look, Slots};
 pub use destination::Destination;
 pub use effects::{Effects, Event, Failure, Happened, Order, Publish, Start};
-pub use error::{DecodeError, Limit, Refusal};
+pub use error::{DecodeError, Limit, Refusal, no_tenant};
 pub use fairness::{fair_shares, index, jain};
 pub use limits::Limits;
 pub use query::{Answered, Found, ListFilter, Query};

@@ -234,6 +234,7 @@ impl State {
     }
 
     pub(crate) fn find_tenant(&self, name: &[u8]) -> Result<u32, Refusal> {
+        self.check_length(name)?;
         self.tenant_at.get(name).copied().ok_or(Refusal::NoTenant)
     }
 

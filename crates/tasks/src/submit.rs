@@ -128,7 +128,7 @@ impl State {
                 None if shard_of_id(task) != self.shard => {
                     return Err(Refusal::DependencyElsewhere { index, task });
                 }
-                None => return Err(Refusal::NoDependency { index }),
+                None => return Err(Refusal::DependencyUnknown { index, task }),
                 Some(Stage::Cancelled) => return Err(Refusal::DependencyCancelled { index, task }),
                 Some(_) => {}
             }

@@ -74,6 +74,9 @@ pub struct SubscribeOptions {
     pub lose_every: Option<NonZeroU32>,
     /// What this process holds, and no more: of a log that another one owns, its mirror as it is. So ask nodes each other.
     pub here: bool,
+    /// It names its subjects, without wildcards: where it wants the state of a topic that keeps none, it is refused, whenever the topic
+    /// comes. With wildcards a topic without a state that comes later is read record by record.
+    pub names_subjects: bool,
 }
 
 impl SubscribeOptions {
@@ -85,11 +88,11 @@ impl SubscribeOptions {
         self.here && self.name == SubscribeOptions::MIRROR
     }
 
-    /// What they come to for a log that joins the subscription later, and where it begins. One that keeps no state is
-    /// read record by record.
+    /// What they come to for a log that joins the subscription later, or that it goes on with, and where a log that joins begins.
+    /// See [`names_subjects`](SubscribeOptions::names_subjects) for a log without a state.
     pub fn of_newcomer(&self, log: &Log) -> (SubscribeOptions, Start) {
         let mut options = self.clone();
-        if !log.is_stateful() {
+        if !log.is_stateful() && !self.names_subjects {
             options.conflate = false;
             if options.on_gap == OnGap::Snapshot {
                 options.on_gap = OnGap::Oldest;

@@ -235,15 +235,29 @@ impl<'a> Refusal<'a> {
     pub fn new(code: ErrorCode, text: &'a str) -> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
+
+    /// The text. Where that is a limit's name alone, the limit's value is added, and what was over it.
+    pub fn detail(&self) -> String {
+        let Refusal { code, numbers: [first, second, _], text } = *self;
+        match code {
+            _ if text.is_empty() || text.contains(' ') => text.to_owned(),
+            ErrorCode::KeyTooLarge | ErrorCode::TaskTooLarge if second > 0 => {
+                format!("{text} = {second}, and this is {first}")
+            }
+            ErrorCode::Limit if first > 0 => format!("{text} = {first}"),
+            _ => text.to_owned(),
+        }
+    }
 }
 
 impl std::fmt::Display for Refusal<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.code)?;
-        if !self.text.is_empty() {
-            write!(f, ": {}", self.text)?;
+        let detail = self.detail();
+        if !detail.is_empty() {
+            write!(f, ": {detail}")?;
         }
-        if self.numbers != [0; 3] {
+        if detail == self.text && self.numbers != [0; 3] {
             write!(f, " {:?}", self.numbers)?;
         }
         Ok(())

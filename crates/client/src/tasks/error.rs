@@ -1,6 +1,6 @@
 //! Why nothing came of it.
 
-use dunlin_tasks::DecodeError;
+use dunlin_tasks::{DecodeError, no_tenant};
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
@@ -38,6 +38,16 @@ impl TasksError {
     /// Whether the connection took the answer with it, and the same may be asked on the next one.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, TasksError::Unknown(_) | TasksError::Away(_)) && !is_broken_off()
+    }
+
+    /// Names the tenant that is not there.
+    pub(super) fn of_tenant(mut self, tenant: Option<&[u8]>) -> TasksError {
+        if let (TasksError::Refused(refused), Some(tenant)) = (&mut self, tenant)
+            && refused.code == ErrorCode::TenantUnknown
+        {
+            refused.text = no_tenant(tenant);
+        }
+        self
     }
 
     pub(super) fn odd() -> TasksError {

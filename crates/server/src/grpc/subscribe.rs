@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::topic::{Newcomers, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
 use dunlin::wire::ErrorCode;
-use dunlin::{Missing, Refused};
+use dunlin::{Missing, Refused, log_of_position};
 use v1::start::At;
 
 use super::connection::Connection;
@@ -35,6 +35,7 @@ pub(super) async fn reader(
         conflate: request.conflate,
         lose_every: None,
         here: false,
+        names_subjects: false,
     };
     let batch_bytes = match request.batch_bytes_max as usize {
         0 => BATCH_BYTES_DEFAULT,
@@ -47,7 +48,7 @@ pub(super) async fn reader(
 pub(super) async fn begin(
     connection: &Arc<Connection>,
     subjects: &[String],
-    options: SubscribeOptions,
+    mut options: SubscribeOptions,
     mut resumed: Option<Resumed>,
     batch_bytes: usize,
 ) -> Result<Reader, Refused> {
@@ -63,6 +64,7 @@ pub(super) async fn begin(
     let standing = connection.login.as_ref().map(Standing::of);
     let place = connection.stream(&waiter)?;
     let (mut logs, mut newcomers, mut owns_all) = (Vec::new(), None, true);
+    let mut patterns = Vec::with_capacity(subjects.len());
     for subject in subjects {
         let pattern =
             Pattern::parse(subject).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
@@ -78,9 +80,14 @@ pub(super) async fn begin(
         let selected = connection.node.select(&pattern, options.start, missing, shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
         owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
+        patterns.push(pattern);
     }
-    if let Some(resumed) = &mut resumed {
-        name_the_one_log(resumed, &logs, newcomers.is_some() && !owns_all)?;
+    options.names_subjects = patterns.iter().all(Pattern::is_literal);
+    if let Some(resumed) = &mut resumed
+        && let Some(position) = resumed.remove(&(String::new(), 0))
+    {
+        let named = log_of_position(&patterns, &logs, newcomers.is_some() && !owns_all);
+        resumed.insert(named.map_err(|error| Refused::from(&error))?, position);
     }
     Reader::new(Begin {
         options,
@@ -121,21 +128,4 @@ fn positions_of(positions: &v1::Positions) -> Result<Resumed, Refused> {
         resumed.insert((log.topic.clone(), partition), Position { epoch: log.epoch, seq: log.seq });
     }
     Ok(resumed)
-}
-
-/// A position without a topic is the one log's that the subscription reads.
-fn name_the_one_log(
-    resumed: &mut Resumed,
-    logs: &[(Arc<dunlin::topic::Log>, Option<dunlin::topic::Filter>)],
-    more_may_come: bool,
-) -> Result<(), Refused> {
-    let Some(position) = resumed.remove(&(String::new(), 0)) else { return Ok(()) };
-    match logs {
-        [(log, _)] if !more_may_come => {
-            let name = log.name();
-            resumed.insert((name.topic.clone(), name.partition), position);
-            Ok(())
-        }
-        many => Err(Refused { numbers: [many.len() as u64, 0, 0], ..Refused::new(ErrorCode::ManyLogs, "") }),
-    }
 }

@@ -70,7 +70,7 @@ impl Problem {
             "code": code.number(),
         });
         let named = named_numbers(*code, numbers);
-        let detail = if text.is_empty() { said(&named) } else { text.clone() };
+        let detail = if text.is_empty() { said(&named) } else { self.refused.as_wire().detail() };
         let mut put = |name: &str, value: Value| body[name] = value;
         if !detail.is_empty() {
             put("detail", detail.into());
@@ -190,7 +190,7 @@ mod tests {
         let limit = Problem::from(Refused::limit("topics_max", 3)).json();
         assert_eq!(
             (&limit["detail"], &limit["numbers"]),
-            (&json!("topics_max"), &json!({"the_limits_value": 3}))
+            (&json!("topics_max = 3"), &json!({"the_limits_value": 3}))
         );
     }
 

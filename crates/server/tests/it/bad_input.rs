@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use dunlin::topic::Publish;
+use dunlin::topic::frame::Meta;
 use dunlin::wire::{
     CreateTopic, ErrorCode, FromClient, FromNode, Kind, ListTopics, MessageHeader, NamedTopic, Preamble,
     StartAt, TopicConfig, VERSION, WhenFull,
@@ -81,23 +82,45 @@ fn a_bad_frame_is_refused_and_the_connection_goes_on() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     peer.open_publisher(1, "a");
-    let mut bytes = Vec::new();
     let mut broken = frames(&[b"12345678"]);
     broken[4] = 9;
+    assert_eq!(refused_publish(&mut peer, 1, &broken), Some(ErrorCode::BadFrame));
+    peer.publish(1, 2, &[b"sound"]);
+    assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
+}
+
+/// Publishes these bytes as one record, and is refused.
+fn refused_publish(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<ErrorCode> {
     let header = dunlin::wire::PublishHeader {
         publisher: 1,
         partition: 0,
         expect_seq: 0,
-        producer_seq: 1,
+        producer_seq,
         count: 1,
-        bytes: broken.len() as u32,
+        bytes: frames.len() as u32,
     };
-    FromClient::Publish(dunlin::wire::Publish { flags: 0, header, frames: &broken }).encode(&mut bytes);
+    let mut bytes = Vec::new();
+    FromClient::Publish(dunlin::wire::Publish { flags: 0, header, frames }).encode(&mut bytes);
     peer.stream.write_all(&bytes).unwrap();
-    let code = peer.next(|m| if let FromNode::PublishRefused(r) = m { Some(r.refusal.code) } else { None });
-    assert_eq!(code, Some(ErrorCode::BadFrame));
-    peer.publish(1, 2, &[b"sound"]);
-    assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
+    peer.next(|m| if let FromNode::PublishRefused(r) = m { Some(r.refusal.code) } else { None })
+}
+
+#[test]
+fn reply_that_is_no_subject_is_a_bad_frame() {
+    let (node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    peer.open_publisher(1, "a");
+    let meta = Meta { reply: Some("r.Xyz"), ..Meta::default() };
+    let encoded = meta.measure(1).unwrap();
+    let mut sound = vec![0; encoded.padded()];
+    meta.encode(encoded, 0, b"x", &mut sound);
+    let at = sound.windows(5).position(|bytes| bytes == b"r.Xyz").unwrap() + 2;
+    for (number, wrong) in (1..).zip([b'\r', b'\n', b' ', b'\t', 0x7f, b'.']) {
+        let mut broken = sound.clone();
+        broken[at] = wrong;
+        assert_eq!(refused_publish(&mut peer, number, &broken), Some(ErrorCode::BadFrame), "{wrong}");
+    }
+    assert_eq!(node.topic("a").unwrap().logs()[0].last().seq, 0);
 }
 
 #[test]

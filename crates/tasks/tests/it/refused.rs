@@ -24,6 +24,10 @@ fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
     let quota = Quota { reserved: 5, hard: 4, ..Quota::default() };
     let cases: Vec<(Command<'_>, &str)> = vec![
         (Command::Submit { tenant: b"nobody", tasks: vec![work()] }, "there is no such tenant"),
+        (
+            Command::Submit { tenant: &long, tasks: vec![work()] },
+            "a name of 101 bytes is longer than name_bytes_max = 50",
+        ),
         (Command::Submit { tenant: b"a", tasks: vec![work(); 11] }, "11 are more than batch_max = 10"),
         (
             submit(NewTask { payload: &long, ..work() }),
@@ -33,7 +37,10 @@ fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
             submit(NewTask { memory_bytes: u64::MAX, ..work() }),
             "a task that needs 18446744073709551615 bytes of memory needs more than need_bytes_max = 1099511627776",
         ),
-        (submit(NewTask { kind: b"", ..work() }), "a name needs at least one byte"),
+        (
+            submit(NewTask { kind: b"", ..work() }),
+            "a name (of a tenant, queue, kind, label or schedule) needs at least one byte",
+        ),
         (
             submit(NewTask { queue: &long, ..work() }),
             "a name of 101 bytes is longer than name_bytes_max = 50",
@@ -44,10 +51,13 @@ fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
             submit(NewTask { after: on(1), ..work() }),
             "task 1 of the batch waits for itself, by way of others",
         ),
-        (submit(NewTask { after: on(2), ..work() }), "task 1 of the batch waits for one that is not there"),
+        (
+            submit(NewTask { after: on(2), ..work() }),
+            "task 1 of the batch waits for a task of the batch that is not there: they are counted from 0",
+        ),
         (
             submit(NewTask { after: vec![After::Task { task: 99 }], ..work() }),
-            "task 1 of the batch waits for one that is not there",
+            "task 1 of the batch waits for task 63, which is not known: the tenant never had it, or it was over too long ago",
         ),
         (
             submit(NewTask { after: vec![After::Task { task: cancelled }], ..work() }),

@@ -23,13 +23,15 @@ const STAGES: [(v1::TaskStage, Stage); 9] = [
     (v1::TaskStage::Dead, Stage::Dead),
 ];
 
-fn bad(why: &str) -> Refused {
+fn bad(why: impl Into<String>) -> Refused {
     Refused::new(ErrorCode::BadTask, why)
 }
 
 pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
     let queue = if draft.queue.is_empty() { "default" } else { &draft.queue };
-    let priority = u8::try_from(draft.priority.unwrap_or(5)).map_err(|_| bad("a priority is 0 to 9"))?;
+    let priority = draft.priority.unwrap_or(5);
+    let priority =
+        u8::try_from(priority).map_err(|_| bad(format!("priority {priority} is not one of 0 to 9")))?;
     Ok(NewTask {
         queue: queue.as_bytes(),
         kind: draft.kind.as_bytes(),
@@ -50,7 +52,8 @@ pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
 }
 
 fn retry(policy: &v1::RetryPolicy) -> Result<Retry, Refused> {
-    let retries = u16::try_from(policy.retries).map_err(|_| bad("more retries than 65,535"))?;
+    let retries = u16::try_from(policy.retries)
+        .map_err(|_| bad(format!("{} retries are more than 65,535", policy.retries)))?;
     let backoff = match policy.delay {
         None => Retry::default().backoff,
         Some(Delay::FixedMs(delay_ms)) => Backoff::Fixed { delay_ms },

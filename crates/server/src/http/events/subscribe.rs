@@ -1,11 +1,13 @@
 //! From a pattern to a subscriber that goes on where its reader was.
 
 use dunlin::topic::{
-    Charge, Consumption, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
+    Charge, Consumption, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, SubscribeOptions,
+    Subscriber,
 };
-use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
-use dunlin::{CLOCK, Missing, Refused};
+use dunlin::wire::{self, ErrorCode};
+use dunlin::{CLOCK, Missing, Refused, Selected, log_of_position};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::request::EventsRequest;
@@ -45,7 +47,7 @@ pub(in crate::http) async fn subscribe(
         );
         return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));
     }
-    let options = &request.options;
+    let options = SubscribeOptions { names_subjects: pattern.is_literal(), ..request.options.clone() };
     let missing = Missing::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
     // Starts are given log by log; which logs there are does not depend on them.
@@ -59,10 +61,12 @@ pub(in crate::http) async fn subscribe(
     if is_one {
         selected.newcomers = None;
     }
-    let mut starts = Starts::new(request, &pattern, &selected.logs)?;
+    let mut starts = Starts::new(request, &pattern, &selected)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
-        let start = starts.of(&log, request);
-        node.open_cursor(log, options, start, filter, Consumption::Reads)
+        let start = starts.of(&log, &options);
+        // What is resumed had been taken as it was.
+        let late = request.resume.as_ref().map(|_| options.of_newcomer(&log).0);
+        node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, Consumption::Reads)
     };
     let opening: Vec<_> = selected.logs.into_iter().map(&mut open).collect();
     let mut cursors = Vec::with_capacity(opening.len());
@@ -80,58 +84,49 @@ pub(in crate::http) async fn subscribe(
 }
 
 /// Where each log begins.
-struct Starts(Option<Resume>);
+struct Starts(Option<BTreeMap<LogKey, wire::Position>>);
 
 impl Starts {
     /// A position alone names one log.
     fn new(
         request: &EventsRequest,
         pattern: &Pattern,
-        logs: &[(Arc<Log>, Option<Filter>)],
+        selected: &Selected,
     ) -> Result<Starts, SubscribeError> {
-        let is_position = match &request.resume {
-            Some(resume) => matches!(resume, Resume::One(_)),
-            None => matches!(request.options.start, Start::After(_)),
+        let the_one = || {
+            let more_may_come = selected.newcomers.is_some();
+            log_of_position(std::slice::from_ref(pattern), &selected.logs, more_may_come)
         };
-        if let (Some(Resume::One(position)), []) = (&request.resume, logs)
-            && pattern.is_literal()
-        {
-            // Its topic is gone, and may be made again.
-            let key = LogKey::of(pattern.as_str(), 0);
-            return Ok(Starts(Some(Resume::Many([(key, *position)].into()))));
-        }
-        if is_position && logs.len() != 1 {
-            return Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs: logs.len() });
-        }
-        Ok(Starts(request.resume.clone()))
+        Ok(Starts(match (&request.resume, request.options.start) {
+            (Some(Resume::Many(positions)), _) => Some(positions.clone()),
+            (Some(Resume::One(position)), _) => {
+                let (topic, partition) = the_one()?;
+                Some([(LogKey::of(&topic, partition), *position)].into())
+            }
+            (None, start) => {
+                if matches!(start, Start::After(_)) {
+                    the_one()?;
+                }
+                None
+            }
+        }))
     }
 
-    fn of(&mut self, log: &Log, request: &EventsRequest) -> Start {
-        let after = |position: dunlin::wire::Position| {
-            Start::After(Position { epoch: position.epoch, seq: position.seq })
-        };
-        let options = &request.options;
+    fn of(&mut self, log: &Log, options: &SubscribeOptions) -> Start {
+        let Some(positions) = &mut self.0 else { return options.start };
         let name = log.name();
-        match &mut self.0 {
-            None => options.start,
-            Some(Resume::One(position)) => after(*position),
-            Some(Resume::Many(positions)) => match positions.remove(&LogKey::of(&name.topic, name.partition))
-            {
-                Some(position) => after(position),
-                None if options.follows_state() && log.is_stateful() => Start::Snapshot,
-                // It was given nothing yet of what it asked for.
-                None if matches!(options.start, Start::Time(_)) => options.start,
-                // It was created since.
-                None => Start::Earliest,
-            },
+        match positions.remove(&LogKey::of(&name.topic, name.partition)) {
+            Some(position) => Start::After(Position { epoch: position.epoch, seq: position.seq }),
+            None if options.follows_state() && log.is_stateful() => Start::Snapshot,
+            // It was given nothing yet of what it asked for.
+            None if matches!(options.start, Start::Time(_)) => options.start,
+            // It was created since.
+            None => Start::Earliest,
         }
     }
 
     /// How many logs there were that are no more.
     fn left(&self) -> usize {
-        match &self.0 {
-            Some(Resume::Many(positions)) => positions.len(),
-            _ => 0,
-        }
+        self.0.as_ref().map_or(0, |positions| positions.len())
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use dunlin::Refused;
 use dunlin::scheduler::{After, Backoff, Label, NewTask, Retry};
+use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -21,7 +23,7 @@ pub(super) struct Draft<'a> {
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
     queue: Option<String>,
-    priority: Option<u8>,
+    priority: Option<i64>,
     #[serde(default)]
     not_before_ms: u64,
     #[serde(default)]
@@ -87,12 +89,20 @@ impl Draft<'_> {
         }
     }
 
+    fn priority(&self) -> Result<u8, Problem> {
+        let priority = self.priority.unwrap_or(5);
+        u8::try_from(priority).map_err(|_| {
+            let why = format!("priority {priority} is not one of 0 to 9");
+            Problem::from(Refused::new(ErrorCode::BadTask, why))
+        })
+    }
+
     /// With its payload, as it was read.
     pub(super) fn task<'d>(&'d self, payload: &'d [u8]) -> Result<NewTask<'d>, Problem> {
         Ok(NewTask {
             queue: self.queue.as_deref().unwrap_or("default").as_bytes(),
             payload,
-            priority: self.priority.unwrap_or(5),
+            priority: self.priority()?,
             not_before_ms: self.not_before_ms,
             deadline_ms: self.deadline_ms,
             timeout_ms: self.timeout_ms,

@@ -236,6 +236,7 @@ impl Session {
             conflate: false,
             lose_every: None,
             here: false,
+            names_subjects: false,
         };
         let channel = self.next_number();
         let topic = Arc::clone(log.name());

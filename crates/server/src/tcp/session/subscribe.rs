@@ -76,6 +76,7 @@ impl Session {
         let follow = self.following.remove(&subscribe.subscription);
         let mut options = options(subscribe, follow, self.stream.door());
         options.here = self.from_node;
+        options.names_subjects = pattern.is_literal();
         if self.from_node {
             options.door = dunlin::NODE_DOOR;
         }
@@ -163,9 +164,8 @@ impl Session {
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let start = subscription.start_of(&log);
-        // What is resumed had been taken as it was. A subscription to one subject wants the state of its topic, whenever that is made.
-        let is_late = (subscription.beginning.is_none() || subscription.resumed.is_some())
-            && !subscription.pattern.is_literal();
+        // What is resumed had been taken as it was.
+        let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
         let mut cursor = self.node.open_cursor(log, options, start, filter, Consumption::Told);
@@ -406,5 +406,6 @@ fn plain_options(subscribe: &wire::Subscribe<'_>, door: Door) -> SubscribeOption
         conflate: false,
         lose_every: None,
         here: false,
+        names_subjects: false,
     }
 }

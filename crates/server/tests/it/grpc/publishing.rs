@@ -55,6 +55,22 @@ fn a_record_arrives_with_all_that_it_was_published_with() {
 }
 
 #[test]
+fn reply_that_is_no_subject_is_refused() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        for reply in ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG chat 1 z", "a b", "a\u{7f}", "a.*", "a..b"]
+        {
+            let mut request = publish("chat", "x");
+            request.record.as_mut().unwrap().reply = reply.to_owned();
+            let refused = client.publish(request).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument, "{reply:?}: {refused}");
+        }
+        assert!(node.topic("chat").is_none_or(|topic| topic.logs()[0].last().seq == 0));
+    });
+}
+
+#[test]
 fn each_of_a_batch_has_an_outcome_of_its_own() {
     run(async {
         let (_node, server) = serve_grpc();

@@ -168,6 +168,38 @@ fn a_reader_goes_on_in_every_log_where_it_stood() {
 }
 
 #[test]
+fn position_of_a_topic_that_is_gone_waits_for_it() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let lost = v1::LogPosition { epoch: 7, seq: 3, ..Default::default() };
+        let resume = || At::After(v1::Positions { logs: vec![lost.clone()] });
+        let (mut plain, at) = begun(&mut client, subscribe(&["t"], resume())).await.unwrap();
+        assert!(at.is_empty() && node.topic("t").is_none());
+        let follows = |request| v1::SubscribeRequest { on_gap: v1::OnGap::Snapshot.into(), ..request };
+        let (mut state, _) = begun(&mut client, follows(subscribe(&["t"], resume()))).await.unwrap();
+        let merges = v1::SubscribeRequest { conflate: true, ..subscribe(&["t"], resume()) };
+        let (mut merged, _) = begun(&mut client, merges).await.unwrap();
+        node.publisher("t").unwrap().publish("new").unwrap();
+        match next(&mut plain).await.unwrap() {
+            Event::EpochChanged(changed) => assert_eq!((changed.old, changed.last_seen), (7, 3)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(records(&mut plain, 1).await[0].payload[..], b"new"[..]);
+        // The topic keeps no state, so that it is not the one that these readers had.
+        for stream in [&mut state, &mut merged] {
+            let ended = next(stream).await.unwrap_err();
+            assert!(ended.message().contains("keeps no state"), "{ended}");
+        }
+        let refused = client.subscribe(follows(subscribe(&["t"], resume()))).await.unwrap_err();
+        assert!(refused.message().contains("keeps no state"), "{refused}");
+        // With wildcards such a topic is read record by record, and a position alone names none.
+        let refused = client.subscribe(subscribe(&["t", "u"], resume())).await.unwrap_err();
+        assert!(refused.message().contains("MANY_LOGS"), "{refused}");
+    });
+}
+
+#[test]
 fn what_is_filtered_is_skipped_and_told() {
     run(async {
         let (node, server) = serve_grpc();

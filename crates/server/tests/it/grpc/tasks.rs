@@ -143,7 +143,17 @@ fn what_is_wrong_is_refused_with_its_row() {
         ] {
             assert_eq!(refused(client.submit(asked(task.clone())).await), bad, "{task:?}");
         }
+        let unknown = v1::TaskAfter { which: Some(v1::task_after::Which::Task(0xabc)) };
         let many = vec![label("a", "b"); 65];
+        for (task, said) in [
+            (v1::TaskDraft { priority: Some(300), ..draft("k") }, "priority 300 is not one of 0 to 9"),
+            (draft(&"k".repeat(300)), "name_bytes_max = 255, and this is 300"),
+            (v1::TaskDraft { needs: many.clone(), ..draft("k") }, "labels_max = 64"),
+            (v1::TaskDraft { after: vec![unknown], ..draft("k") }, "waits for task abc, which is not known"),
+        ] {
+            let status = client.submit(asked(task)).await.unwrap_err();
+            assert!(status.message().contains(said), "{status}");
+        }
         let limit = refused(client.submit(asked(v1::TaskDraft { needs: many, ..draft("k") })).await);
         assert_eq!(limit, (Code::ResourceExhausted, "LIMIT".to_owned()));
         let none = refused(client.get(v1::GetTaskRequest { task: 77, stale: false }).await);

@@ -242,7 +242,7 @@ fn one_connection_too_many_is_told_so() {
     let mut third = stage.peer();
     let answer = third.answer();
     assert_eq!((answer.status, answer.code().as_str()), (429, "LIMIT"));
-    assert_eq!(answer.json()["detail"], "sessions_max");
+    assert_eq!(answer.json()["detail"], "sessions_max = 2");
     let ready = kept[0].request("GET", "/readyz", &[], b"");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("limits.connections"), "{}", ready.text());

@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 
-use dunlin::topic::TopicConfig;
+use dunlin::topic::{FoldConfig, TopicConfig};
 use dunlin::{Config, Node};
 use serde_json::json;
 
+use super::socket::Socket;
 use super::{Stage, short};
 
 const ID: &str = "last-event-id";
@@ -163,6 +164,42 @@ fn reader_that_goes_on_or_wants_a_state_makes_no_topic() {
     assert_eq!(events.records(1), ["2"]);
 }
 
+/// Over server-sent events and a WebSocket that speaks JSON alike.
+#[test]
+fn plain_topic_in_the_place_of_a_state_ends_its_readers() {
+    let stage = Stage::new();
+    let fold = FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() };
+    stage.node.create_topic("t", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false).unwrap();
+    let old = stage.node.topic("t").unwrap().logs()[0].last();
+    let old = format!("{}-0", old.epoch);
+    drop(stage);
+    let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
+    for state in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
+        // It waits for the topic that is lost, and somebody makes another.
+        let mut events = stage.events(&format!("/v1/topics/t/events?{state}"), &[(ID, &old)]);
+        let told = events.next().unwrap();
+        assert_eq!(told.event, "deleted", "{told:?}");
+        let mut socket = Socket::json_at(stage.address());
+        let mut asked = json!({"op": "subscribe", "id": 1, "pattern": "t", "resume": old});
+        let (name, value) = state.split_once('=').unwrap();
+        asked[name] = if value == "true" { json!(true) } else { json!(value) };
+        socket.say(&asked);
+        assert_eq!(socket.hear()["op"], "subscribed");
+        stage.publish("t", b"plain");
+        let end = events.next().unwrap();
+        assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("NO_STATE")), "{state}");
+        let end = socket.hear();
+        assert_eq!((&end["op"], &end["title"]), (&json!("end"), &json!("NO_STATE")), "{state}");
+        // Another is there before it comes back.
+        let path = format!("/v1/topics/t/events?{state}");
+        let answer = stage.peer().request("GET", &path, &[(ID, &old)], b"");
+        assert_eq!((answer.status, answer.code().as_str()), (409, "NO_STATE"), "{state}");
+        socket.say(&asked);
+        assert_eq!(socket.hear()["title"], "NO_STATE", "{state}");
+        stage.node.delete_topic("t").unwrap();
+    }
+}
+
 #[test]
 fn ids_that_nobody_gave_out_are_refused() {
     let stage = Stage::new();
@@ -176,6 +213,7 @@ fn ids_that_nobody_gave_out_are_refused() {
         ("/v1/topics/t/events", format!("{}-9", at.epoch), 416, "AHEAD"),
         ("/v1/topics/t/events", format!("{}-1", u32::MAX), 416, "AHEAD"),
         ("/v1/topics/u.*/events", at.to_string(), 400, "MANY_LOGS"),
+        ("/v1/topics/*/events", at.to_string(), 400, "MANY_LOGS"),
     ] {
         let answer = get(path, &id);
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{id}");

@@ -92,6 +92,19 @@ fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
     {
         assert_eq!(refused(text), bad("BAD_TASK"), "{text}");
     }
+    let long = "k".repeat(300);
+    for (text, said) in [
+        (r#"{"kind":"k","priority":-1}"#.to_owned(), "priority -1 is not one of 0 to 9"),
+        (r#"{"kind":"k","priority":300}"#.to_owned(), "priority 300 is not one of 0 to 9"),
+        (format!(r#"{{"kind":"{long}"}}"#), "name_bytes_max = 255, and this is 300"),
+        (r#"{"kind":"k","after":["abc123"]}"#.to_owned(), "waits for task abc123, which is not known"),
+    ] {
+        let answer = stage.post("/v1/tasks?tenant=acme", &[], text.as_bytes());
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(said), "{text}: {detail}");
+    }
+    let answer = stage.post(&format!("/v1/tasks?tenant={long}"), &[], br#"{"kind":"k"}"#);
+    assert_eq!(answer.json()["detail"], "name_bytes_max = 255, and this is 300");
     assert_eq!(stage.get("/v1/tasks").json()["tasks"], json!([]));
     assert_eq!(stage.get("/v1/tasks?state=dead").json()["tasks"], json!([]));
     for name in ["stage", "state"] {
@@ -107,4 +120,5 @@ fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
     let strict = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     let unknown = submit(&strict, "/v1/tasks?tenant=nobody", &json!({"kind": "k"}));
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "TENANT_UNKNOWN"));
+    assert_eq!(unknown.json()["detail"], "there is no tenant \"nobody\"");
 }

@@ -27,6 +27,51 @@ fn until_told(reader: &mut dunlin_client::Subscriber, connected: bool) {
     }
 }
 
+/// A level of a book; a size below zero is refused.
+fn level(number: i64) -> Vec<u8> {
+    let size = if number % 100 == 0 { -1 } else { number };
+    [&[1, 1, 0, 0, 0, 0, 0, 0][..], &number.to_le_bytes(), &size.to_le_bytes()].concat()
+}
+
+#[test]
+fn refused_record_takes_no_other_along_to_another_node() {
+    let hall = Hall::of(3);
+    hall.topic_at(1, "md", book());
+    let log = || hall.node(1).topic("md").unwrap().logs()[0].fold_info().unwrap();
+    let client = hall.client(2);
+    let mut publisher = client.publisher("md").unwrap();
+    let mut left_out = 0;
+    let mut told = |outcome: Result<(), PublishError>| match outcome {
+        Ok(()) => true,
+        Err(PublishError::LeftOut { more, .. }) => {
+            left_out += 1 + more;
+            false
+        }
+        Err(other) => panic!("{other}"),
+    };
+    for number in 1..=1_000 {
+        told(publisher.send(&level(number)[..]).map(drop));
+    }
+    while !told(publisher.flush().map(drop)) {}
+    assert_eq!((left_out, log().0.seq, log().1.entries), (10, 990, 990));
+
+    let mut peer = hall.nats(3);
+    let mut burst = Vec::new();
+    for number in 1_001..=2_000 {
+        burst.extend_from_slice(b"PUB md 24\r\n");
+        burst.extend_from_slice(&level(number));
+        burst.extend_from_slice(b"\r\n");
+    }
+    burst.extend_from_slice(b"PING\r\n");
+    peer.send(&burst);
+    for _ in 0..10 {
+        let line = peer.line();
+        assert!(line.starts_with("-ERR") && line.contains("state refuses it"), "{line}");
+    }
+    assert_eq!(peer.line(), "PONG");
+    assert_eq!((log().0.seq, log().1.entries), (1_980, 1_980));
+}
+
 #[test]
 fn readers_of_every_node_are_told_of_publishers_at_any_node() {
     let hall = Hall::of(3);
