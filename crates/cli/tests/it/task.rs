@@ -90,6 +90,36 @@ fn a_task_goes_to_the_worker_that_has_what_it_needs_and_why_says_what_nobody_has
 }
 
 #[test]
+fn reason_of_a_waiting_task_does_not_move_the_terminal() {
+    let node = Node::start();
+    let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
+    assert_eq!(node.run(&["task", "submit", "where", "--wait"]).done().trim(), "plain");
+    let needs = "gpu=\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J";
+    let waiting = node.run(&["task", "submit", "where", "--needs", needs]).done();
+    let why = node.run(&["task", "why", waiting.trim()]).done();
+    assert!(why.contains("no worker has label gpu=") && why.contains("owned"), "{why:?}");
+    assert!(!why.trim_end().contains(char::is_control), "{why:?}");
+}
+
+#[test]
+fn refused_task_says_what_was_given_and_the_limit() {
+    let node = Node::start();
+    let long = "k".repeat(300);
+    for (arguments, said) in [
+        (&["k", "--priority", "-1"][..], "-1 is not in 0..=9"),
+        (&["k", "--after", "abc123"], "waits for task abc123, which is not known"),
+        (&["k", "--tenant", &long], "name_bytes_max = 255, and this is 300"),
+        (&[&long], "name_bytes_max = 255, and this is 300"),
+    ] {
+        let refused = node.run(&[&["task", "submit"], arguments].concat());
+        assert!(refused.code != Some(0) && refused.err.contains(said), "{refused:?}");
+    }
+    let strict = Node::start_with(&["--topics-auto-create=false"]);
+    let refused = strict.run(&["task", "submit", "k", "--tenant", "nobody"]);
+    assert!(refused.err.contains("there is no tenant \"nobody\""), "{refused:?}");
+}
+
+#[test]
 fn a_worker_that_is_told_to_end_when_its_node_is_gone_ends() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "count", "--", "wc", "-c"]);

@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["payload", "key"])]
     each: Option<PathBuf>,
     /// 0 to 9, the highest
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=9))]
+    #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
     /// Not before so long from now
     #[arg(long = "in", value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
