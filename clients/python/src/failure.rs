@@ -194,7 +194,7 @@ fn from_text(text: &str) -> Failure {
 
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {
-        Failure::Numbered(refused.code, refused.numbers, refused.text)
+        Failure::Numbered(refused.code, refused.numbers, refused.detail())
     }
 }
 

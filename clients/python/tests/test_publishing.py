@@ -31,6 +31,13 @@ def test_everything_a_record_carries_arrives(client: dunlin.Client, topic: str) 
     assert record.append_time_ns > 1_700_000_000 * 10**9
 
 
+def test_a_reply_that_is_no_subject_is_refused(client: dunlin.Client, topic: str) -> None:
+    for reply in ("r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG chat 1 z", "a b", "a\x7f", "a.*", "a..b"):
+        with pytest.raises((dunlin.Error, ValueError)):
+            client.publish(topic, b"x", reply=reply)
+    assert client.publish(topic, b"good", reply="a.b").position.seq == 1
+
+
 def test_headers_may_repeat(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"", headers=[("a", "1"), ("a", "2")])
     with client.subscribe(topic, start="earliest") as events:

@@ -182,6 +182,15 @@ def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunl
             tasks.get(unreadable)  # type: ignore[arg-type]
     with pytest.raises(errors.BadTaskError):
         tasks.submit(tenant, "upper", priority=12)
+    for name, wrong in (("priority", -1), ("priority", 300), ("cpu_milli", -1), ("memory_bytes", 2**64), ("retry", 70_000)):
+        with pytest.raises(ValueError, match=f"{name}={wrong} is not a whole number from 0 to"):
+            tasks.submit(tenant, "upper", **{name: wrong})
+    with pytest.raises(errors.TaskTooLargeError, match="name_bytes_max = 255, and this is 300"):
+        tasks.submit("t" * 300, "upper")
+    with pytest.raises(errors.TaskTooLargeError, match="run_bytes_max = 16777216, and this is 178"):
+        tasks.submit(tenant, "upper", b"x" * (17 << 20))
+    with pytest.raises(errors.BadTaskError, match="waits for task abc123, which is not known"):
+        tasks.submit(tenant, "upper", after="abc123")
     with pytest.raises(errors.BadTaskError):
         tasks.submit(tenant, "upper", deadline=1.0)
     task = tasks.submit(tenant, "upper", labels={"user": "ann"}, idempotency_key="once")

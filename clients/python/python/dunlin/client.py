@@ -12,7 +12,7 @@ from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, S
 from .kv import Kv
 from .live import Book, Region, Table, live
 from .space import World
-from .tasks import Tasks
+from .tasks import Tasks, _count
 from .topics import Topic, TopicSummary, described
 
 if TYPE_CHECKING:
@@ -372,16 +372,22 @@ class Client:
         `durable` stores its records; `fold` keeps the state that they make. With `exist_ok`, one that exists with the
         same configuration is as good.
         """
+        counts = {
+            "partitions": (partitions, 0xFFFF),
+            "retention_bytes": (retention_bytes, 2**64 - 1),
+            "retention_records": (retention_records, 2**64 - 1),
+            "record_bytes_max": (record_bytes_max, 0xFFFF_FFFF),
+            "readers_max": (readers_max, 0xFFFF),
+        }
         wanted: dict[str, object] = {
+            **{
+                option: None if count is None else _count(option, count, most, most)
+                for option, (count, most) in counts.items()
+            },
             "pattern": pattern,
-            "partitions": partitions,
-            "retention_bytes": retention_bytes,
-            "retention_records": retention_records,
             "retention_age": retention_age,
-            "record_bytes_max": record_bytes_max,
             "reliable": reliable,
             "reliable_wait": reliable_wait,
-            "readers_max": readers_max,
             "durable": "synced" if durable is True else durable or None,
             "fold": fold,
             "fold_options": {option: str(value) for option, value in (fold_options or {}).items()},

@@ -37,6 +37,13 @@ class Retry:
     cap: float = 60.0
 
 
+def _count(name: str, count: int, most: int, taken: int) -> int:
+    """A whole number from 0 to `most`; what the message between client and node has room for, `taken`, the node judges."""
+    if not isinstance(count, int) or not 0 <= count <= taken:
+        raise ValueError(f"{name}={count!r} is not a whole number from 0 to {most:,}")
+    return count
+
+
 def _at_ms(name: str, at: float | None) -> int:
     """A time in seconds since the Unix epoch, as the cluster has it; it refuses what is far from now."""
     if at is None:
@@ -109,17 +116,17 @@ class NewTask:
         self.kind = kind
         self.payload = encode(payload)
         self.queue = queue
-        self.priority = priority
+        self.priority = _count("priority", priority, 9, 0xFF)
         self.not_before_ms = _at_ms("not_before", not_before)
         self.deadline_ms = _at_ms("deadline", deadline)
         self.timeout_ms = _span_ms("timeout", timeout)
-        self.retry = None if retry is None else (retry.retries, round(retry.base * 1000), round(retry.cap * 1000))
+        self.retry = None if retry is None else (_count("retry", retry.retries, 0xFFFF, 0xFFFF), round(retry.base * 1000), round(retry.cap * 1000))
         self.idempotency_key = idempotency_key.encode() if isinstance(idempotency_key, str) else idempotency_key
         self.after = [number_of(task) for task in ([after] if isinstance(after, str) else after)]
         self.labels = list((labels or {}).items())
         self.needs = list((needs or {}).items())
-        self.cpu_milli = cpu_milli
-        self.memory_bytes = memory_bytes
+        self.cpu_milli = _count("cpu_milli", cpu_milli, 0xFFFF_FFFF, 0xFFFF_FFFF)
+        self.memory_bytes = _count("memory_bytes", memory_bytes, 2**64 - 1, 2**64 - 1)
         self.subject = subject
 
 
