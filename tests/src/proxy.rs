@@ -1,13 +1,18 @@
-//! A TCP proxy whose connections a test can cut all at once.
+//! A TCP proxy whose connections a test can cut all at once, or that delays what it hands on.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+/// So many pieces of 64 KiB are on their way at once in a direction of a connection with a delay.
+const DELAYED_MAX: usize = 256;
 
 /// Hands connections on to a node.
 #[derive(Debug)]
@@ -22,6 +27,11 @@ pub struct Proxy {
 impl Proxy {
     /// Stands before the node at `node`.
     pub fn start(node: SocketAddr) -> Proxy {
+        Proxy::with_delay(node, Duration::ZERO)
+    }
+
+    /// The same, each byte arriving so much later in either direction.
+    pub fn with_delay(node: SocketAddr, delay: Duration) -> Proxy {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -32,7 +42,7 @@ impl Proxy {
             loop {
                 let Ok((client, _)) = listener.accept().await else { continue };
                 count.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(hand_on(client, node, cuts.clone()));
+                tokio::spawn(hand_on(client, node, delay, cuts.clone()));
             }
         });
         Proxy { address, cut, accepted, _runtime: runtime }
@@ -49,9 +59,17 @@ impl Proxy {
     }
 }
 
-async fn hand_on(mut client: TcpStream, node: SocketAddr, mut cuts: watch::Receiver<u64>) {
+async fn hand_on(mut client: TcpStream, node: SocketAddr, delay: Duration, mut cuts: watch::Receiver<u64>) {
     cuts.mark_unchanged();
     let Ok(mut node) = TcpStream::connect(node).await else { return };
+    if !delay.is_zero() {
+        let ((from_client, to_client), (from_node, to_node)) = (client.into_split(), node.into_split());
+        tokio::select! {
+            _ = late(from_client, to_node, delay) => {}
+            _ = late(from_node, to_client, delay) => {}
+        }
+        return;
+    }
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut node) => {}
         _ = cuts.changed() => {
@@ -60,4 +78,31 @@ async fn hand_on(mut client: TcpStream, node: SocketAddr, mut cuts: watch::Recei
             let _ = node.set_zero_linger();
         }
     }
+}
+
+/// Hands bytes on, each so much later than it came.
+async fn late(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    delay: Duration,
+) -> std::io::Result<()> {
+    let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(DELAYED_MAX);
+    let read = async move {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let count = from.read(&mut bytes).await?;
+            let piece = (Instant::now() + delay, bytes[..count].to_vec());
+            if count == 0 || sender.send(piece).await.is_err() {
+                return std::io::Result::Ok(());
+            }
+        }
+    };
+    let write = async {
+        while let Some((at, piece)) = pieces.recv().await {
+            sleep_until(at).await;
+            to.write_all(&piece).await?;
+        }
+        std::io::Result::Ok(())
+    };
+    tokio::try_join!(read, write).map(drop)
 }

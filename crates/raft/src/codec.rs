@@ -196,6 +196,24 @@ impl Code for StoredMembership {
     }
 }
 
+/// Writes an entry up to its commands, which are to follow.
+pub(crate) fn write_head<'a>(entry: &'a Entry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
+    entry.log_id.write(out);
+    match &entry.payload {
+        EntryPayload::Blank => BLANK.write(out),
+        EntryPayload::Normal(Proposal(commands)) => {
+            NORMAL.write(out);
+            out.put_u32_le(commands.len() as u32);
+            return Some(commands);
+        }
+        EntryPayload::Membership(membership) => {
+            MEMBERSHIP.write(out);
+            membership.write(out);
+        }
+    }
+    None
+}
+
 const BLANK: u8 = 0;
 const NORMAL: u8 = 1;
 const MEMBERSHIP: u8 = 2;
@@ -213,17 +231,8 @@ impl Code for Entry {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        self.log_id.write(out);
-        match &self.payload {
-            EntryPayload::Blank => BLANK.write(out),
-            EntryPayload::Normal(proposal) => {
-                NORMAL.write(out);
-                proposal.0.write(out);
-            }
-            EntryPayload::Membership(membership) => {
-                MEMBERSHIP.write(out);
-                membership.write(out);
-            }
+        if let Some(commands) = write_head(self, out) {
+            out.extend_from_slice(commands);
         }
     }
 }

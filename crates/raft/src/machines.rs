@@ -17,8 +17,8 @@ use crate::proposal;
 use crate::snapshots::Snapshots;
 use crate::vocabulary::{Answers, Blocks, LogId, Proposal, Snapshot, SnapshotMeta, StoredMembership, Types};
 
-/// An entry of more than so many bytes takes longer than the way to another thread and back.
-const LARGE_BYTES: usize = 128 << 10;
+/// Work on more bytes takes longer than the way to another thread and back: heartbeats do not wait for it.
+pub(crate) const LARGE_BYTES: usize = 128 << 10;
 /// How soon a snapshot that finds no room is tried again, and how late at most.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);

@@ -1,19 +1,18 @@
 //! What nodes say to one another, as bytes.
 
-use bytes::Bytes;
-use openraft::EntryPayload;
+use bytes::{BufMut, Bytes};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
 
-use crate::codec::{Code, CodecError};
+use crate::codec::{Code, CodecError, write_head};
 use crate::vocabulary::{Entry, Snapshot, SnapshotMeta, Types, Vote};
 
 /// The version of every message; its first byte.
 pub(crate) const VERSION: u8 = 1;
 
-/// What an entry has besides its commands takes no more, and neither does what a message has besides its entries.
-const ENTRY_BYTES: usize = 128;
+/// Fewer bytes are copied into a message's pieces.
+const PIECE_BYTES_MIN: usize = 8 << 10;
 
 /// What a node asks of another.
 #[derive(Debug)]
@@ -67,16 +66,83 @@ impl Code for Offer {
 }
 
 impl Request {
-    /// So many bytes it has, or some fewer.
-    pub(crate) fn bytes_about(&self) -> usize {
-        let of_entry = |entry: &Entry| match &entry.payload {
-            EntryPayload::Normal(proposal) => proposal.0.len() + ENTRY_BYTES,
-            _ => ENTRY_BYTES,
-        };
+    /// Its bytes, in pieces that follow one another. What is large of them is not copied.
+    pub(crate) fn pieces(&self) -> Vec<Bytes> {
+        let mut pieces = Pieces::default();
+        let out = &mut pieces.out;
+        VERSION.write(out);
         match self {
-            Request::Append(append) => append.entries.iter().map(of_entry).sum::<usize>() + ENTRY_BYTES,
-            Request::Block(.., block) => block.len() + ENTRY_BYTES,
-            _ => ENTRY_BYTES,
+            Request::Append(append) => {
+                1u8.write(out);
+                append.vote.write(out);
+                append.prev_log_id.write(out);
+                append.leader_commit.write(out);
+                out.put_u32_le(append.entries.len() as u32);
+                for entry in &append.entries {
+                    if let Some(commands) = write_head(entry, &mut pieces.out) {
+                        pieces.add(commands);
+                    }
+                }
+            }
+            Request::Vote(vote) => {
+                2u8.write(out);
+                vote.write(out);
+            }
+            Request::PreVote(vote) => {
+                3u8.write(out);
+                vote.write(out);
+            }
+            Request::TransferLeader(transfer) => {
+                4u8.write(out);
+                transfer.from_leader().write(out);
+                transfer.to_node_id().write(out);
+                transfer.last_log_id().copied().write(out);
+            }
+            Request::Begin(vote, offer, meta) => {
+                5u8.write(out);
+                vote.write(out);
+                offer.write(out);
+                meta.write(out);
+            }
+            Request::Block(vote, offer, at, block) => {
+                6u8.write(out);
+                vote.write(out);
+                offer.write(out);
+                at.write(out);
+                out.put_u32_le(block.len() as u32);
+                pieces.add(block);
+            }
+            Request::End(vote, offer) => {
+                7u8.write(out);
+                vote.write(out);
+                offer.write(out);
+            }
+        }
+        pieces.end();
+        pieces.written
+    }
+}
+
+/// Bytes that follow one another.
+#[derive(Default)]
+struct Pieces {
+    written: Vec<Bytes>,
+    /// The rest, small parts joined.
+    out: Vec<u8>,
+}
+
+impl Pieces {
+    fn add(&mut self, bytes: &Bytes) {
+        if bytes.len() < PIECE_BYTES_MIN {
+            return self.out.extend_from_slice(bytes);
+        }
+        self.end();
+        self.written.push(bytes.clone());
+    }
+
+    fn end(&mut self) {
+        if !self.out.is_empty() {
+            self.written.push(std::mem::take(&mut self.out).into());
         }
     }
 }
@@ -112,48 +178,7 @@ impl Code for Request {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        VERSION.write(out);
-        match self {
-            Request::Append(append) => {
-                1u8.write(out);
-                append.vote.write(out);
-                append.prev_log_id.write(out);
-                append.leader_commit.write(out);
-                append.entries.write(out);
-            }
-            Request::Vote(vote) => {
-                2u8.write(out);
-                vote.write(out);
-            }
-            Request::PreVote(vote) => {
-                3u8.write(out);
-                vote.write(out);
-            }
-            Request::TransferLeader(transfer) => {
-                4u8.write(out);
-                transfer.from_leader().write(out);
-                transfer.to_node_id().write(out);
-                transfer.last_log_id().copied().write(out);
-            }
-            Request::Begin(vote, offer, meta) => {
-                5u8.write(out);
-                vote.write(out);
-                offer.write(out);
-                meta.write(out);
-            }
-            Request::Block(vote, offer, at, block) => {
-                6u8.write(out);
-                vote.write(out);
-                offer.write(out);
-                at.write(out);
-                block.write(out);
-            }
-            Request::End(vote, offer) => {
-                7u8.write(out);
-                vote.write(out);
-                offer.write(out);
-            }
-        }
+        self.pieces().iter().for_each(|piece| out.extend_from_slice(piece));
     }
 }
 

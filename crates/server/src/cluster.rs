@@ -8,7 +8,8 @@
 //! - Nobody is let in whose certificate is not the cluster's, but who has a join token, and that one to join only.
 //! - A number is never given to two nodes. A node that was removed, whose directory is an older copy, or of whose directory another
 //!   copy runs, is refused, told what to do, and ends (`started`).
-//! - A lane is a connection of its own, so that signs of life wait for nothing.
+//! - A lane is a connection of its own, and those with large messages have a thread of their own, so that heartbeats and votes
+//!   wait for nothing.
 //!
 //! Limits: [`ClusterLimits`].
 //!
@@ -129,6 +130,8 @@ impl Cluster {
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (handle, connections) = start_thread("dunlin-cluster")?;
+        // Copying and encrypting megabytes delays no heartbeat.
+        let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
         // What looks into the state may have to wait for it, as long as it takes a snapshot in; connections do not.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
         // Many tasks hold up no key, nor a leader's signs of life.
@@ -144,7 +147,7 @@ impl Cluster {
         let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
         let member = Member { id: identity.node, address: identity.address.clone() };
         let seat = Seat::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
-        seat.set_handle(handle.clone());
+        seat.set_handles(handle.clone(), bulk.clone());
         // Whoever looks who is at this address is to find this start.
         let accepting = Arc::clone(&seat);
         handle.spawn(async move {
@@ -156,7 +159,7 @@ impl Cluster {
         if seat.identity.before.is_some() {
             handle.block_on(started::begin(&seat)).map_err(ClusterError::Refused)?;
         }
-        let links = Links::new(Arc::clone(&seat), None, handle.clone());
+        let links = Links::new(Arc::clone(&seat), None, handle.clone(), bulk.clone());
         let (disk, dir) = (Arc::new(RealDisk), Files::control_dir(&config.data_dir));
         let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
         let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
@@ -165,8 +168,10 @@ impl Cluster {
         }
         seat.set_control(Arc::clone(&control));
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let links =
-            |shard: u8| Links::new(Arc::clone(&seat), Some(shard), schedules[usize::from(shard)].0.clone());
+        let links = |shard: u8| {
+            let handle = schedules[usize::from(shard)].0.clone();
+            Links::new(Arc::clone(&seat), Some(shard), handle, bulk.clone())
+        };
         let dir = Files::tasks_dir(&config.data_dir);
         let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
         let tasks = tasks.map_err(ClusterError::io("cannot take part in the cluster's tasks"))?;
@@ -182,7 +187,7 @@ impl Cluster {
             }
             seat.files.write_identity(&seat.identity.clone().settled())?;
         }
-        let mut running = vec![looks];
+        let mut running = vec![looks, transfers];
         running.extend(schedules.into_iter().map(|(_, thread)| thread));
         running.push(connections);
         looking.spawn(reconcile::run(Arc::clone(&seat)));

@@ -45,7 +45,8 @@ impl Links {
 }
 
 impl Transport for Links {
-    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
+    fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking {
+        let request = Bytes::from(request.concat());
         let (sender, answered) = oneshot::channel();
         let sent = self.0.get(&(member.id, lane)).map(|link| link.send((request, sender)));
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT]`: a node of a cluster, with doors tcp, nats and http. It does what its
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS] [election=MS] [silent=MS]`: a node of a cluster, with doors tcp, nats, http and grpc. It does what its
 //! standard input says:
 //!
 //! | line | answer |
@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
+use dunlin::raft::Limits;
 use dunlin::state::Command;
 use dunlin::{
     Config, Consistency, Control, ControlError, ControlLimits, Node, OwnershipLimits, TasksLimits, block_on,
@@ -43,12 +44,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
     )?;
     let config = ClusterConfig {
         listen: listen.parse()?,
-        advertise: None,
+        advertise: Some(option(arguments, "advertise", String::new())?).filter(|at| !at.is_empty()),
         data_dir: data_dir.into(),
         give_up: Default::default(),
         join,
-        limits: ClusterLimits::default(),
-        control: ControlLimits::default(),
+        limits: ClusterLimits {
+            silent_ms_max: option(arguments, "silent", ClusterLimits::default().silent_ms_max)?,
+            ..ClusterLimits::default()
+        },
+        control: ControlLimits { raft: elections(arguments)?, ..ControlLimits::default() },
         tasks: TasksLimits { shards: option(arguments, "shards", 1)?, ..TasksLimits::default() },
         ownership: OwnershipLimits {
             lease_ttl: std::time::Duration::from_millis(option(arguments, "lease", 3_000)?),
@@ -59,8 +63,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let anywhere = || vec![([127, 0, 0, 1], 0).into()];
     let door: String = option(arguments, "door", String::new())?;
     let tcp = if door.is_empty() { anywhere() } else { vec![door.parse()?] };
-    let (nats, http) = (anywhere(), anywhere());
-    let doors = ServerConfig { tcp, nats, http, threads: 1, ..ServerConfig::default() };
+    let (nats, http, grpc) = (anywhere(), anywhere(), anywhere());
+    let doors = ServerConfig { tcp, nats, http, grpc, threads: 1, ..ServerConfig::default() };
     let server = Server::start(node.clone(), doors)?;
     server.take_part(&cluster)?;
     let control = node.control()?;
@@ -88,6 +92,18 @@ pub fn run(arguments: &[String]) -> Result<()> {
     server.stop();
     println!("ended in order");
     std::process::exit(0)
+}
+
+/// A follower waits `election=MS` to twice that for a heartbeat.
+fn elections(arguments: &[String]) -> Result<Limits> {
+    let usual = Limits::default();
+    let election_ms_min = option(arguments, "election", usual.election_ms_min)?;
+    Ok(Limits {
+        heartbeat_ms: election_ms_min / 2,
+        election_ms_min,
+        election_ms_max: 2 * election_ms_min,
+        ..usual
+    })
 }
 
 fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {

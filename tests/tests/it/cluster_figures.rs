@@ -1,11 +1,17 @@
 //! Figures of topics are those of the nodes that know them, whichever node is asked.
 
+use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{
     Durable, Event, Position, Retention, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{Client, TopicSummary};
+use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_system_tests::process::PATIENCE;
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tonic::Code;
+use tonic::transport::Endpoint;
+use v1::kv_client::KvClient;
 
 use super::cluster_stage::{Flock, Member};
 use super::cluster_topics::{from, http, publish, until};
@@ -89,23 +95,44 @@ fn figures_of_an_owner_that_is_away_are_unknown() {
     assert!(client.describe_topic("x").expect("it is there").logs.is_empty());
 }
 
+/// The code of the answer to a watch by gRPC.
+fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
+    let address = format!("http://{}", member.door("grpc"));
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(address).expect("an address").connect().await;
+        let mut kv = KvClient::new(channel.expect("its door is open"));
+        let (key, range_end) = (b"a"[..].into(), b"\0"[..].into());
+        let watch = v1::WatchRequest { key, range_end, start_revision, ..Default::default() };
+        match kv.watch(watch).await {
+            Ok(mut answers) => answers.get_mut().message().await.err().map(|status| status.code()),
+            Err(status) => Some(status.code()),
+        }
+    })
+}
+
 #[test]
 fn watch_from_an_invented_revision_is_refused() {
     let flock = Flock::of(2);
     let client = flock.members[1].connect();
     client.kv().put(b"a", b"1").expect("it is put");
-    let mut changes = client.subscribe("$kv", from(Start::Earliest)).expect("it may be read");
-    let epoch = match changes.next_timeout(PATIENCE).expect("it is open") {
-        Some(Event::Record(record)) => record.position.epoch,
-        other => panic!("{other:?}"),
-    };
-    for position in [Position { epoch, seq: 1_000_000 }, Position { epoch: u32::MAX, seq: 1 }] {
-        let told = client
-            .subscribe("$kv", from(Start::After(position)))
-            .and_then(|mut watch| watch.next_timeout(PATIENCE).map(|event| format!("{event:?}")));
-        assert!(matches!(told, Err(SubscribeError::Ahead { .. })), "{told:?}");
+    client.tasks().submit("t", NewTask::new(b"work", b"")).expect("it is taken");
+    for topic in ["$kv", "$tasks.>"] {
+        let mut changes = client.subscribe(topic, from(Start::Earliest)).expect("it may be read");
+        let epoch = match changes.next_timeout(PATIENCE).expect("it is open") {
+            Some(Event::Record(record)) => record.position.epoch,
+            other => panic!("{other:?}"),
+        };
+        for position in [Position { epoch, seq: 1_000_000 }, Position { epoch: u32::MAX, seq: 1 }] {
+            let told = client
+                .subscribe(topic, from(Start::After(position)))
+                .and_then(|mut watch| watch.next_timeout(PATIENCE).map(|event| format!("{event:?}")));
+            assert!(matches!(told, Err(SubscribeError::Ahead { .. })), "{topic}: {told:?}");
+        }
     }
     let answer = http(&flock.members[1], "GET", "/v1/watch?from=1000000", "");
     assert!(answer.starts_with("HTTP/1.1 416"), "{answer}");
     assert!(answer.contains("AHEAD"), "{answer}");
+    assert_eq!(watch_by_grpc(&flock.members[1], 1_000_000), Some(Code::OutOfRange));
+    assert_eq!(watch_by_grpc(&flock.members[1], 1), None);
 }

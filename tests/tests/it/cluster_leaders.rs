@@ -1,14 +1,17 @@
-//! Leaders that have no room, or are ended: what those see who write meanwhile.
+//! Leaders that have no room, stand still, are ended, or replicate megabytes: what clients that write meanwhile see.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use dunlin_client::{Client, ErrorCode, KvError, Options};
+use dunlin_client::{Client, ErrorCode, KvError, Options, Transaction};
 use dunlin_system_tests::port;
+use dunlin_system_tests::proxy::Proxy;
 use tempfile::TempDir;
 
 use super::cluster_stage::{Flock, Member, start, start_with};
@@ -137,4 +140,85 @@ fn node_that_is_ended_leaves_no_write_unknown() {
     }
     is_over.store(true, Ordering::Relaxed);
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
+}
+
+/// What the threads of a node with this name, and those whose names only begin so, have used of processors.
+fn used_ns(member: &Member, name: &str) -> (u64, u64) {
+    let (mut of_it, mut of_others) = (0, 0);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("it runs");
+    for task in tasks.map(|task| task.expect("it can be listed").path()) {
+        // A thread may end meanwhile.
+        let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        let (comm, ns) = (read("comm"), read("schedstat"));
+        let ns: u64 = ns.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        match comm.trim_end() {
+            comm if comm == name => of_it += ns,
+            comm if comm.starts_with(name) => of_others += ns,
+            _ => {}
+        }
+    }
+    (of_it, of_others)
+}
+
+/// Heartbeats once waited on the thread that copied and encrypted megabytes, and the leader changed.
+#[test]
+fn large_transactions_leave_the_leader_and_its_term() {
+    let listen = [0, 1, 2].map(|_| port::free());
+    let links = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(5)));
+    let options = |at: usize| vec![format!("advertise={}", links[at].address), "election=1000".to_owned()];
+    let dir = tempfile::tempdir().expect("a directory");
+    let start = |at: usize, join: Option<(&str, &Path)>| {
+        let dir = dir.path().join((at + 1).to_string());
+        start_with(&dir, &listen[at].to_string(), join, &options(at)).expect("it starts")
+    };
+    let first = start(0, None);
+    let mut flock = Flock { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
+    for at in [1, 2] {
+        let (token, through) = (flock.token(false), flock.members[0].address.clone());
+        flock.members.push(start(at, Some((&through, &token))));
+    }
+    flock.until_voters(3);
+    let leads = |flock: &Flock| {
+        let at = flock.leader();
+        let number = flock.members[at].number;
+        let term = flock.heard().into_iter().find(|status| status.node == number).map(|status| status.term);
+        (at, term)
+    };
+    let (leader, term) = leads(&flock);
+    let client = flock.members[(leader + 1) % 3].connect();
+    let used = |flock: &Flock| used_ns(&flock.members[leader], "dunlin-cluster");
+    let before = used(&flock);
+    let value = vec![7; 900 << 10];
+    let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
+    let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
+    for number in 0..12 {
+        client.kv().transact(&large).unwrap_or_else(|error| panic!("transaction {number}: {error}"));
+    }
+    let after = used(&flock);
+    assert_eq!(leads(&flock), (leader, term), "the leader changed");
+    let (of_heartbeats, of_megabytes) = (after.0 - before.0, after.1 - before.1);
+    assert!(
+        of_heartbeats < of_megabytes,
+        "the thread of heartbeats worked for {of_heartbeats} ns, those beside it for {of_megabytes} ns"
+    );
+}
+
+/// A write that was on its way to the frozen leader once waited until that node had been silent for long.
+#[test]
+fn write_to_a_frozen_leader_goes_to_the_next() {
+    // Longer than a test may take: only another leader or term ends the wait.
+    let own = vec!["silent=600000".to_owned()];
+    let mut flock = Flock::with(&[own.clone(), own.clone(), own]);
+    for round in 0..3 {
+        let leader = flock.leader();
+        let other = (leader + 1) % 3;
+        flock.put(other, "key", "before");
+        flock.members[leader].process.stop();
+        for number in 0..5 {
+            flock.put(other, "key", &format!("{round}-{number}"));
+        }
+        assert_eq!(flock.get(other, "key"), format!("{round}-4"));
+        flock.members[leader].process.go_on();
+        flock.until_voters(3);
+    }
 }

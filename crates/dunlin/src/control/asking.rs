@@ -64,7 +64,7 @@ async fn forward(
     commands: Commands,
 ) -> Result<Tried, ControlError> {
     let request = Request::Propose(commands);
-    let came = transport.ask(leader, Lane::Forward, request.bytes()).await;
+    let came = transport.ask(leader, Lane::Forward, vec![request.bytes()]).await;
     let why = match came.and_then(forward::read_answers) {
         Ok(Ok(answers)) => return Ok(Ok(answers)),
         Ok(Err(error @ GroupError::NotLeader { .. })) => error.to_string(),
@@ -86,7 +86,7 @@ pub(crate) async fn catch_up<M: Machine>(
         let index = match group.lead() {
             Lead::Here => group.read_index().await,
             Lead::There(leader) => {
-                let asked = transport.ask(&leader, Lane::Forward, Request::ReadIndex.bytes()).await;
+                let asked = transport.ask(&leader, Lane::Forward, vec![Request::ReadIndex.bytes()]).await;
                 asked
                     .and_then(forward::read_index)
                     .unwrap_or_else(|error| Err(GroupError::NoQuorum(error.to_string())))

@@ -23,7 +23,7 @@ const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 struct Nobody;
 
 impl Transport for Nobody {
-    fn ask(&self, _member: &Member, _lane: Lane, _request: Bytes) -> Asking {
+    fn ask(&self, _member: &Member, _lane: Lane, _request: Vec<Bytes>) -> Asking {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }

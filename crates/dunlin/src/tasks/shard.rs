@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use dunlin_journal::Disk;
 use dunlin_raft::{Asking, Frozen, Group, Lane, Lead, Member, Status, Transport};
 use dunlin_tasks::State;
@@ -40,14 +40,13 @@ pub struct Shard {
 struct Marked<T>(T, u8);
 
 impl<T: Transport> Transport for Marked<T> {
-    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
-        let mut marked = BytesMut::with_capacity(request.len() + 2);
-        match self.1 {
-            0 => marked.put_u8(FIRST),
-            shard => marked.extend_from_slice(&[ANOTHER, shard]),
-        }
-        marked.extend_from_slice(&request);
-        self.0.ask(member, lane, marked.freeze())
+    fn ask(&self, member: &Member, lane: Lane, mut request: Vec<Bytes>) -> Asking {
+        let mark = match self.1 {
+            0 => Bytes::from_static(&[FIRST]),
+            shard => Bytes::copy_from_slice(&[ANOTHER, shard]),
+        };
+        request.insert(0, mark);
+        self.0.ask(member, lane, request)
     }
 
     fn runtime(&self) -> Option<Handle> {

@@ -16,7 +16,7 @@ use crate::error::GroupError;
 use crate::limits::Limits;
 use crate::log::{Level, Room};
 use crate::machine::Machine;
-use crate::machines::Machines;
+use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::vocabulary::{Answers, Proposal};
 
@@ -96,7 +96,7 @@ pub(super) async fn propose(
         }
         // Now, and not before it waited: a lease that is granted by a command lives from when that came, or later.
         let (now_ms, _) = clock.look(&raft, &machines);
-        let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.commands));
+        let Some((joined, together)) = join(now_ms, together).await else { return };
         let (raft, commits) = (raft.clone(), commits.clone());
         let patience = Duration::from_millis(limits.answer_ms_max);
         tokio::spawn(async move {
@@ -109,6 +109,13 @@ pub(super) async fn propose(
             answer(together, written.unwrap_or(Err(GroupError::Unknown)));
         });
     }
+}
+
+/// Joins commands into an entry; many bytes on another thread. None where this one is ending.
+async fn join(now_ms: u64, together: Vec<Asked>) -> Option<(Proposal, Vec<Asked>)> {
+    let bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
+    let join = move || (proposal::join(now_ms, together.iter().map(|asked| &asked.commands)), together);
+    if bytes > LARGE_BYTES { tokio::task::spawn_blocking(join).await.ok() } else { Some(join()) }
 }
 
 /// Refuses those for which a disk has no room; the others.

@@ -59,10 +59,17 @@ pub(super) struct Frame {
 
 /// Appends a frame.
 pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: Kind, payload: &[u8]) {
-    out.extend_from_slice(&((COUNTED + payload.len()) as u32).to_le_bytes());
+    put_pieces(out, id, kind, &[payload]);
+}
+
+/// Appends a frame whose payload is in pieces.
+pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: Kind, pieces: &[impl AsRef<[u8]>]) {
+    let payload: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
+    out.reserve(HEAD_BYTES + payload);
+    out.extend_from_slice(&((COUNTED + payload) as u32).to_le_bytes());
     out.extend_from_slice(&id.to_le_bytes());
     out.push(kind as u8);
-    out.extend_from_slice(payload);
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece.as_ref()));
 }
 
 /// Writes bytes in pieces, between which others on this thread have their turn: signs of life do not wait behind a large entry.
@@ -94,6 +101,11 @@ pub(super) struct Frames<R> {
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(super) fn new(from: R, bytes_max: usize) -> Frames<R> {
         Frames { from, chunk: vec![0; READ_BYTES].into(), buffer: BytesMut::new(), in_turn: 0, bytes_max }
+    }
+
+    /// What it reads from; an error where more than whole frames has been read.
+    pub(super) fn into_inner(self) -> io::Result<R> {
+        if self.buffer.is_empty() { Ok(self.from) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// From now on.

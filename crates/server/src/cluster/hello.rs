@@ -35,6 +35,9 @@ pub(super) struct Hello {
     /// Of the cluster's tasks, as it has them.
     #[serde(default = "one")]
     pub(super) shards: u8,
+    /// Its messages may be large: they are not to be received on the thread of heartbeats and votes.
+    #[serde(default)]
+    pub(super) is_bulk: bool,
 }
 
 /// As it was before there could be more; and who only looks after a cluster has none.

@@ -182,6 +182,7 @@ async fn ask(
         now: None,
         before: None,
         shards: config.tasks.shards,
+        is_bulk: false,
     };
     say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
     let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;

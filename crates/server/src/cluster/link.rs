@@ -21,7 +21,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frame::{self, Frames, Kind};
-use super::hello::Purpose;
 use super::seat::Seat;
 use crate::stream::Stream;
 
@@ -58,7 +57,8 @@ impl Used {
 
 /// A question, and who waits for its answer.
 pub(super) struct Ask {
-    pub(super) request: Bytes,
+    /// In pieces.
+    pub(super) request: Vec<Bytes>,
     pub(super) answer: oneshot::Sender<io::Result<Bytes>>,
 }
 
@@ -84,8 +84,12 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
         let moved_to = seat.address_of(target.node).filter(|_| by_table);
         let address = moved_to.unwrap_or_else(|| target.address.clone());
         by_table = !by_table;
-        let connecting = timeout(patience, seat.open(target.node, &address, Purpose::Control));
-        let failed = match connecting.await.unwrap_or_else(|late| Err(late.into())) {
+        let connecting = timeout(patience, seat.open_lane(target.node, &address, target.lane));
+        let connected = tokio::select! {
+            connected = connecting => connected.unwrap_or_else(|late| Err(late.into())),
+            () = target.until_deposed(&seat) => Err(io::Error::other("it leads no more")),
+        };
+        let failed = match connected {
             Ok(connection) => {
                 (rest, by_table) = (REST.0, !by_table);
                 seat.links.opened.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +158,7 @@ async fn ask_all(
             if !ask.answer.is_closed() {
                 id += 1;
                 seat.links.asked.fetch_add(1, Ordering::Relaxed);
-                frame::put(&mut out, id, Kind::Request, &ask.request);
+                frame::put_pieces(&mut out, id, Kind::Request, &ask.request);
                 lock(awaited).insert(id, (Instant::now(), ask.answer));
             }
             if out.len() < WRITE_BYTES {
@@ -208,9 +212,18 @@ impl Target {
         if self.lane == Lane::Forward { PING_LEADER } else { PING }
     }
 
-    /// It was asked because it led, and another leads now.
+    /// It is asked because it leads, and it does not any more: another does, or a later term has begun.
     fn is_deposed(&self, seat: &Seat) -> bool {
-        self.lane == Lane::Forward && seat.leader_of(self.shard).is_some_and(|leader| leader != self.node)
+        self.lane == Lane::Forward && seat.leader_of(self.shard) != Some(self.node)
+    }
+
+    async fn until_deposed(&self, seat: &Seat) {
+        loop {
+            sleep(PING_LEADER).await;
+            if self.is_deposed(seat) {
+                return;
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use dunlin::raft::Status;
+use dunlin::raft::{Lane, Status};
 use dunlin::{Control, Lead, Ownership, Tasks};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::runtime::Handle;
@@ -55,8 +55,8 @@ pub(crate) struct Seat {
     ownership: OnceLock<Weak<Ownership>>,
     door: OnceLock<ForDoor>,
     figures: OnceLock<TellFigures>,
-    /// The thread of connections to other nodes.
-    handle: OnceLock<Handle>,
+    /// The thread of connections to other nodes, and that of those with large messages.
+    handles: OnceLock<(Handle, Handle)>,
     doors: Mutex<BTreeMap<String, String>>,
     /// The nodes that there are, as of the last look: connections do not wait for a state that is busy.
     table: Mutex<Vec<NodeRecord>>,
@@ -104,7 +104,7 @@ impl Seat {
             ownership: OnceLock::new(),
             door: OnceLock::new(),
             figures: OnceLock::new(),
-            handle: OnceLock::new(),
+            handles: OnceLock::new(),
             doors: Mutex::default(),
             table: Mutex::default(),
             announced: AtomicBool::new(false),
@@ -159,8 +159,13 @@ impl Seat {
         self.figures.get().cloned()
     }
 
-    pub(super) fn set_handle(&self, handle: Handle) {
-        let _ = self.handle.set(handle);
+    pub(super) fn set_handles(&self, connections: Handle, bulk: Handle) {
+        let _ = self.handles.set((connections, bulk));
+    }
+
+    /// The thread of connections with large messages.
+    pub(super) fn bulk(&self) -> Option<&Handle> {
+        self.handles.get().map(|(_, bulk)| bulk)
     }
 
     /// The other nodes that take part, and where they are.
@@ -178,7 +183,7 @@ impl Seat {
         others: Vec<(u64, String)>,
         wanted: Wanted,
     ) -> Vec<(u64, JoinHandle<Option<Answer>>)> {
-        let Some(handle) = self.handle.get() else { return Vec::new() };
+        let Some((handle, _)) = self.handles.get() else { return Vec::new() };
         let wanted = Arc::new(wanted);
         let ask = |(node, address): (u64, String)| {
             let (seat, wanted) = (Arc::clone(self), Arc::clone(&wanted));
@@ -299,8 +304,17 @@ impl Seat {
 
     /// Connects to another node, and comes to terms with it.
     pub(super) async fn open(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<Connection> {
-        let (connection, welcome) = self.greet(node, address, purpose).await?;
-        if purpose == Purpose::Control {
+        self.open_for(node, address, (purpose, false)).await
+    }
+
+    /// The same for one lane of what all agree on.
+    pub(super) async fn open_lane(&self, node: u64, address: &str, lane: Lane) -> io::Result<Connection> {
+        self.open_for(node, address, (Purpose::Control, lane.may_be_large())).await
+    }
+
+    async fn open_for(&self, node: u64, address: &str, of: (Purpose, bool)) -> io::Result<Connection> {
+        let (connection, welcome) = self.greet(node, address, of).await?;
+        if of.0 == Purpose::Control {
             let started = (welcome.now.as_ref(), welcome.before.as_ref());
             let checked = self.check_node(node, started);
             checked.map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.why))?;
@@ -311,11 +325,16 @@ impl Seat {
     /// Which start of a node answers at an address.
     pub(super) async fn who_is_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
         let patience = Duration::from_millis(self.limits.connect_ms_max);
-        let (_, welcome) = timeout(patience, self.greet(node, address, Purpose::Admin)).await??;
+        let (_, welcome) = timeout(patience, self.greet(node, address, (Purpose::Admin, false))).await??;
         Ok(welcome.now)
     }
 
-    async fn greet(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<(Connection, Welcome)> {
+    async fn greet(
+        &self,
+        node: u64,
+        address: &str,
+        (purpose, is_bulk): (Purpose, bool),
+    ) -> io::Result<(Connection, Welcome)> {
         let stream = self.secrets.connect(node, address).await?;
         let (read, mut write) = split(stream);
         let mut frames = Frames::new(read, self.limits.hello_bytes_max);
@@ -326,6 +345,7 @@ impl Seat {
             now: Some(self.identity.now.clone()),
             before: self.identity.before.clone(),
             shards: self.shards,
+            is_bulk,
         };
         say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
         let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;

@@ -16,7 +16,9 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::frame::{self, Frames, Kind};
@@ -80,10 +82,13 @@ async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
         return Ok(());
     }
     match hello.purpose {
-        Purpose::Control => {
-            frames.allow(seat.limits.frame_bytes_max);
-            answer_all(&seat, frames, write).await
-        }
+        Purpose::Control => match seat.bulk().filter(|_| hello.is_bulk) {
+            Some(bulk) => move_to(bulk, frames.into_inner()?.unsplit(write), Arc::clone(&seat)).await,
+            None => {
+                frames.allow(seat.limits.frame_bytes_max);
+                answer_all(&seat, frames, write).await
+            }
+        },
         Purpose::Admin => {
             frames.allow(seat.limits.frame_bytes_max);
             admin::serve(&seat, frames, write).await
@@ -118,6 +123,19 @@ fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
         (Purpose::Admin | Purpose::Start, Some(node)) => seat.check_removed(node),
         (Purpose::Control, Some(node)) => seat.check_node(node, (hello.now.as_ref(), hello.before.as_ref())),
     }
+}
+
+/// Answers a connection on another thread. Dropped, it ends.
+async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<Seat>) -> io::Result<()> {
+    let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
+    let leaving = secured.leave()?;
+    let mut answering = JoinSet::new();
+    let answer = async move {
+        let (read, write) = split(Stream::Tls(Box::new(leaving.arrive()?)));
+        answer_all(&seat, Frames::new(read, seat.limits.frame_bytes_max), write).await
+    };
+    answering.spawn_on(answer, bulk);
+    answering.join_next().await.map_or(Ok(()), |ended| ended.unwrap_or_else(|stopped| Err(stopped.into())))
 }
 
 pub(super) async fn say(

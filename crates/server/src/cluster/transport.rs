@@ -17,8 +17,10 @@ pub(super) struct Links {
     seat: Arc<Seat>,
     /// The shard of tasks whose group asks; none for the group of keys.
     shard: Option<u8>,
-    /// Of the thread that has the connections.
+    /// Of the thread that has the group, and its connections for short messages.
     handle: Handle,
+    /// Of the thread that has its connections for large ones.
+    bulk: Handle,
     links: Mutex<HashMap<(u64, Lane), Link>>,
 }
 
@@ -28,8 +30,8 @@ struct Link {
 }
 
 impl Links {
-    pub(super) fn new(seat: Arc<Seat>, shard: Option<u8>, handle: Handle) -> Links {
-        Links { seat, shard, handle, links: Mutex::default() }
+    pub(super) fn new(seat: Arc<Seat>, shard: Option<u8>, handle: Handle, bulk: Handle) -> Links {
+        Links { seat, shard, handle, bulk, links: Mutex::default() }
     }
 
     fn asks(&self, member: &Member, lane: Lane) -> mpsc::Sender<Ask> {
@@ -41,7 +43,8 @@ impl Links {
                 let (asks, asked) = mpsc::channel(self.seat.limits.ask_queue_max);
                 let (node, address, shard) = (member.id, member.address.clone(), self.shard);
                 let target = Target { node, address, lane, shard };
-                self.handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
+                let handle = if lane.may_be_large() { &self.bulk } else { &self.handle };
+                handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
                 let link = Link { address: member.address.clone(), asks: asks.clone() };
                 links.insert((member.id, lane), link);
                 asks
@@ -51,7 +54,7 @@ impl Links {
 }
 
 impl Transport for Links {
-    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
+    fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking {
         let (answer, answered) = oneshot::channel();
         let sent = self.asks(member, lane).try_send(Ask { request, answer });
         Box::pin(async move {

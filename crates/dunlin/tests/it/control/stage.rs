@@ -101,7 +101,8 @@ struct Way {
 }
 
 impl Transport for Way {
-    fn ask(&self, member: &Member, _lane: Lane, request: Bytes) -> Asking {
+    fn ask(&self, member: &Member, _lane: Lane, request: Vec<Bytes>) -> Asking {
+        let request = Bytes::from(request.concat());
         let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
         Box::pin(async move {
             let node = {
