@@ -16,13 +16,14 @@ use crate::follow::{Followers, Waiting, lock};
 use crate::inbox::Inbox;
 use crate::interrupt::Interrupt;
 use crate::limits::{Limits, TICK};
-use crate::link::{Link, Patience, Pumped, Why};
+use crate::link::{Link, Patience, Pumped};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::publishing::Publishing;
 use crate::session::{Asked, Away, FollowAsked, Session};
 use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
+use crate::why::Why;
 
 /// Who the client is to the node, and how it behaves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,7 +8,8 @@ use crate::client::Shared;
 use crate::follow::{Waiting, thread_waker};
 use crate::interrupt::Interrupt;
 use crate::limits::TICK;
-use crate::link::{Link, Patience, Pumped, Why};
+use crate::link::{Link, Patience, Pumped};
+use crate::why::Why;
 
 /// How a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -59,6 +59,7 @@ mod subscriber;
 mod tasks;
 pub mod tls;
 mod topics;
+mod why;
 
 pub use address::{Address, AddressError, PORT_DEFAULT};
 pub use client::{Client, ConnectError, Options};
@@ -75,7 +76,6 @@ pub use kv::{
     Transacted, Transaction, Watch, WatchError, WatchFrom, Written,
 };
 pub use limits::Limits;
-pub use link::Why;
 pub use publisher::{Identity, Publisher, PublisherOptions};
 pub use refusal::Refused;
 pub use relay::{Relay, Relayed, RunToRelay, Told};
@@ -91,3 +91,4 @@ pub use tasks::{
 pub use topics::{
     AskError, GroupDescription, LogDescription, ReaderDescription, TopicDescription, TopicSummary,
 };
+pub use why::Why;

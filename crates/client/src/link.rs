@@ -23,6 +23,7 @@ use crate::limits::{Limits, TICK};
 use crate::refusal::Refused;
 use crate::session::Broken;
 use crate::socket::Socket;
+use crate::why::Why;
 
 /// How long a client that is closed waits for the node to close first.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -50,6 +51,8 @@ pub(crate) struct Link {
     /// When somebody last listened in vain.
     listened_at: Instant,
     heartbeat: Duration,
+    /// A node has let this client in before.
+    was_up: bool,
     /// What those who waited for it have learned.
     pub(crate) spinning: Spinning,
 }
@@ -61,26 +64,6 @@ enum Phase {
     Greeting { socket: Arc<Socket>, deadline: Instant, away: (Why, Instant) },
     Up { socket: Arc<Socket> },
     Closed,
-}
-
-/// Why there is no connection.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
-    /// Nobody has tried yet.
-    #[error("not connected yet")]
-    New,
-    /// The node cannot be reached, or the connection ended.
-    #[error("{0}")]
-    Io(String),
-    /// The node lets nobody in yet, and will.
-    #[error("{0}")]
-    Opening(Refused),
-    /// The node does not let this client in.
-    #[error("refused by the node: {0}")]
-    Refused(Refused),
-    /// The caller broke off its wait ([`interruptible`](crate::interruptible)).
-    #[error("interrupted")]
-    Interrupted,
 }
 
 /// What [`Link::pump`] came to.
@@ -134,6 +117,7 @@ impl Link {
             silent_since: None,
             listened_at: now,
             heartbeat: Duration::from_secs(1),
+            was_up: false,
             spinning: Spinning::default(),
         }
     }
@@ -382,7 +366,11 @@ impl Link {
             Ok(_) => match self.answered(shared, socket) {
                 Ok(true) => self.heard(shared),
                 Ok(false) => Pumped::Away(away.0, away.1),
-                Err(why) => self.lose(shared, why, away.1, None),
+                Err(why) => {
+                    // Another node has not asked for a wait.
+                    let wait = why.wait().filter(|_| shared.tls.len() == 1);
+                    self.lose(shared, why, away.1, wait)
+                }
             },
             Err(error) if is_quiet(&error) => Pumped::Away(away.0, away.1),
             Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
@@ -415,9 +403,7 @@ impl Link {
             }
             Next::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
             Next::Message(FromNode::Refused(refusal), _) => {
-                let refused = Refused::new(&refusal);
-                let is_opening = refused.code == ErrorCode::Opening;
-                return Err(if is_opening { Why::Opening(refused) } else { Why::Refused(refused) });
+                return Err(Why::refused(Refused::new(&refusal), self.was_up));
             }
             Next::Message(..) => {
                 return Err(Why::Io("the node began with something else than WELCOME".to_owned()));
@@ -431,6 +417,7 @@ impl Link {
         self.decoder.set_version(preamble.version_max);
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();
+        self.was_up = true;
         // What others write from here on goes out behind what is said again.
         shared.outbox.cork(socket);
         let mut again = Vec::new();

@@ -15,8 +15,9 @@ use tokio::time::Sleep;
 use crate::client::Shared;
 use crate::drive::Waited;
 use crate::follow::{Waiting, lock};
-use crate::link::{Link, Patience, Pumped, Wants, Why};
+use crate::link::{Link, Patience, Pumped, Wants};
 use crate::socket::Socket;
+use crate::why::Why;
 
 /// What is registered with the runtime of whoever polled first.
 #[derive(Debug, Default)]

@@ -15,7 +15,8 @@ use crate::client::Shared;
 use crate::drive::Waited;
 use crate::follow::lock;
 use crate::inbox::{Batch, Inbox, Item, RunItem};
-use crate::link::{Pumped, Why};
+use crate::link::Pumped;
+use crate::why::Why;
 
 /// A log, and the last record of it that was consumed.
 pub type Consumed = (Arc<LogName>, Position);

@@ -240,6 +240,8 @@ export class Client {
       return this.become("closed", why);
     }
     const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
+    // Another node has not asked for a wait.
+    const asked = why.code === Code.RateLimit && this.bases.length === 1 ? Number(why.numbers[0] ?? 0n) : 0;
     this.stats.reconnects++;
     this.turn = (this.turn + 1) % this.bases.length;
     this.become("waiting", why);
@@ -249,7 +251,7 @@ export class Client {
         this.become("connecting", why);
         if ((this.state as State) !== "closed") this.open();
       },
-      Math.max(after ?? 0, Math.random() * span),
+      (after ?? asked) + Math.random() * span,
     );
   }
 

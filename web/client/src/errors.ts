@@ -108,6 +108,7 @@ export const Code = {
   Unauthenticated: 3,
   Limit: 6,
   ShuttingDown: 8,
+  RateLimit: 11,
   OtherCluster: 13,
   Closed: 25,
   NotOpen: 48,

@@ -55,6 +55,38 @@ fn a_subscription_goes_on_by_position_after_a_loss() {
     node.join().unwrap();
 }
 
+/// It once ended all that the client had begun.
+#[test]
+fn reader_goes_on_after_a_refusal_for_now() {
+    const WAIT_MS: u64 = 300;
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a"]);
+        drop(link);
+        let refuse = |refusal| {
+            let mut link = peer.accept_silently();
+            link.read_hello();
+            link.bytes(&Preamble::chosen(VERSION).to_bytes());
+            link.send(FromNode::Refused(refusal));
+            link.until_closed();
+        };
+        let numbers = [WAIT_MS, 5, 0];
+        refuse(Refusal { numbers, ..Refusal::new(ErrorCode::RateLimit, "logins_per_minute_max") });
+        let refused = Instant::now();
+        refuse(Refusal::new(ErrorCode::Limit, "sessions_max"));
+        assert!(refused.elapsed() >= Duration::from_millis(WAIT_MS), "the client waits as it was told");
+        let mut link = peer.accept();
+        assert_eq!(accept_resumption(&mut link, Some(at(2, 11))), [("orders".to_owned(), at(2, 11))]);
+        link.run(2, 11, 12, &["b"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(told, ["2-11 a", "2-12 b"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
 #[test]
 fn node_of_another_cluster_is_reported() {
     let peer = Peer::new();

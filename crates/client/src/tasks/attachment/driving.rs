@@ -15,7 +15,7 @@ use super::standing::Saying;
 use super::{Core, Phase};
 use crate::drive::Waited;
 use crate::follow::lock;
-use crate::link::Why;
+use crate::why::Why;
 
 /// So often in its time to live a worker says that it lives.
 const BEATS: u32 = 3;
