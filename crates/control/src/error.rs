@@ -97,7 +97,7 @@ choice! {
             epoch: u32, /// The one there is.
             current: u32 } = 15,
         /// As many leases as one user may have.
-        #[error("the user has leases_of_user_max = {count_max} leases, a quarter of leases_max: end some")]
+        #[error("the user has {count_max} leases, as many as a third of those that are free: end some")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// A tenant has as much as one may have of what there is.

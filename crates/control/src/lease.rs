@@ -2,8 +2,9 @@
 //!
 //! A lease ends no earlier than `ttl_ms` after it was last kept alive, by the cluster's count of time.
 //!
-//! Limits: [`Limits::leases_max`](crate::Limits); one user has a quarter of them at most ([`USER_SHARE`]), and all users together leave
-//! some to nodes ([`NODES_SHARE`]), which could not take part without.
+//! Limits: [`Limits::leases_max`](crate::Limits). All users together leave some to nodes ([`NODES_SHARE`]), which could not take part
+//! without. One user has at most a third of what is free ([`FREE_SHARE`]): a quarter where nobody else has any, and however many users
+//! take what they can get, the next one still gets some.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -16,8 +17,8 @@ use crate::reply::Reply;
 use crate::state::State;
 use crate::turn::Turn;
 
-/// One user has one in so many of the leases at most.
-const USER_SHARE: u64 = 4;
+/// One user has at most as many leases as one in so many of those that are free.
+const FREE_SHARE: u64 = 3;
 /// One in so many is not for users.
 const NODES_SHARE: u64 = 100;
 
@@ -64,6 +65,14 @@ impl Lease {
 impl State {
     pub(crate) fn check_lease(&self, lease: u64) -> Result<(), Refusal> {
         if self.leases.contains_key(&lease) { Ok(()) } else { Err(Refusal::NoLease { lease }) }
+    }
+
+    /// A user's leases, in order of their numbers.
+    pub fn leases_of_user(&self, user: &[u8]) -> Vec<u64> {
+        if !self.leases_of.contains_key(user) {
+            return Vec::new();
+        }
+        self.leases.iter().filter(|(_, found)| *found.owner == *user).map(|(lease, _)| *lease).collect()
     }
 
     /// Whose a lease is: a user's name, or empty.
@@ -119,12 +128,14 @@ impl State {
     fn check_leases(&self, user: Option<&[u8]>) -> Result<(), Refusal> {
         let leases_max = self.limits.leases_max;
         let count_max = if user.is_none() { leases_max } else { leases_max - leases_max / NODES_SHARE };
-        if self.leases.len() as u64 >= count_max {
+        let free = count_max.saturating_sub(self.leases.len() as u64);
+        if free == 0 {
             return Err(Refusal::TooManyLeases { count_max });
         }
-        let count_max = leases_max.div_ceil(USER_SHARE);
         match user.and_then(|user| self.leases_of.get(user)) {
-            Some(&count) if count >= count_max => Err(Refusal::TooManyLeasesOfUser { count_max }),
+            Some(&count) if count >= free.div_ceil(FREE_SHARE) => {
+                Err(Refusal::TooManyLeasesOfUser { count_max: count })
+            }
             _ => Ok(()),
         }
     }

@@ -137,8 +137,8 @@ impl Access {
         Ok(access)
     }
 
-    /// Reads the file again. A broken one changes nothing.
-    pub(crate) fn reload(&self) -> Result<(), UsersError> {
+    /// Reads the file again; the users that are in it no more. A broken one changes nothing.
+    pub(crate) fn reload(&self) -> Result<Vec<String>, UsersError> {
         let users = Users::read(&self.path)?;
         let users = Arc::new(users);
         for (name, tenancy) in lock(&self.tenancies).iter() {
@@ -153,10 +153,14 @@ impl Access {
             }
             _ => false,
         });
-        *self.users.write().unwrap_or_else(PoisonError::into_inner) = users;
+        let before = {
+            let mut current = self.users.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&users))
+        };
         lock(&self.cache).clear();
         self.generation.fetch_add(1, Ordering::Release);
-        Ok(())
+        let is_gone = |name: &&String| !users.by_name.contains_key(*name);
+        Ok(before.by_name.keys().filter(is_gone).cloned().collect())
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -202,8 +202,9 @@ impl Shared {
     /// Takes the users file anew, and has every session look at what its user may do now.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
-        access.reload()?;
+        let removed = access.reload()?;
         self.tell(USERS);
+        self.node.end_leases_of(removed);
         Ok(())
     }
 

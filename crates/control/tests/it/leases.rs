@@ -157,25 +157,41 @@ fn command_of_the_cluster_is_none_of_a_user() {
     assert!(Command::decode(&bytes).is_err());
 }
 
+/// Takes as many leases as a user gets.
+fn greedy(stage: &mut Stage, user: &'static str) -> u64 {
+    for count in 0.. {
+        match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
+            Ok(_) => {}
+            Err(Refusal::TooManyLeasesOfUser { count_max }) if count_max == count => return count,
+            Err(other) => panic!("{user}, after {count}: {other}"),
+        }
+    }
+    unreachable!("they end")
+}
+
 #[test]
 fn one_user_leaves_leases_to_others_and_to_nodes() {
     let limits = Limits { leases_max: 400, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     let grant = Command::Grant { ttl_ms: 100 };
-    let own: Vec<u64> = (0..100).map(|_| granted(&mut stage, "ana")).collect();
-    let full = Err(Refusal::TooManyLeasesOfUser { count_max: 100 });
-    assert_eq!(by(&mut stage, "ana", &grant), full);
+    let count = greedy(&mut stage, "ana");
+    assert_eq!(count, 99, "a quarter of what is for users");
+    let own = stage.state.leases_of_user(b"ana");
+    assert_eq!(own.len() as u64, count);
     by(&mut stage, "ana", &Command::Revoke { lease: own[0] }).unwrap();
     granted(&mut stage, "ana");
+    let full = Err(Refusal::TooManyLeasesOfUser { count_max: 99 });
     assert_eq!(by(&mut stage, "ana", &grant), full);
     stage.state = restored(&blocks(&stage.state)).unwrap();
     assert_eq!(by(&mut stage, "ana", &grant), full, "a snapshot keeps the count");
-    for (user, count) in [("bob", 100), ("cid", 100), ("dan", 96)] {
-        (0..count).for_each(|_| _ = granted(&mut stage, user));
-    }
-    assert_eq!(by(&mut stage, "dan", &grant), Err(Refusal::TooManyLeases { count_max: 396 }));
-    (0..4).for_each(|_| _ = stage.grant(100));
-    assert_eq!(stage.ask(grant), Err(Refusal::TooManyLeases { count_max: 400 }));
+    // However many take what they can get, the next gets some.
+    let others = ["bob", "cid", "dan", "eve", "fay", "gil", "hal", "ida"];
+    let counts: Vec<u64> = others.iter().map(|user| greedy(&mut stage, user)).collect();
+    assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
+    let left = 400 - count - counts.iter().sum::<u64>();
+    assert!(left > 4, "{left}");
+    (0..left).for_each(|_| _ = stage.grant(100));
+    assert_eq!(stage.ask(grant), Err(Refusal::TooManyLeases { count_max: 400 }), "nodes get all the rest");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Asking: here where this node leads, else the leader over the transport.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,12 +12,17 @@ use super::asking::{self, PAUSE, Patience};
 use super::forward::{self, Request};
 use super::machine::Replicated;
 use super::waiting::Told;
-use super::{Consistency, Control, ControlError};
+use super::{Consistency, Control, ControlError, block_on};
+use crate::node::Node;
 
 /// There may be as many leases as would take the room of keys with so much for each, within these bounds.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
+/// How often it is tried to end a removed user's leases, for `answer_ms_max` each time.
+const REMOVED_TRIES: u32 = 12;
+/// So many leases are ended by one entry.
+const TOGETHER_MAX: usize = 1_000;
 
 impl Control {
     /// Has the cluster take commands in, one after another and none between; the bytes of an [`Answered`] for each. Where
@@ -82,6 +88,29 @@ impl Control {
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
         asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await
+    }
+
+    /// [`Control::catch_up`], soon false on a node that has no majority.
+    pub(crate) async fn catch_up_if_led(&self) -> bool {
+        match self.group() {
+            Ok(group) => asking::catch_up_if_led(&*group, &*self.transport).await,
+            Err(_ended) => false,
+        }
+    }
+
+    /// Ends a user's leases, and the keys and locks under them.
+    pub(crate) async fn end_leases_of(&self, user: &str) -> Result<(), ControlError> {
+        loop {
+            let leases =
+                self.read(Consistency::Linearizable, |state| state.leases_of_user(user.as_bytes())).await?;
+            if leases.is_empty() {
+                return Ok(());
+            }
+            for together in leases.chunks(TOGETHER_MAX) {
+                let revoked: Vec<_> = together.iter().map(|&lease| Command::Revoke { lease }).collect();
+                self.ask_all(&revoked).await?;
+            }
+        }
     }
 
     /// Whether this node has applied what it had before it was started.
@@ -207,6 +236,21 @@ impl Control {
             return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
         }
         asking::answer(group, request, |command| Command::decode(command).is_ok()).await
+    }
+}
+
+impl Node {
+    /// Ends what removed users hold: their leases, and the keys and locks under them. Without a leader it is tried for a while.
+    pub fn end_leases_of(&self, users: Vec<String>) {
+        let Some(control) = self.control_if_any().filter(|_| !users.is_empty()).map(Arc::clone) else {
+            return;
+        };
+        self.0.waiters.run(move || {
+            for user in users {
+                let mut tries = 0..REMOVED_TRIES;
+                while tries.next().is_some() && block_on(control.end_leases_of(&user)).is_err() {}
+            }
+        });
     }
 }
 

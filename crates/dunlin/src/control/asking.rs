@@ -1,16 +1,21 @@
 //! Asking a group of nodes, whatever it agrees on: here where this node leads, else the leader over the transport.
 
 use std::io;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_raft::{Commands, Group, GroupError, Lane, Lead, Machine, Member, Transport};
+use futures_util::future::{Either, select};
 
 use super::ControlError;
 use super::forward::{self, Request};
 
 /// Between two tries where the leader is not where it was said to be.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+
+/// A node to which no majority answers for so long is taken to have none.
+const MAJORITY_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long has been tried, and for how long it is.
 pub(crate) struct Patience {
@@ -83,6 +88,31 @@ pub(crate) async fn catch_up<M: Machine>(
     patience: Patience,
 ) -> Result<(), ControlError> {
     loop {
+        let index = read_index(group, transport, &patience).await?;
+        match group.applied(index).await {
+            Ok(()) => return Ok(()),
+            Err(late) => patience.again(group, late.to_string()).await?,
+        }
+    }
+}
+
+/// [`catch_up`], where a majority says soon what that is: false on a node that has no majority.
+pub(crate) async fn catch_up_if_led<M: Machine>(group: &Group<M>, transport: &dyn Transport) -> bool {
+    let patience = Patience::new(MAJORITY_WITHIN);
+    let (asked, late) = (pin!(read_index(group, transport, &patience)), pin!(group.pause(MAJORITY_WITHIN)));
+    match select(asked, late).await {
+        Either::Left((Ok(index), _)) => group.applied(index).await.is_ok(),
+        Either::Left((Err(_), _)) | Either::Right(_) => false,
+    }
+}
+
+/// The entry that this node has to have taken in to know all that was answered to anybody before.
+async fn read_index<M: Machine>(
+    group: &Group<M>,
+    transport: &dyn Transport,
+    patience: &Patience,
+) -> Result<u64, ControlError> {
+    loop {
         let index = match group.lead() {
             Lead::Here => group.read_index().await,
             Lead::There(leader) => {
@@ -94,10 +124,7 @@ pub(crate) async fn catch_up<M: Machine>(
             Lead::Nobody => Err(GroupError::NotLeader { leader: None }),
         };
         match index {
-            Ok(index) => match group.applied(index).await {
-                Ok(()) => return Ok(()),
-                Err(late) => patience.again(group, late.to_string()).await?,
-            },
+            Ok(index) => return Ok(index),
             Err(error @ (GroupError::NotLeader { .. } | GroupError::NoQuorum(_))) => {
                 patience.again(group, error.to_string()).await?;
             }

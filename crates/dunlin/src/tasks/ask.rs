@@ -56,6 +56,12 @@ impl Tasks {
         join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
 
+    /// [`Tasks::catch_up`], soon false on a node that has no majority.
+    pub(crate) async fn catch_up_if_led(&self) -> bool {
+        let each = self.shards.iter().map(|shard| shard.catch_up_if_led());
+        join_all(each).await.into_iter().all(|caught_up| caught_up)
+    }
+
     /// Answers a question by what this node knows.
     pub fn answer(&self, query: &Query<'_>) -> Result<Found, TasksError> {
         match query.route(self.limits.shards) {
@@ -128,6 +134,13 @@ impl Shard {
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         Ok(asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
+    }
+
+    async fn catch_up_if_led(&self) -> bool {
+        match self.group() {
+            Ok(group) => asking::catch_up_if_led(&*group, &*self.transport).await,
+            Err(_ended) => false,
+        }
     }
 
     /// Whether this node has applied what it had before it was started.

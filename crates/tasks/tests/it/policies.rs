@@ -71,6 +71,20 @@ fn dead_letter_keeps_its_policy_until_it_is_let_go() {
     assert!(submit(&mut scene, "a", 3).is_ok());
 }
 
+/// It once showed the policy that another tenant's task had been given under the same number.
+#[test]
+fn task_that_is_over_shows_no_policy_of_another() {
+    let mut scene = limited();
+    let task = submit(&mut scene, "a", 1).unwrap();
+    assert_eq!(scene.state.get(task).unwrap().retry, retry(1));
+    scene.join(1);
+    let start = scene.one_start();
+    scene.complete(&start, 1).unwrap();
+    let other = submit(&mut scene, "b", 2).unwrap();
+    assert_eq!(scene.state.get(other).unwrap().retry, retry(2));
+    assert_eq!(scene.state.get(task).unwrap().retry, None);
+}
+
 #[test]
 fn snapshot_keeps_what_is_used_and_what_is_free() {
     let mut scene = limited();

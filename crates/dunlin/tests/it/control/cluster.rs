@@ -56,6 +56,29 @@ fn a_node_that_is_cut_off_refuses_in_time_and_reads_what_it_has_only_if_asked_to
     until("it answers again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
 }
 
+/// It once tried for `answer_ms_max` to find a majority.
+#[test]
+fn watch_ahead_of_a_node_without_a_majority_opens() {
+    let mut limits = limits();
+    // Longer than a test may take.
+    limits.raft.answer_ms_max = 3_600_000;
+    let stage = Stage::of(3, limits);
+    block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
+    let cut = stage.followers()[0];
+    let node = &stage.nodes[&cut];
+    Watch::from_first(node).until(|seen| !seen.is_empty());
+    let epoch = block_on(stage.control(cut).epoch()).unwrap();
+    stage.isolate(cut, true);
+    let start = Start::After(Position { epoch, seq: 2 });
+    let mut watch = Watch::of(node, &SubscribeOptions { start, ..SubscribeOptions::default() });
+    stage.isolate(cut, false);
+    let others: Vec<u64> = stage.nodes.keys().copied().filter(|id| *id != cut).collect();
+    for value in ["2", "3"] {
+        stage.ask_among(&others, &put("a", value));
+    }
+    assert!(watch.until(|seen| !seen.is_empty())[0].ends_with("a=3"), "{:?}", watch.seen);
+}
+
 /// A follower's clock once ran on from the term's beginning, and it ended leases by it as soon as it led.
 #[test]
 fn new_leader_ends_no_lease_before_its_time() {

@@ -1,5 +1,7 @@
 //! A users file that changes while clients are connected.
 
+use std::time::Duration;
+
 use dunlin::topic::{Event, Publish, PublishError, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
 use dunlin_client::{Credentials, Group, GroupOptions};
@@ -110,6 +112,28 @@ fn a_removed_user_is_shut_out_at_once_and_told() {
     };
     assert!(why.contains("wrong credentials") || why.contains("was removed"), "{why}");
     assert_eq!(guarded.http("GET", "/v1/topics", &authorization, b"").status, 401);
+}
+
+/// They once stood until their time was over: a lock of a removed user for a year.
+#[test]
+fn leases_of_a_removed_user_end_and_no_others() {
+    let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");
+    let guarded = Guarded::new(&format!("{}{}", user("ana"), user("bob")));
+    let (ana, bob) = (guarded.by_password("ana").kv(), guarded.by_password("bob").kv());
+    let year = Duration::from_secs(365 * 86_400);
+    for (kv, key) in [(&ana, "of-ana"), (&bob, "of-bob")] {
+        let lease = kv.lease(year).unwrap();
+        kv.put_under(key, "1", lease.id()).unwrap();
+        // Not ended by the client.
+        std::mem::forget(lease);
+    }
+    guarded.rewrite(&user("bob"));
+    let deadline = Deadline::new();
+    while bob.get("of-ana").unwrap().is_some() {
+        deadline.check("what ana held ends");
+        std::thread::sleep(dunlin_wait::POLL);
+    }
+    assert!(bob.get("of-bob").unwrap().is_some());
 }
 
 #[test]
