@@ -304,6 +304,18 @@ impl Node {
         self.wait_for(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
     }
 
+    /// For code that must not wait: [`Node::owner_for_async`] of these subjects, with the bytes of the records' payloads, is likely not to wait
+    /// afterwards. The cluster is asked once for all topics that are to be made, in this order.
+    pub fn make_ahead_async(&self, subjects: Vec<(String, usize)>) -> TopicFuture<()> {
+        match subjects.is_empty() || self.ownership().is_none() {
+            true => TopicFuture::ready(Ok(())),
+            false => self.wait_for(move |node| {
+                node.make_ahead(subjects);
+                Ok(())
+            }),
+        }
+    }
+
     /// [`Node::existing_owner`] for code that must not wait.
     pub fn existing_owner_async(&self, subject: Subject<'_>) -> TopicFuture<Owner> {
         if self.finds_at_once(subject, Missing::Refuse) {

@@ -1,8 +1,9 @@
-//! Where NATS clients of a cluster are told that its nodes are.
+//! NATS clients of a cluster: where they are told that its nodes are, and how soon new subjects have topics.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use dunlin_system_tests::process::PATIENCE;
 
@@ -22,6 +23,16 @@ impl Peer {
 
     fn say(&mut self, line: &str) {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    }
+
+    /// The next line; a node that asks whether the client is there is answered.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.0.read_line(&mut line).unwrap() > 0, "the node ended the connection");
+        if line.starts_with("PING") {
+            self.say("PONG");
+        }
+        line.trim_end().to_owned()
     }
 
     /// Reads one `INFO` after another until its `connect_urls` are these.
@@ -74,4 +85,31 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     let address = flock.members[third].door("nats");
     let mut of_third = Peer::connect(&address);
     of_third.await_urls(&urls(&flock.members));
+}
+
+/// Each once was agreed on by a question of its own, one after another.
+#[test]
+fn new_subjects_of_one_read_are_agreed_on_together() {
+    const SUBJECTS: usize = 200;
+    // Entries of the log keep leases alive, too.
+    let own = vec!["lease=600000".to_owned()];
+    let flock = Flock::with(&[own.clone(), own.clone(), own]);
+    let mut peer = Peer::connect(&flock.members[1].door("nats"));
+    peer.say("SUB new.> 1\r\nPING");
+    while peer.line() != "PONG" {}
+    let entries = || flock.heard().iter().map(|status| status.last).max().expect("a node answers");
+    let (before, began) = (entries(), Instant::now());
+    let subjects: BTreeSet<String> = (0..SUBJECTS).map(|number| format!("new.{number}")).collect();
+    let records: Vec<String> = subjects.iter().map(|subject| format!("PUB {subject} 1\r\nx")).collect();
+    peer.say(&records.join("\r\n"));
+    let mut received = BTreeSet::new();
+    while received.len() < SUBJECTS {
+        let line = peer.line();
+        let subject = line.strip_prefix("MSG ").and_then(|message| message.split(' ').next());
+        received.extend(subject.map(str::to_owned));
+    }
+    assert_eq!(received, subjects);
+    let taken = entries() - before;
+    println!("{SUBJECTS} new subjects took {taken} entries of the log and {:?}", began.elapsed());
+    assert!(taken < SUBJECTS as u64 / 4, "{taken} entries");
 }

@@ -110,6 +110,43 @@ impl Node {
         }
     }
 
+    /// Has the topics of subjects made that are about to be published to, in this order and by one question; waits for the cluster. What it
+    /// refuses, or leaves to be refused, shows when it is published to. With each subject comes its record's payload in bytes.
+    pub(crate) fn make_ahead(&self, subjects: Vec<(String, usize)>) {
+        let Some(ownership) = self.ownership().filter(|_| self.0.config.auto_create) else { return };
+        let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
+        let limits = self.0.config.topic_limits(&config);
+        let config = TopicConfig { limits, ..config };
+        let mut room = self.charged().room();
+        let mut is_to_be_made = |(subject, payload_bytes): &(String, usize)| {
+            let Ok(parsed) = Subject::parse(subject) else { return false };
+            let is_special = is_reserved(subject)
+                || parsed.is_system()
+                || subject.starts_with(SERVICES)
+                || Inbox::has_own_prefix(subject);
+            if is_special || self.may_publish(parsed).is_err() || self.0.registry.owner(parsed).is_some() {
+                return false;
+            }
+            let needed = cost_of(subject, config.partitions) + (*payload_bytes).max(SEGMENT_BYTES_MIN);
+            room = room.saturating_sub(needed as u64);
+            let is_taken = room > 0 && *payload_bytes <= config.record_bytes_max as usize;
+            is_taken && self.user().is_none_or(|user| user.begin_topic(subject, true).is_ok())
+        };
+        let wanted = subjects.into_iter().filter(|one| is_to_be_made(one));
+        let names: Vec<String> = wanted.map(|(subject, _)| subject).collect();
+        if names.is_empty() {
+            return;
+        }
+        let made = ownership.create_together(self, &names, &config);
+        let Some(user) = self.user() else { return };
+        for (name, made) in names.iter().zip(made) {
+            match made {
+                Ok(topic) => user.made_topic(&topic),
+                Err(_) => user.no_topic(name),
+            }
+        }
+    }
+
     /// An inbox of another node, with a prefix of its client's own, that owns the subject. All are queried.
     fn inbox_elsewhere(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         let ownership = self.ownership()?;

@@ -268,6 +268,39 @@ impl Ownership {
         if made { Ok(there) } else { same(there) }
     }
 
+    /// Has topics made that own the subjects of their names and no others, in this order and by one question; waits for the cluster.
+    pub(crate) fn create_together(
+        self: &Arc<Ownership>,
+        node: &Node,
+        names: &[String],
+        config: &TopicConfig,
+    ) -> Vec<Result<Arc<Topic>, TopicError>> {
+        waiting::check();
+        let words: Vec<String> = names.iter().map(|name| config_in_words(name, config)).collect();
+        let kind = if config.durable.is_some() { Kind::Durable } else { Kind::Volatile };
+        let mut commands = Vec::with_capacity(names.len());
+        for (name, words) in names.iter().zip(&words) {
+            let (topic, config) = (name.as_bytes(), words.as_bytes());
+            let epoch = node.next_epoch(name, now_ns());
+            let wanted = Wanted { topic, pattern: topic, kind, config, epoch, node: self.id, holds: false };
+            commands.push(Command::Place { wanted });
+        }
+        let answers = self.peers.ask_all(&commands);
+        let settled = names.iter().zip(&words).zip(commands.iter().zip(answers));
+        let settled = settled.map(|((name, words), (command, answer))| {
+            if let Reply::Placed { owner, epoch, made: true } = self.in_words(command, answer)? {
+                let (pattern, config) = (name.as_bytes(), words.as_bytes());
+                self.settle(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
+            }
+            Ok(())
+        });
+        let settled: Vec<Result<(), TopicError>> = settled.collect();
+        let await_topic = |(name, settled): (&String, Result<(), TopicError>)| {
+            settled.and_then(|()| self.await_topic(node, name))
+        };
+        names.iter().zip(settled).map(await_topic).collect()
+    }
+
     /// The topic of this name that the cluster has agreed on, once this node has heard of it.
     pub(crate) fn agreed(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
         self.ask(&self.find(name))?;

@@ -56,7 +56,9 @@ impl Session {
             return Ok(Progress::Some);
         }
         if let Some(finding) = &mut self.finding {
-            let Poll::Ready(owner) = finding.poll(cx) else { return Ok(Progress::None) };
+            let limits = limits(&self.shared);
+            let polled = finding.poll(cx, &self.node, &self.unread, &limits);
+            let Poll::Ready(owner) = polled else { return Ok(Progress::None) };
             if let Some(finding) = self.finding.take() {
                 self.targets.found(finding, owner);
             }

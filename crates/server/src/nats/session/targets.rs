@@ -4,12 +4,14 @@
 //!
 //! Limit: `targets_max` subjects are remembered; then all are forgotten, and looked up again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use dunlin::topic::{PublisherPlace, Subject, Topic};
+use dunlin::wire::Next;
+use dunlin::wire::nats::{self, Limits, Operation};
 use dunlin::{Missing, Node, Owner, TopicError, TopicFuture};
 
 use super::inboxes::{self, is_inbox};
@@ -22,11 +24,15 @@ pub(super) struct Targets {
     found: Option<(Box<str>, Result<Owner, TopicError>)>,
 }
 
-/// A topic that is being found.
+/// A topic that is being found, and then those of the records behind it.
 pub(super) struct Finding {
     subject: Box<str>,
     owner: TopicFuture<Owner>,
+    found: Option<(Result<Owner, TopicError>, TopicFuture<()>)>,
 }
+
+/// So many subjects are looked for behind the one whose topic is being found.
+const AHEAD_MAX: usize = 256;
 
 /// In this order: the place is given up before its topic may be taken back.
 #[derive(Debug)]
@@ -64,9 +70,49 @@ impl NoTarget {
 }
 
 impl Finding {
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Owner, TopicError>> {
-        Pin::new(&mut self.owner).poll(cx)
+    /// `unread` is what the client sent behind it. The topics of records in there are made together once the first is found: each
+    /// alone would wait for the cluster.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        node: &Node,
+        unread: &[u8],
+        limits: &Limits,
+    ) -> Poll<Result<Owner, TopicError>> {
+        if self.found.is_none() {
+            let owner = ready!(Pin::new(&mut self.owner).poll(cx));
+            let ahead = subjects_ahead(node, &self.subject, unread, limits);
+            self.found = Some((owner, node.make_ahead_async(ahead)));
+        }
+        if let Some((_, ahead)) = &mut self.found {
+            // What comes of it shows when it is published to.
+            let _ = ready!(Pin::new(ahead).poll(cx));
+        }
+        match self.found.take() {
+            Some((owner, _)) => Poll::Ready(owner),
+            None => Poll::Pending,
+        }
     }
+}
+
+/// The subjects of records that follow and would wait for their topics, and the bytes of the first payload of each.
+fn subjects_ahead(node: &Node, first: &str, unread: &[u8], limits: &Limits) -> Vec<(String, usize)> {
+    let (mut ahead, mut known) = (Vec::new(), HashSet::from([first]));
+    let mut at = 0;
+    while ahead.len() < AHEAD_MAX
+        && let Ok(Next::Message(operation, taken)) = nats::next(&unread[at..], limits)
+    {
+        at += taken;
+        let Operation::Publish(published) = operation else { continue };
+        let Some(subject) = std::str::from_utf8(published.subject).ok() else { continue };
+        if known.insert(subject)
+            && let Ok(parsed) = Subject::parse(subject)
+            && !node.finds_at_once(parsed, Missing::Create)
+        {
+            ahead.push((subject.to_owned(), published.payload.len()));
+        }
+    }
+    ahead
 }
 
 impl Targets {
@@ -113,7 +159,7 @@ impl Targets {
             return None;
         }
         let owner = node.owner_for_async(parsed, payload_bytes).if_waiting()?;
-        Some(Finding { subject: subject.into(), owner })
+        Some(Finding { subject: subject.into(), owner, found: None })
     }
 
     /// What came of it.
