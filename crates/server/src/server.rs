@@ -33,6 +33,9 @@ use crate::tls::Identity;
 use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
+/// How long a server that stops waits for answers to commands that it took.
+const ANSWERS_MAX: Duration = Duration::from_secs(10);
+
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
 pub struct Server {
     shared: Arc<Shared>,
@@ -211,12 +214,17 @@ impl Server {
     }
 
     /// Lets nobody in any more, says good-bye to every session, and waits until they have taken what they
-    /// were sent, at most `stop_ms_max`.
+    /// were sent, at most `stop_ms_max`; for answers to commands that were taken it waits longer, some 8 s at most.
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();
-        let deadline = Instant::now() + Duration::from_millis(self.shared.limits.stop_ms_max.into());
-        while self.shared.session_count() > 0 && Instant::now() < deadline {
+        let began = Instant::now();
+        let stop_max = Duration::from_millis(self.shared.limits.stop_ms_max.into());
+        let is_waited_for = |shared: &Shared| {
+            let waited = began.elapsed();
+            shared.session_count() > 0 && (waited < stop_max || waited < ANSWERS_MAX && shared.is_answering())
+        };
+        while is_waited_for(&self.shared) {
             thread::sleep(Duration::from_millis(2));
         }
     }

@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     /// What is waited for before anybody is let in, where it is: the node is not there yet.
     opening: Option<Arc<Progress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
+    /// Held by each session of door `tcp`, which may owe answers.
+    pub(crate) answering: Arc<()>,
 }
 
 /// A session's place among those of the server, until it is dropped.
@@ -115,6 +117,7 @@ impl Shared {
             stopping,
             opening,
             sessions,
+            answering: Arc::default(),
         })
     }
 
@@ -187,6 +190,11 @@ impl Shared {
 
     pub(crate) fn session_count(&self) -> usize {
         self.sessions().len()
+    }
+
+    /// Whether sessions are left that may owe their clients answers.
+    pub(crate) fn is_answering(&self) -> bool {
+        Arc::strong_count(&self.answering) > 1
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

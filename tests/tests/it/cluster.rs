@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
@@ -103,6 +104,14 @@ fn a_wiped_node_takes_its_own_place_and_an_older_copy_of_a_directory_is_refused(
     assert_eq!(flock.get(0, "key"), "new");
 }
 
+/// What a node is told that the cluster does not take in. Where no other node could be asked in time it is told a little later.
+fn refused(dir: &Path, address: &str) -> String {
+    match start(dir, address, None) {
+        Err(told) => told,
+        Ok(mut early) => early.process.until("ended "),
+    }
+}
+
 #[test]
 fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
     let mut flock = Flock::of(3);
@@ -111,8 +120,10 @@ fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
         let copy = flock.dir.path().join(name);
         copy_dir(&flock.members[2].dir, &copy);
         for _ in 0..2 {
-            let told = start(&copy, &port::free().to_string(), None).err().expect("refused");
-            assert!(told.contains("node 3 runs already") && told.contains("is a copy"), "{told}");
+            let told = refused(&copy, &port::free().to_string());
+            // On a busy machine the node may not answer in time.
+            let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| told.contains(runs));
+            assert!(runs && told.contains("is a copy"), "{told}");
         }
     }
     flock.until_voters(3);
@@ -130,7 +141,7 @@ fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
     let moved = start(&copy, &port::free().to_string(), None).expect("it is the node");
     flock.members.push(moved);
     flock.until_voters(3);
-    let told = start(&stopped.dir, &stopped.address, None).err().expect("refused");
+    let told = refused(&stopped.dir, &stopped.address);
     assert!(told.contains("the directory of node 3 is stale"), "{told}");
     flock.put(2, "key", "after");
 }
@@ -374,10 +385,10 @@ fn nodes_are_ended_one_after_another_and_writes_go_on() {
         flock.members[at].process.say("end");
         let mut ended = flock.members.remove(at);
         ended.process.until("ended in order");
-        // Another led before it ended: nobody waits for an election.
+        // Another led before it ended: nobody waits for an election. On a busy machine the third node may have yet to hear of it.
         let leads = ClusterClient::open(&flock.members[0].dir).unwrap().survey();
-        let heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
-        assert!(heard.clone().all(|status| status.leader != Some(ended.number)), "{leads:?}");
+        let mut heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
+        assert!(heard.any(|status| status.leader == Some(status.node)), "{leads:?}");
         flock.put(0, "key", &round.to_string());
         assert!(ended.process.finish(PATIENCE).is_empty());
         flock.restart(&ended);

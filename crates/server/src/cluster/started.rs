@@ -13,7 +13,7 @@
 //!
 //! Invariants:
 //! - Only what the table has is remembered of a start: one that was refused leaves nothing behind that could refuse another.
-//! - While the start that the table has answers, or its lease holds, no other is taken in.
+//! - While the start that the table has answers, or its lease holds, or its process listens without answering, no other is taken in.
 //! - A directory whose own starts include the table's is taken in, be there however many that nobody heard of.
 //!
 //! Limits: who is silent is waited for as long as `SILENT_WITHIN`. With no leader a node goes on as before, and asks again once there is one.
@@ -25,6 +25,7 @@ use std::time::Duration;
 use dunlin::Consistency;
 use dunlin::state::{Command, Operation, Reply};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::files::{Incarnation, Known};
@@ -224,9 +225,16 @@ async fn check(
         Ok(Some(there)) if there == *now => None,
         Ok(_) => Some(Told::Runs { address }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
-        Err(_) => {
+        Err(error) => {
             let holds = seat.ownership().is_some_and(|ownership| ownership.is_alive(node));
-            holds.then_some(Told::Silent { address })
+            let is_there = holds || error.kind() == io::ErrorKind::TimedOut && listens(seat, &address).await;
+            is_there.then_some(Told::Silent { address })
         }
     }
+}
+
+/// Whether a process has this address, however busy or frozen it is. On a busy machine a node's lease may lapse while it runs.
+async fn listens(seat: &Seat, address: &str) -> bool {
+    let connect = Duration::from_millis(seat.limits.connect_ms_max);
+    matches!(timeout(connect, TcpStream::connect(address)).await, Ok(Ok(_)))
 }

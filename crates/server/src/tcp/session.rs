@@ -75,6 +75,8 @@ const CONTROL_BYTES_MAX: usize = 64 << 10;
 /// One connection.
 pub(crate) struct Session {
     shared: Arc<Shared>,
+    /// The server that stops waits for it.
+    _answering: Arc<()>,
     stream: Stream,
     waiter: Arc<Waiter>,
     id: u64,
@@ -179,6 +181,7 @@ impl Session {
         };
         let visit = Visit::begin(&shared, stream.door(), &stream, id);
         Session {
+            _answering: Arc::clone(&shared.answering),
             inbox: Inbox::new(shared.node.clone(), id),
             node: shared.node.clone(),
             entrance: Entrance::default(),

@@ -22,7 +22,7 @@ impl Session {
                 self.heartbeat();
                 self.alive.set_ms(self.shared.limits.heartbeat_ms);
             }
-            Phase::Closing(closing) => closing.is_over = true,
+            Phase::Closing(_) => self.farewell_is_over(),
         }
     }
 

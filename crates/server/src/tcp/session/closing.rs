@@ -4,13 +4,15 @@
 //! is not taken. A client that reads GOODBYE knows that the rest was not done.
 
 use dunlin::Refused;
-use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Preamble};
+use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
 
 use crate::departures::in_words;
 use crate::tcp::session::{Gone, Phase, Session};
 
 /// How long a client has to take what it was sent, ms.
 const FAREWELL_MS: u32 = 1_000;
+/// How long a session waits for answers that it owes, ms: no command takes longer.
+const ANSWERS_MS_MAX: u32 = 7_000;
 /// When clients are to come back after the node stopped, ms.
 const RECONNECT_AFTER_MS: u32 = 100;
 
@@ -18,6 +20,8 @@ const RECONNECT_AFTER_MS: u32 = 100;
 pub(super) struct Closing {
     /// GOODBYE is said when all that was taken is answered.
     owes_goodbye: bool,
+    /// How long it has waited for answers, ms.
+    waited_ms: u32,
     /// The direction to the client was ended.
     ended_writing: bool,
     /// The time is up, or the client is gone.
@@ -53,6 +57,9 @@ impl Session {
             closing.owes_goodbye |= is_open;
         }
         self.pay_goodbye();
+        if matches!(&self.phase, Phase::Closing(closing) if closing.owes_goodbye) {
+            self.farewell_is_over();
+        }
     }
 
     fn pay_goodbye(&mut self) {
@@ -64,6 +71,19 @@ impl Session {
             let (reconnect_after_ms, reason) = (RECONNECT_AFTER_MS, reason.as_wire());
             self.outbound.say(FromNode::Goodbye(Goodbye { reconnect_after_ms, reason }));
             self.alive.set_ms(FAREWELL_MS);
+        }
+    }
+
+    /// A client that is owed answers is not left without them: it would not know what became of its commands.
+    pub(super) fn farewell_is_over(&mut self) {
+        let Phase::Closing(closing) = &mut self.phase else { return };
+        closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;
+        if !closing.is_over {
+            let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, FAREWELL_MS);
+            closing.waited_ms += wait_ms;
+            self.alive.set_ms(wait_ms);
+            // Else the client takes the node for dead meanwhile.
+            self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
         }
     }
 
