@@ -80,6 +80,7 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<world::RawSight>()?;
     module.add_class::<failure::Abandonable>()?;
     module.add_function(wrap_pyfunction!(failure::end, module)?)?;
+    module.add_function(wrap_pyfunction!(world::check_world, module)?)?;
     module.add("CODES", failure::codes(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

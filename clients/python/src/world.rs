@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_client::space::{
     Change, Command, CommandError, Commanded, Entity, EntityId, PlacesError, Rule, Schema, ViewError, Viewer,
-    Visible, Watch, World,
+    Visible, Watch, World, check_world_name,
 };
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::*;
@@ -93,6 +93,12 @@ impl Sight {
     }
 }
 
+/// Refuses what cannot name a world.
+#[pyfunction(name = "_check_world")]
+pub fn check_world(name: &str) -> PyResult<()> {
+    check_world_name(name).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
+}
+
 #[pymethods]
 impl RawWorld {
     #[new]
@@ -100,6 +106,7 @@ impl RawWorld {
         if !(2..=3).contains(&dimensions) {
             return Err(PyValueError::new_err(format!("a world has 2 or 3 dimensions, not {dimensions}")));
         }
+        check_world(name)?;
         let world = Handle::new(connection.client(py)?.world(name));
         connection.adopt(&world.closer());
         Ok(RawWorld { world, is_plane: dimensions == 2 })
@@ -234,7 +241,7 @@ impl RawSight {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<(&'static str, u64, Option<Row<'py>>)>> {
-        let until = self::timeout(timeout)?.map(|timeout| Instant::now() + timeout);
+        let until = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let within = left.map_or(LOOK, |left| left.min(LOOK));
@@ -277,6 +284,8 @@ impl From<PlacesError> for Failure {
     fn from(error: PlacesError) -> Failure {
         match error {
             PlacesError::Kv(error) => error.into(),
+            PlacesError::NotBegun { .. } | PlacesError::NoProcess(_) => Failure::Away(error.to_string()),
+            PlacesError::Name(_) => Failure::Python(PyValueError::new_err(error.to_string())),
             other => Failure::Python(PyLookupError::new_err(other.to_string())),
         }
     }

@@ -97,8 +97,15 @@ def test_what_cannot_be_near_or_commanded_is_said(world_url: str) -> None:
         world = client.world("birds")
         with pytest.raises(LookupError, match="no region of the world has entity 5"):
             world.command(5, kind=1)
-        with pytest.raises(LookupError, match='no world "fish" has begun'):
+        with pytest.raises(LookupError, match='there is no world "fish"'):
             client.world("fish").near(1, within=1.0)
+        for name in ("a b", "", "a.b"):
+            with pytest.raises(ValueError, match="cannot name a world"):
+                client.world(name)
+            with pytest.raises(ValueError, match="cannot name a world"):
+                client.region(name, 1)
+        with pytest.raises(LookupError, match="no region of the world has entity 5"):
+            world.command(5, kind=1, timeout=1e15)
         with pytest.raises(ValueError, match="nothing is commanded"):
             world.command(1_000_000)
         with pytest.raises(ValueError, match="3 numbers"):

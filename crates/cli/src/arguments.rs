@@ -1,14 +1,17 @@
 //! The tree of commands, and what is common to all of them.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
     report, request, scale, serve, space, subscribe, subscriptions, task, top, topics, user,
 };
+use crate::outcome::Refusal;
 
 /// Publish, subscribe, and be told exactly what you missed
 ///
@@ -83,6 +86,38 @@ pub struct Global {
     )]
     #[arg(help = "When to colour: auto, always or never; NO_COLOR and CLICOLOR_FORCE are respected")]
     pub color: Color,
+}
+
+/// Takes out what the environment says against an option of the command line.
+pub fn prefer_command_line(matches: &mut ArgMatches) {
+    let is_given = |matches: &ArgMatches, name: &str| {
+        let is_there = matches.ids().any(|id| id == name);
+        is_there && matches.value_source(name) == Some(ValueSource::CommandLine)
+    };
+    let mut deepest: &ArgMatches = matches;
+    while let Some((_, below)) = deepest.subcommand() {
+        deepest = below;
+    }
+    // A command that listens by itself is not at another node.
+    let instead_of_url = is_given(deepest, "listen");
+    let instead_of_token = is_given(matches, "user") || is_given(matches, "password_file");
+    if instead_of_url && !is_given(matches, "url") {
+        // Where there is none, none is to be taken out.
+        let _ = matches.try_remove_one::<String>("url");
+    }
+    if instead_of_token && !is_given(matches, "token_file") {
+        let _ = matches.try_remove_one::<PathBuf>("token_file");
+    }
+}
+
+/// Refuses both a node of the command's own and another one.
+pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Result<(), Refusal> {
+    match (listen, &global.url) {
+        (Some(listen), Some(url)) => {
+            Err(Refusal(format!("--listen {listen} and --url {url}: give one of the two")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// When to colour.

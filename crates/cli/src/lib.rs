@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::arguments::{Arguments, Global};
+use crate::arguments::{Arguments, Global, prefer_command_line};
 use crate::console::Console;
 
 /// All of the program `dunlin`.
@@ -53,6 +53,7 @@ pub fn start<A: Parser>(
 ) -> ExitCode {
     signals::outlive_file_size_limit();
     let mut matches = help::matches(help::command::<A>());
+    prefer_command_line(&mut matches);
     let arguments = A::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     let console = Console::new(global(&arguments));
     match run(&arguments, &console) {

@@ -11,6 +11,12 @@ use crate::follow::lock;
 use crate::session::{Answer, Question};
 use crate::topics::AskError;
 
+/// A moment so long from now; a hundred years from now where `timeout` is longer, since a clock cannot count for ever.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+    Instant::now() + timeout.min(FAR)
+}
+
 /// See the module. Dropped, nobody waits for the answer, and what was asked may be done all the same.
 #[derive(Debug)]
 pub(crate) struct Asked {

@@ -12,6 +12,7 @@ use dunlin_topic::{
 
 use dunlin_wire::ErrorCode;
 
+use crate::asked::deadline;
 use crate::client::Client;
 use crate::follow::lock;
 use crate::publisher::{Publisher, PublisherOptions};
@@ -87,7 +88,7 @@ impl Requester {
         draft: impl Into<Draft<'a>>,
         timeout: Duration,
     ) -> Result<Reply, RequestError> {
-        let until = Instant::now() + timeout;
+        let until = deadline(timeout);
         self.open_inbox()?;
         if !self.publishers.contains_key(subject) {
             self.client.is_heard(subject)?;

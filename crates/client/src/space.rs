@@ -33,6 +33,7 @@ use crate::request::Requester;
 pub use command::{CommandError, Commanded};
 pub use dunlin_space::{
     Change, Command, Component, Entity, EntityId, Kind, RegionId, Rule, Schema, SchemaError, Visible, Watch,
+    WorldNameError, check_world_name,
 };
 pub use places::{Place, Places, PlacesError};
 pub use viewer::{ViewError, Viewer};

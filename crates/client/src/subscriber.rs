@@ -11,6 +11,7 @@ use dunlin_topic::{
 };
 use dunlin_wire::FromClient;
 
+use crate::asked::deadline;
 use crate::client::Shared;
 use crate::drive::Waited;
 use crate::follow::lock;
@@ -316,7 +317,7 @@ impl Subscribe for Subscriber {
             return Ok(true);
         }
         self.leave_batch();
-        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let until = timeout.map(deadline);
         let inbox = &self.inbox;
         match self.shared.wait_until(&inbox.waiting, self.wait, until, || inbox.has_news()) {
             Waited::Done => Ok(true),
@@ -376,7 +377,7 @@ impl Subscriber {
     ) -> Result<bool, SubscribeError> {
         self.leave_batch();
         let inbox = &self.inbox;
-        let until = Some(Instant::now() + timeout);
+        let until = Some(deadline(timeout));
         let done = || inbox.has_news() || other();
         match self.shared.wait_until(&inbox.waiting, self.wait, until, done) {
             Waited::Done => Ok(true),

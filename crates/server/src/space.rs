@@ -34,7 +34,7 @@ pub use door::{SpaceDoor, command_subject, spawn_subject, watch_subject};
 pub use error::{Refused, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
-pub use owners::{Owners, OwnersConfig, Populate, Told, process_number};
+pub use owners::{Owners, OwnersConfig, Populate, TTL_MIN, Told, process_number};
 pub use pace::{Pace, monotonic_ns};
 pub use process::{WorldConfig, WorldProcess};
 pub use runner::{Runner, SpawnError};

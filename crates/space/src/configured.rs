@@ -19,6 +19,21 @@ use crate::world::World;
 /// The name of the kind.
 pub const REGION: &str = "region";
 
+/// The longest name of a world, characters.
+pub const WORLD_NAME_MAX: usize = 64;
+
+/// A text that cannot name a world.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot name a world: a name has 1 to {WORLD_NAME_MAX} letters, digits, - and _")]
+pub struct WorldNameError(pub String);
+
+/// Checks the name of a world, which is one token of subjects and one part of keys.
+pub fn check_world_name(name: &str) -> Result<(), WorldNameError> {
+    let is_short = name.chars().nth(WORLD_NAME_MAX).is_none() && !name.is_empty();
+    let is_sound = name.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
+    if is_short && is_sound { Ok(()) } else { Err(WorldNameError(name.to_owned())) }
+}
+
 /// The topic of a region of a world.
 pub fn topic_of(world: &str, region: RegionId) -> String {
     format!("space.{world}.region.{}", region.0)

@@ -28,6 +28,7 @@ mod store;
 
 mod balance;
 pub mod behaviour;
+mod census;
 mod ghost;
 mod partition;
 mod region;
@@ -42,7 +43,10 @@ pub use balance::{Balance, Scales, Weight};
 pub use behaviour::{
     Around, AroundLanes, Behaviour, LANES, Lanes, Moment, Motion, Other, OtherLanes, Own, OwnLanes,
 };
-pub use configured::{AnyRegion, REGION, fold_config, topic_of};
+pub use census::{Census, Headcount};
+pub use configured::{
+    AnyRegion, REGION, WORLD_NAME_MAX, WorldNameError, check_world_name, fold_config, topic_of,
+};
 pub use curve::{Curve, Morton, Tetrahedral};
 pub use entity::EntityId;
 pub use flights::{Flights, FlightsError};

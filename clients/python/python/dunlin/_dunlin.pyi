@@ -11,6 +11,7 @@ from typing_extensions import Buffer, Self
 from .live import Change, Forgotten, Side, Trouble
 
 __version__: str
+def _check_world(name: str) -> None: ...
 def _end() -> None: ...
 
 CODES: tuple[tuple[int, str, str, str], ...]

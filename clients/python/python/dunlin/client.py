@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
+from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription, _check_world
 from .kv import Kv
 from .live import Book, Region, Table, live
 from .space import World
@@ -317,6 +317,7 @@ class Client:
 
     def region(self, world: str, region: int, *, name: str = "") -> Region:
         """All entities of a region of a world, kept right; of the node of the process that owns it (`dunlin space owner` says which)."""
+        _check_world(world)
         topic = f"space.{world}.region.{region}"
         followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)
         made: Region = live(topic, followed, Region)

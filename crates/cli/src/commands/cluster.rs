@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, Surveyed, back_up, init, restore};
 use serde_json::json;
 
-use crate::commands::parse::{duration, node_number};
+use crate::commands::parse::{node_number, ttl};
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::table::Table;
@@ -45,14 +45,14 @@ enum Verb {
     /// Make a token for one more node, and say how it joins
     Add {
         /// How long the token is good
-        #[arg(long, default_value = "1h")]
-        ttl: String,
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = ttl)]
+        ttl: Duration,
     },
     /// Make a join token: for one node, and an hour, unless told otherwise
     Token {
         /// How long it is good; `off` for as long as it is not used
-        #[arg(long, default_value = "1h")]
-        ttl: String,
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = ttl_or_off)]
+        ttl: TokenTtl,
         /// For any number of nodes
         #[arg(long)]
         reusable: bool,
@@ -105,13 +105,9 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
             done(console, &json!({"cluster": cluster, "data_dir": dir}), &said)
         }
         Verb::Status => status(&ClusterClient::open(dir)?, console),
-        Verb::Add { ttl } => add(&ClusterClient::open(dir)?, time_to_live(ttl)?, console),
+        Verb::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
         Verb::Token { ttl, reusable } => {
-            let ttl = match ttl.as_str() {
-                "off" => None,
-                ttl => Some(time_to_live(ttl)?),
-            };
-            let token = ClusterClient::open(dir)?.token(ttl, *reusable)?;
+            let token = ClusterClient::open(dir)?.token(ttl.0, *reusable)?;
             // The only time that it is shown: alone, so that it can go to a file.
             Ok(writeln!(std::io::stdout(), "{token}")?)
         }
@@ -142,17 +138,12 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
     }
 }
 
-/// As long as leases of what a cluster agrees on may be.
-const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+/// A token's time to live; nothing for one that has no end.
+#[derive(Debug, Clone, Copy)]
+struct TokenTtl(Option<Duration>);
 
-/// A token's time to live.
-fn time_to_live(text: &str) -> Result<Duration> {
-    let ttl = duration(text).map_err(|why| anyhow!("--ttl {text:?}: {why}"))?;
-    if ttl < Duration::from_millis(1) || ttl > TTL_MAX {
-        let longest = humantime::format_duration(TTL_MAX);
-        bail!("--ttl {text:?}: a token is good for more than nothing, and for {longest} at most");
-    }
-    Ok(ttl)
+fn ttl_or_off(text: &str) -> Result<TokenTtl, String> {
+    if text == "off" { Ok(TokenTtl(None)) } else { ttl(text).map(|ttl| TokenTtl(Some(ttl))) }
 }
 
 fn done(console: &Console, json: &serde_json::Value, said: &str) -> Result<()> {

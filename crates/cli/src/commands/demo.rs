@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, group = "world", conflicts_with_all = ["nodes", "kills"])]
     pub together: bool,
     /// With --together: how often a node is killed [default: 1m; 30s with --once]
-    #[arg(long, value_name = "DURATION", requires = "together", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", requires = "together", value_parser = parse::positive_duration)]
     pub kill_every: Option<Duration>,
     /// With --together: where recordings.py and its worker are, clients/python/examples; without it nobody submits tasks
     #[arg(long, value_name = "DIRECTORY", requires = "together")]

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::commands::kv::shown;
 use crate::commands::lock::ourselves;
-use crate::commands::parse::duration;
+use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
@@ -32,7 +32,7 @@ pub struct Arguments {
     /// The election
     pub name: String,
     /// How long we stay elected when nobody hears from us
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
     /// What others see of us [default: host and process]
     #[arg(long)]

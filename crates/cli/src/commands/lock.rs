@@ -19,7 +19,7 @@ use signal_hook::{flag, low_level};
 use self::guard::Guard;
 
 use crate::arguments::Global;
-use crate::commands::parse::duration;
+use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Advised;
@@ -54,7 +54,7 @@ pub struct Arguments {
     /// The lock
     pub name: String,
     /// How long it stays ours when nobody hears from us
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
     /// What others see of the holder [default: host and process]
     #[arg(long)]

@@ -51,8 +51,69 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
     }
 }
 
+/// The longest duration that is accepted: added to the present it is still a time.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+/// As long as leases of what a cluster agrees on may be.
+const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".into())
+    let read = humantime::parse_duration(text)
+        .map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".to_owned())?;
+    if read > DURATION_MAX { Err("expected 100 years at most".to_owned()) } else { Ok(read) }
+}
+
+/// A duration of which nothing cannot be meant.
+pub fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text)?;
+    within(text, Duration::from_nanos(1), DURATION_MAX).map_err(|_| "expected a duration above 0s".to_owned())
+}
+
+/// A lease's time to live.
+pub fn ttl(text: &str) -> Result<Duration, String> {
+    within(text, Duration::from_millis(1), TTL_MAX)
+}
+
+/// The time to live of a process's lease in a world: a shorter one ends before the process renews it.
+pub fn world_ttl(text: &str) -> Result<Duration, String> {
+    within(text, dunlin_server::space::TTL_MIN, TTL_MAX)
+}
+
+/// How long a world's tick is; its description has whole microseconds.
+pub fn tick(text: &str) -> Result<Duration, String> {
+    let tick = within(text, Duration::from_micros(100), Duration::from_secs(10))?;
+    Ok(Duration::from_micros(tick.as_micros() as u64))
+}
+
+fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let read = duration(text)?;
+    let shown = humantime::format_duration;
+    let expected =
+        || format!("expected {} to {}", shown(least), days(most).unwrap_or_else(|| shown(most).to_string()));
+    if (least..=most).contains(&read) { Ok(read) } else { Err(expected()) }
+}
+
+/// `366d`; months and years are not equally long.
+fn days(duration: Duration) -> Option<String> {
+    let (days, rest) = (duration.as_secs() / 86_400, duration.as_secs() % 86_400);
+    (days > 0 && rest == 0).then(|| format!("{days}d"))
+}
+
+/// The name of a world.
+pub fn world(text: &str) -> Result<String, String> {
+    dunlin::space::check_world_name(text).map_err(|wrong| wrong.to_string())?;
+    Ok(text.to_owned())
+}
+
+/// A distance in a world, whose volume in three dimensions an f32 still holds.
+pub fn distance(text: &str) -> Result<f32, String> {
+    let read = text.parse().ok().filter(|read| (1e-3..=1e12).contains(read));
+    read.ok_or_else(|| "expected a number from 0.001 to 1e12".into())
+}
+
+/// How many times faster something goes.
+pub fn times(text: &str) -> Result<f64, String> {
+    let read = text.parse().ok().filter(|read| (1e-3..=1e6).contains(read));
+    read.ok_or_else(|| "expected a number from 0.001 to 1e6".into())
 }
 
 /// A span of whole milliseconds, one at least, as the cluster keeps it.
@@ -136,6 +197,21 @@ mod tests {
         }
         assert_eq!(memory("2GiB"), Ok(2 << 30));
         assert!(memory("much").is_err());
+    }
+
+    #[test]
+    fn durations_that_cannot_be_meant_are_refused() {
+        for text in ["0s", "0", "-1s", "999us", "367d", "400y", "1", "x"] {
+            assert!(ttl(text).is_err(), "{text}");
+        }
+        assert_eq!(ttl("0s").unwrap_err(), "expected 1ms to 366d");
+        assert_eq!(ttl("366d"), Ok(TTL_MAX));
+        assert!(world_ttl("99ms").is_err() && world_ttl("100ms").is_ok());
+        assert!(positive_duration("0s").is_err() && positive_duration("1ns").is_ok());
+        assert!(duration("101y").is_err() && duration("0s").is_ok());
+        // What a process that joins reads in the world's description is what the first one has.
+        assert_eq!(tick("16666666ns"), Ok(Duration::from_micros(16_666)));
+        assert!(tick("1us").is_err() && tick("11s").is_err());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::arguments::Global;
 use crate::commands::owners::no_topic;
-use crate::commands::parse::{duration, header, moment, rate, unix_ns};
+use crate::commands::parse::{duration, header, moment, positive_duration, rate, unix_ns};
 use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::feed::{Acknowledged, Feed, Tally};
@@ -54,8 +54,8 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub event_time: Option<std::time::SystemTime>,
     /// Readers skip the record when it is older than this
-    #[arg(long, value_name = "DURATION")]
-    pub expires_in: Option<humantime::Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
+    pub expires_in: Option<Duration>,
     /// Where a reply is expected
     #[arg(long, value_name = "SUBJECT")]
     pub reply: Option<String>,
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let meta = Meta {
         event_time_ns: arguments.event_time.map(unix_ns),
-        expires_ns: arguments.expires_in.map(|after| unix_ns(SystemTime::now() + *after)),
+        expires_ns: arguments.expires_in.map(|after| unix_ns(SystemTime::now() + after)),
         key: arguments.key.as_ref().map(String::as_bytes),
         reply: arguments.reply.as_deref(),
         headers: &headers,

@@ -1,6 +1,7 @@
 //! `req`: a request, and its reply.
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_client::{Reply, RequestError};
@@ -8,7 +9,7 @@ use dunlin_topic::{Draft, Meta, Payload};
 use serde_json::json;
 
 use crate::arguments::Global;
-use crate::commands::parse::header;
+use crate::commands::parse::{header, positive_duration};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::base64;
@@ -34,8 +35,8 @@ pub struct Arguments {
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
     /// How long to wait for the reply
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub timeout: humantime::Duration,
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
+    pub timeout: Duration,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let text = text(arguments)?;
     let meta = Meta { headers: &headers, ..Meta::default() };
     let draft = Draft { meta, payload: Payload::Copied(&text) };
-    let reply = client.request(&arguments.subject, draft, arguments.timeout.into()).map_err(refused)?;
+    let reply = client.request(&arguments.subject, draft, arguments.timeout).map_err(refused)?;
     write(&reply, console)?;
     let error = reply.headers.iter().find(|(name, _)| name == ERROR_HEADER);
     match error {

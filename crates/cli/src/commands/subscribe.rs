@@ -62,8 +62,8 @@ pub struct Arguments {
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
     /// End when nothing has come for this long
-    #[arg(long, value_name = "DURATION")]
-    pub idle: Option<humantime::Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    pub idle: Option<Duration>,
     /// text, json, raw (payloads and nothing else), or a template like '{seq} {payload}'
     #[arg(long, short, value_name = "FORMAT", default_value = "text", conflicts_with = "json")]
     pub format: Format,
@@ -140,7 +140,7 @@ fn connect_for(arguments: &Arguments, global: &Global) -> Result<Client> {
 }
 
 fn rules(arguments: &Arguments) -> Rules {
-    Rules { count: arguments.count, idle: arguments.idle.map(Into::into), sleep: arguments.sleep }
+    Rules { count: arguments.count, idle: arguments.idle, sleep: arguments.sleep }
 }
 
 fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {

@@ -14,7 +14,7 @@ use dunlin_client::{Client, Options};
 use dunlin_server::space::{Told, WorldConfig, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::dunlin::{Node, Program, dunlin, run};
+use crate::dunlin::{Node, Program, dunlin, run, signal};
 
 /// Longer than anything here takes, on a busy machine.
 /// A process of a world, and what it says.
@@ -59,6 +59,95 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     let outcome = run(&["space", "run", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--url"), "{outcome:?}");
+}
+
+/// Numbers, durations and names that cannot be meant are refused on the command line.
+#[test]
+fn options_that_cannot_be_meant_are_refused() {
+    let says = |words: &[&str], expected: &str| {
+        let outcome = run(words);
+        assert!(outcome.code == Some(2) && outcome.err.contains(expected), "{words:?}: {outcome:?}");
+    };
+    let with = |option, value| ["space", "run", "x", "--listen", "127.0.0.1:0", option, value];
+    for ttl in ["0s", "99ms", "367d"] {
+        says(&with("--ttl", ttl), "100ms to 366d");
+    }
+    says(&["lock", "a", "--ttl", "0s", "--", "true"], "1ms to 366d");
+    says(&["elect", "a", "--ttl", "400d"], "1ms to 366d");
+    says(&["task", "worker", "--ttl", "0s", "--kind", "a", "--", "true"], "1ms to 366d");
+    says(&with("--tick", "0s"), "100us to 10s");
+    says(&with("--patience", "1000y"), "100 years");
+    for number in ["-5", "0", "NaN", "inf", "1e13"] {
+        says(&with("--edge", number), "0.001 to 1e12");
+        says(&["space", "near", "1", "--within", number], "0.001 to 1e12");
+    }
+    says(&with("--speed", "-1"), "0.001 to 1e6");
+    for (option, number) in [("--flock", "-1"), ("--regions", "0"), ("--processes", "-2"), ("--seed", "-3")] {
+        says(&with(option, number), &format!("invalid value '{number}'"));
+    }
+    for name in ["a b", "a.b", "a/b", "", "*", "a\u{1b}"] {
+        for words in [&["watch"][..], &["owner"], &["run"], &["join"], &["near", "1", "--within", "2"]] {
+            says(&[&["space"], words, &[name]].concat(), "cannot name a world");
+        }
+    }
+    for words in [&["req", "a", "--timeout", "0s"][..], &["space", "despawn", "1", "--timeout", "0s"]] {
+        says(words, "above 0s");
+    }
+}
+
+/// A node of the environment does not stand against one that the command line asks for.
+#[test]
+fn listen_beats_the_environment_and_not_url() {
+    let node = Node::start();
+    let words =
+        ["space", "run", "own", "--processes", "1", "--flock", "10", "--json", "--listen", "127.0.0.1:0"];
+    let mut command = dunlin(&words);
+    let mut child: Program =
+        command.env("DUNLIN_URL", &node.url).stdout(Stdio::piped()).spawn().expect("it starts").into();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let started: serde_json::Value = serde_json::from_str(&line).expect("an object");
+    let url = started["url"].as_str().expect("where it is");
+    run(&["space", "owner", "own", "--url", url]).done();
+    let elsewhere = node.run(&["space", "owner", "own"]);
+    assert!(elsewhere.code == Some(1) && elsewhere.err.contains("there is no world"), "{elsewhere:?}");
+    for words in [&words[..], &["feed", "serve", "--config", "baseline_1x1_10k", "--listen", "127.0.0.1:0"]] {
+        let refused = run(&[words, &["--url", &node.url]].concat());
+        assert!(refused.code == Some(1) && refused.err.contains("give one of the two"), "{refused:?}");
+    }
+}
+
+/// A world that waits for processes, and one whose processes are gone, are said to be so.
+#[test]
+fn world_that_stands_still_is_said_to() {
+    let node = Node::start();
+    let run_two = ["run", "w", "--processes", "2", "--flock", "10", "--patience", "1h", "--url", &node.url];
+    let first = Process::start(&run_two);
+    first.hears("started");
+    let says = |words: &[&str], expected: &str| {
+        let outcome = run(&[words, &["--url", &node.url]].concat());
+        assert!(outcome.code == Some(1) && outcome.err.contains(expected), "{words:?}: {outcome:?}");
+    };
+    let commands: [&[&str]; 5] = [
+        &["space", "watch", "w", "--once", "--json"],
+        &["space", "near", "1000000", "w", "--within", "5", "--once", "--json"],
+        &["space", "spawn", "5", "w", "--position", "5,5,5"],
+        &["space", "command", "1000000", "w", "--kind", "1"],
+        &["space", "despawn", "1000000", "w"],
+    ];
+    for words in commands {
+        says(words, "has not begun: 1 of 2 processes");
+    }
+    let owner = run(&["space", "owner", "w", "--url", &node.url]);
+    assert!(owner.err.contains("1 of 2 processes") && owner.out.contains("has not begun"), "{owner:?}");
+    drop(first);
+    dunlin_wait::until("the lease is over", || {
+        run(&["space", "owner", "w", "--url", &node.url]).err.contains("no process runs")
+    });
+    for words in commands {
+        says(words, "no process runs world");
+    }
+    says(&["space", "watch", "x", "--once"], "there is no world");
 }
 
 /// A world that a program of its own runs is found as any other.
@@ -194,7 +283,7 @@ fn who_is_near_is_told_and_an_entity_does_as_it_is_commanded() {
     refused(&["command", "1000000", "one"], "--position, --velocity or --kind");
     refused(&["command", "1000000", "one", "--position", "1,2,999"], "outside of the world");
     refused(&["command", "1000000", "two", "--kind", "1"], "no world \"two\"");
-    refused(&["near", "1000000", "one", "--within", "0", "--once"], "a number above 0");
+    refused(&["near", "5", "one", "--within", "9", "--once"], "no region of the world has entity 5");
 }
 
 /// Two processes: an entity goes to the region of its place, and its id is given once.
@@ -265,6 +354,99 @@ fn figures_of_a_region_are_on_the_page_of_metrics() {
     assert_eq!((value(&page, "standby_behind_ticks"), value(&page, "handed_out_total")), (0.0, 0.0));
     let refused = run(&["space", "run", "one", "--listen", "127.0.0.1:0", "--http-listen", "0.0.0.0:0"]);
     assert!(refused.code == Some(1) && refused.err.contains("--http-listen"), "{refused:?}");
+}
+
+/// Entities that are handed over are counted once, at whatever moment the regions are read.
+#[test]
+fn lines_of_a_second_count_everybody_once() {
+    let run_two =
+        ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0", "--ttl", "30s"];
+    let first = Process::start(&run_two);
+    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
+    second.hears("owns");
+    let (first_region, second_region) = (1.into(), 2.into());
+    moves(&url, &first_region);
+    moves(&url, &second_region);
+    for _ in 0..5 {
+        let out = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
+        let lines =
+            out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
+        let counted: u64 =
+            lines.flat_map(|line| ["entities", "on_the_way"].map(|of| line[of].as_u64().unwrap())).sum();
+        assert_eq!(counted, 300, "{out}");
+    }
+}
+
+/// The node of a region's former owner has no topic of it any more: a recording there ends, and both together are the world.
+#[test]
+fn recordings_of_a_region_that_moved_are_one_world() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
+    let run_two =
+        ["run", "two", "--processes", "1", "--regions", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
+    let first = Process::start(&[&run_two[..], &["--ttl", "30s", "--no-standby"]].concat());
+    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    moves(&url, &1.into());
+    moves(&url, &2.into());
+    let record = |name: &str, url: &str| {
+        let words =
+            ["feed", "record", "space.two.region.*", "--out", &folder(name), "--url", url, "--time", "1h"];
+        let child = dunlin(&words).stderr(Stdio::null()).spawn().expect("it starts");
+        Program::from(child)
+    };
+    let mut recorder = record("first", &url);
+    let topics = |url: &str| run(&["topics", "list", "--json", "--url", url]).done();
+    let readers = |url: &str| run(&["subscriptions", "--json", "--url", url]).done();
+    dunlin_wait::until("it is recorded", || readers(&url).matches("dunlin feed record").count() >= 1);
+    let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
+    let there = second.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let moved = second.hears("owns")["region"].as_u64().expect("a number");
+    let name = format!("space.two.region.{moved}");
+    dunlin_wait::until("its topic is gone here", || !topics(&url).contains(&name));
+    let mut other = record("second", &there);
+    dunlin_wait::until("it is recorded there", || readers(&there).matches("dunlin feed record").count() >= 1);
+    moves(&url, &1.into());
+    moves(&url, &2.into());
+    // Nobody moves, and both recorders have all there is.
+    run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
+    let mut before = String::new();
+    dunlin_wait::until("the world stands still", || {
+        let now = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
+        now == std::mem::replace(&mut before, now.clone()) && !now.contains("\"on_the_way\":1")
+    });
+    for (program, url) in [(&mut recorder, &url), (&mut other, &there)] {
+        dunlin_wait::until("all is recorded", || {
+            let readers = readers(url);
+            let mut ours = readers.lines().filter(|line| line.contains("dunlin feed record"));
+            ours.all(|line| line.contains("\"behind\":0"))
+        });
+        signal("INT", program.id());
+        assert_eq!(program.wait().expect("it ends").code(), Some(0));
+    }
+    for recording in ["first", "second"] {
+        run(&["feed", "verify", "--strict", &folder(recording)]).done();
+    }
+    let count = |node: &Node| -> Vec<(u64, u64)> {
+        let out = node.run(&["space", "watch", "two", "--once", "--json"]).done();
+        let lines =
+            out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
+        let of = |line: &serde_json::Value, what: &str| line[what].as_u64().expect("a number");
+        lines.map(|line| (of(&line, "region"), of(&line, "entities") + of(&line, "on_the_way"))).collect()
+    };
+    // In whatever order they are named.
+    for order in [["first", "second"], ["second", "first"]] {
+        let node = Node::start();
+        let [one, other] = order.map(folder);
+        node.run(&["feed", "replay", &one, &other, "--speed", "max"]).done();
+        let counted = count(&node);
+        assert_eq!(counted.iter().map(|(_, entities)| entities).sum::<u64>(), 300, "{counted:?}");
+        assert_eq!(counted.len(), 2);
+    }
+    // The first alone has no region that its process gave up.
+    let node = Node::start();
+    node.run(&["feed", "replay", &folder("first"), "--speed", "max"]).done();
+    assert!(count(&node).iter().all(|(region, _)| *region != moved));
 }
 
 /// A region's topic is a topic: what was recorded is watched again without the world.

@@ -14,6 +14,7 @@ use dunlin_control::{Answered, Command, Reply};
 use dunlin_wire::ControlKind;
 
 use super::{Kv, KvError};
+use crate::asked::deadline;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
 
@@ -225,7 +226,7 @@ impl LeasePulse {
 
     /// Waits until it is lost; `None` if it is not after so long.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLost> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         loop {
             let until = match self.check() {
                 Ok(until) => until,

@@ -7,6 +7,7 @@ use dunlin_space::{Answer, Ask, Command, Denial, Entity, EntityId, RegionId};
 use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
+use crate::asked::deadline;
 use crate::space::places::{Places, PlacesError};
 
 /// Who is on its way between two regions is looked for again after so long.
@@ -47,7 +48,7 @@ pub enum CommandError {
         regions: Vec<RegionId>,
     },
     /// No process takes the entity in: nobody owns the region of its place now.
-    #[error("entity {id} is not spawned: no process that answers owns the region of its place; without an owner: {}", list(.regions))]
+    #[error("entity {id} is not spawned: no process that answers owns the region of its place; {}", without_an_owner(.regions))]
     NoPlace {
         /// Which entity.
         id: EntityId,
@@ -89,7 +90,7 @@ impl World {
         command: &Command<'_, D>,
         timeout: Duration,
     ) -> Result<Commanded, CommandError> {
-        self.take_to_owner("command", &Ask::Command(*command), timeout, |places| nowhere(command.id, places))
+        self.take_to_owner("command", &Ask::Command(*command), timeout, |places| places.nowhere(command.id))
     }
 
     /// Takes in an entity that is new in the world, within so long: the process that owns the region of its place does it, once no
@@ -99,13 +100,13 @@ impl World {
         entity: &Entity<'_, D>,
         timeout: Duration,
     ) -> Result<Commanded, CommandError> {
-        let no_place = |places: &Places| CommandError::NoPlace { id: entity.id, regions: free(places) };
+        let no_place = |places: &Places| CommandError::NoPlace { id: entity.id, regions: places.free() };
         self.take_to_owner("spawn", &Ask::Spawn(*entity), timeout, no_place)
     }
 
     /// Takes an entity out of the world, wherever it is, within so long.
     pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<Commanded, CommandError> {
-        self.take_to_owner("spawn", &Ask::<3>::Despawn(id), timeout, |places| nowhere(id, places))
+        self.take_to_owner("spawn", &Ask::<3>::Despawn(id), timeout, |places| places.nowhere(id))
     }
 
     /// Asks the processes in turn until one has the entity or its place.
@@ -116,7 +117,7 @@ impl World {
         timeout: Duration,
         nowhere: impl Fn(&Places) -> CommandError,
     ) -> Result<Commanded, CommandError> {
-        let (mut bytes, until) = (Vec::new(), Instant::now() + timeout);
+        let (mut bytes, until) = (Vec::new(), deadline(timeout));
         asked.encode(&mut bytes);
         let mut round = 0;
         loop {
@@ -133,11 +134,12 @@ impl World {
             match said {
                 Round { lost: Some(why), .. } => return Err(CommandError::Lost(why)),
                 Round { busy: Some(why), .. } if late => return Err(CommandError::Busy(timeout, why)),
-                Round { busy: None, answered: false, away, .. } if late || round >= ROUNDS => {
-                    return Err(CommandError::Away(away.unwrap_or_else(|| "there is none".to_owned())));
-                }
-                Round { busy: None, answered: true, .. } if late || round >= ROUNDS => {
-                    return Err(nowhere(&places));
+                Round { busy: None, answered, away, .. } if late || round >= ROUNDS => {
+                    places.check()?;
+                    return Err(match away {
+                        Some(why) if !answered => CommandError::Away(why),
+                        _ => nowhere(&places),
+                    });
                 }
                 _ => sleep(LOOK_AGAIN),
             }
@@ -194,20 +196,15 @@ impl World {
     }
 }
 
-fn nowhere(id: EntityId, places: &Places) -> CommandError {
-    let regions = free(places);
-    if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
-}
-
-/// Regions that nobody owns.
-fn free(places: &Places) -> Vec<RegionId> {
-    places.regions.iter().filter(|place| place.owner.is_none()).map(|place| place.region).collect()
+fn without_an_owner(regions: &[RegionId]) -> String {
+    match regions {
+        [] => "the region is changing hands: try again".to_owned(),
+        [_] => format!("{} has no owner now", list(regions)),
+        _ => format!("{} have no owner now", list(regions)),
+    }
 }
 
 fn list(regions: &[RegionId]) -> String {
-    if regions.is_empty() {
-        return "none".to_owned();
-    }
     let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
     format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_space::RegionId;
+use dunlin_space::{EntityId, RegionId, WorldNameError, check_world_name};
 use serde_json::Value;
 
 use super::World;
+use super::command::CommandError;
 use crate::kv::{Entry, KvError};
 
 /// One region.
@@ -20,19 +21,71 @@ pub struct Place {
 /// A world as it is spread now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
+    /// The world's name.
+    pub world: String,
     /// The addresses of the processes' nodes.
     pub processes: BTreeMap<u64, String>,
     /// All regions that ever began.
     pub regions: Vec<Place>,
+    /// So many processes the world waits for before its regions begin; 0 where nobody has described the world.
+    pub expected: usize,
+}
+
+impl Places {
+    /// Checks that the world has begun and that a process runs it.
+    pub fn check(&self) -> Result<(), PlacesError> {
+        let world = self.world.clone();
+        if self.processes.is_empty() {
+            return Err(PlacesError::NoProcess(world));
+        }
+        let (processes, expected) = (self.processes.len(), self.expected);
+        if self.regions.is_empty() {
+            Err(PlacesError::NotBegun { world, processes, expected })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Why no process has an entity.
+    pub fn nowhere(&self, id: EntityId) -> CommandError {
+        let regions = self.free();
+        if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
+    }
+
+    /// Regions that nobody owns.
+    pub(super) fn free(&self) -> Vec<RegionId> {
+        self.regions.iter().filter(|place| place.owner.is_none()).map(|place| place.region).collect()
+    }
 }
 
 /// Why it is not known where a world is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlacesError {
+    /// No world has such a name.
+    #[error(transparent)]
+    Name(#[from] WorldNameError),
     /// Nobody began it.
-    #[error("no world {0:?} has begun at this node: `dunlin space run` begins one")]
+    #[error("there is no world {0:?} at this node: `dunlin space run` begins one")]
     NoWorld(String),
+    /// It waits for processes.
+    #[error(
+        "world {world:?} has not begun: {processes} of {expected} processes take part; \
+         `dunlin space join {world}` starts another"
+    )]
+    NotBegun {
+        /// Its name.
+        world: String,
+        /// Processes that take part.
+        processes: usize,
+        /// Processes that it waits for.
+        expected: usize,
+    },
+    /// All its processes are gone.
+    #[error(
+        "no process runs world {0:?}: its processes have ended, or cannot reach this node; `dunlin space join {0}` starts one"
+    )]
+    NoProcess(String),
     /// It cannot be asked.
     #[error(transparent)]
     Kv(#[from] KvError),
@@ -41,9 +94,14 @@ pub enum PlacesError {
 impl World {
     /// Where its regions are now.
     pub fn places(&self) -> Result<Places, PlacesError> {
+        check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);
         let entries = self.client.kv().prefix(&prefix)?;
-        let mut places = Places::default();
+        let described = entries.iter().find(|entry| entry.key == format!("{prefix}world").as_bytes());
+        let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+        let expected = described.as_ref().and_then(|described| described["processes"].as_u64()).unwrap_or(0);
+        let mut places =
+            Places { world: self.name.clone(), expected: expected as usize, ..Places::default() };
         let (mut owners, mut began) = (BTreeMap::new(), Vec::new());
         for entry in &entries {
             let Some((what, number)) = parse(&prefix, entry) else { continue };
@@ -64,7 +122,7 @@ impl World {
         }
         began.extend(owners.keys().filter(|region| !began.contains(region)).copied().collect::<Vec<_>>());
         began.sort_unstable();
-        if began.is_empty() && places.processes.is_empty() {
+        if began.is_empty() && places.processes.is_empty() && described.is_none() {
             return Err(PlacesError::NoWorld(self.name.clone()));
         }
         let place = |number| Some(Place { region: region(number)?, owner: owners.get(&number).copied() });

@@ -8,6 +8,7 @@ use dunlin_space::{Change, DecodeError, EntityId, Scene, Schema, StateError, Vis
 use super::line::Line;
 use super::places::PlacesError;
 use super::{World, subject};
+use crate::asked::deadline;
 
 /// How often it is asked which processes there are.
 const LOOK: Duration = Duration::from_millis(500);
@@ -80,7 +81,7 @@ impl<const D: usize> Viewer<D> {
 
     /// The next change, or nothing after `timeout` without one.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, ViewError> {
-        let until = Instant::now() + timeout;
+        let until = deadline(timeout);
         loop {
             if let Some(change) = self.try_next()? {
                 return Ok(Some(change));

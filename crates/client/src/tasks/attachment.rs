@@ -23,6 +23,7 @@ use super::Tasks;
 use super::error::TasksError;
 use super::given::{Given, Used};
 use super::line::Line;
+use crate::asked::deadline;
 use crate::client::Shared;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
@@ -219,7 +220,7 @@ impl Attachment {
 
     /// The same, of as many as are there, at most so many; none when none comes.
     pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<Given>, TasksError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         let mut phase = lock(&self.core.phase);
         loop {
             let ready = phase.standing.ready.len().min(count_max);
@@ -317,7 +318,7 @@ impl Attachment {
 
     /// Waits until it is drained, at most so long; whether it is.
     pub fn wait_drained(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         while !self.is_drained() {
             let left = deadline.saturating_duration_since(Instant::now());
             let phase = lock(&self.core.phase);
@@ -357,7 +358,7 @@ impl Attachment {
 
     /// Waits until what was answered was heard of, at most so long; whether it was.
     pub fn flush(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         loop {
             let phase = lock(&self.core.phase);
             let left = deadline.saturating_duration_since(Instant::now());

@@ -10,6 +10,7 @@
 
 mod entities;
 mod figures;
+mod topics;
 mod viewing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,9 +19,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_space::{
     Authority, Behaviour, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
-    StepError, Succession, ViewerId, Watch, fold_config, topic_of,
+    StepError, Succession, ViewerId, Watch,
 };
-use dunlin_topic::{Publish, PublishError, Publisher, Retention, TopicConfig};
+use dunlin_topic::{Publish, PublishError, Publisher};
 
 use crate::error::TopicError;
 use crate::node::Node;
@@ -204,35 +205,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
         self.settle(0);
         Ok(())
-    }
-
-    /// Makes a region's topic, where there are topics, before anybody is told that the region is here: whoever reads what is not there has
-    /// it made as a topic like any other.
-    pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
-        let Some(stage) = &self.stage else { return Ok(()) };
-        let name = topic_of(&stage.world, region);
-        let config = TopicConfig {
-            retention: Retention { bytes: stage.history_bytes, ..Retention::default() },
-            record_bytes_max: RECORD_BYTES_MAX,
-            fold: Some(fold_config(&Setup { region, ..self.setup.clone() })),
-            ..TopicConfig::default()
-        };
-        let made = match stage.node.create_topic(&name, config.clone(), true) {
-            // Somebody read of the region too early, and nothing is in it.
-            Err(TopicError::Exists(_)) if is_bare(&stage.node, &name) => {
-                let gone = stage.node.delete_topic(&name);
-                gone.and_then(|()| stage.node.create_topic(&name, config, true))
-            }
-            made => made,
-        };
-        made.map(drop).map_err(|why| HostError::Topic { region, why })
-    }
-
-    fn publisher(&self, region: RegionId) -> Result<Option<Publisher>, HostError> {
-        let Some(stage) = &self.stage else { return Ok(None) };
-        self.prepare(region)?;
-        let publisher = stage.node.publisher(&topic_of(&stage.world, region));
-        publisher.map(Some).map_err(|why| HostError::Publish { region, why })
     }
 
     /// A region is another's now, or nobody's; what it was.
@@ -469,13 +441,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             }
         }
     }
-}
-
-/// Whether a topic has neither a state nor a record.
-fn is_bare(node: &Node, name: &str) -> bool {
-    node.registry().get(name).is_some_and(|topic| {
-        topic.config().fold.is_none() && topic.logs().iter().all(|log| log.last().seq == 0)
-    })
 }
 
 impl<const D: usize, B: Behaviour<D>> Running<D, B> {

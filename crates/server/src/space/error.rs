@@ -2,13 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use dunlin::space::{HostError, RegionId};
+use dunlin::space::{HostError, RegionId, WorldNameError};
+
+use super::owners::TTL_MIN;
 
 /// Why there is no runner.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
+    /// The world cannot have this name.
+    #[error(transparent)]
+    Name(#[from] WorldNameError),
+    /// The process's lease would end before it is renewed, or outlive what a cluster keeps.
+    #[error("a process's lease lasts {} ms to 366 days, not {} ms", TTL_MIN.as_millis(), .0.as_millis())]
+    Ttl(Duration),
     /// It cannot listen there.
     #[error("cannot listen on {address} for other processes of this world: {why}")]
     Listen {

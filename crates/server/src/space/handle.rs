@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use dunlin::space::{Behaviour, Host};
+use dunlin::space::{Behaviour, Host, check_world_name};
 
 use super::config::SpaceConfig;
 use super::error::SpaceError;
@@ -38,6 +38,7 @@ pub struct Space<const D: usize, B> {
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
     /// Starts the thread; it makes ticks as the configuration says.
     pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
+        check_world_name(&config.world)?;
         let address = config.listen;
         if !address.ip().is_loopback() && !config.insecure {
             return Err(SpaceError::Exposed(address));

@@ -34,4 +34,4 @@ mod registration;
 mod thread;
 
 pub use registration::process_number;
-pub use thread::{Owners, OwnersConfig, Populate, Told};
+pub use thread::{Owners, OwnersConfig, Populate, TTL_MIN, Told};

@@ -472,5 +472,20 @@ fn process_that_lost_its_region_says_what_it_held() {
         says(&members[0], "GivenUp { region: RegionId(1), held: Some((")
     });
     let told = members[0].told.lock().unwrap().clone();
-    assert!(told.iter().any(|told| told.ends_with(&format!(", {ENTITIES})) }}"))), "{told:?}");
+    assert!(told.iter().any(|told| told.ends_with(&format!(", {ENTITIES})), heir: None }}"))), "{told:?}");
+}
+
+/// As where the owner was stopped for longer than its lease lasts.
+#[test]
+fn process_whose_standby_goes_on_names_it() {
+    let keys = serve();
+    let kv = connect(&keys.1).kv();
+    let scene = scene("heir", 2, Standby::Required);
+    let members = [1, 2].map(|number| Member::start(&scene, connect(&keys.1).kv(), number));
+    until_all_go_on("each has a region", &kv, &members);
+    let (region, epoch) = (*members[0].ticks().keys().next().unwrap(), 1_u64 << 60);
+    kv.put(format!("space/heir/epoch/{region}"), epoch.to_string()).unwrap();
+    let owner = serde_json::json!({"process": 2, "epoch": epoch}).to_string();
+    kv.put(format!("space/heir/region/{region}"), owner).unwrap();
+    until("it names who goes on", &kv, &members, || says(&members[0], "heir: Some(2)"));
 }

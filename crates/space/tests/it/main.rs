@@ -1,5 +1,6 @@
 //! What the crate promises, kept over its public interface.
 
+mod census;
 mod chaos;
 mod fold;
 mod golden;

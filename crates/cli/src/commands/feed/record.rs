@@ -42,7 +42,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
     /// End after this long
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
 }
 
@@ -143,7 +143,8 @@ impl Recorder {
                         suspect.push(log.topic.clone());
                         Ok(())
                     }
-                    Report::Deleted { .. } | Report::Publishers(_) => Ok(()),
+                    Report::Deleted { log, .. } => self.end(&log.topic),
+                    Report::Publishers(_) => Ok(()),
                 };
             }
         });
@@ -170,6 +171,7 @@ impl Recorder {
         let Some(log) = self.logs.get_mut(topic) else {
             // The first record of a recording is a whole state.
             let mut log = Log::create(&self.out, topic)?;
+            log.at(now_ns());
             log.state(change.state)?;
             self.epochs.insert(topic.clone(), change.to.epoch);
             self.logs.insert(topic.clone(), log);
@@ -191,6 +193,11 @@ impl Recorder {
 
     fn sum(&mut self, topic: &str, state: &State) -> Result<()> {
         self.logs.get_mut(topic).map_or(Ok(()), |log| log.sum(state))
+    }
+
+    /// What is recorded of a topic ends where it was deleted; one of its name that is made later goes on in the same log.
+    fn end(&mut self, topic: &str) -> Result<()> {
+        self.logs.get_mut(topic).map_or(Ok(()), Log::end)
     }
 
     fn counted(&self) -> Counted {

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `dunlin-state` | makes any state of its kind the topic's state of that moment; the first record is one. Its value is the kind and its options: `book price_decimals=2 tick=1` |
 //! | `dunlin-sum` | has no content; its value is what the state adds up to here, as the topic's owner said |
+//! | `dunlin-end` | has neither; the topic was deleted here, as a region's is at a node whose process gave the region up. A state may follow |
 //!
 //! Not here: the bytes of a log (`dunlin-journal`).
 
@@ -30,6 +31,9 @@ const STATE: &str = "dunlin-state";
 /// The header of a record that says what the state adds up to.
 const SUM: &str = "dunlin-sum";
 
+/// The header of a record that says that the topic was deleted.
+const END: &str = "dunlin-end";
+
 /// What a recorded frame is.
 #[derive(Debug)]
 pub enum Recorded {
@@ -37,6 +41,8 @@ pub enum Recorded {
     State(FoldConfig),
     /// What the state adds up to.
     Sum(u64),
+    /// The topic was deleted.
+    End,
     /// A record of the topic.
     Record,
 }
@@ -51,6 +57,7 @@ pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
                 let sum = u64::from_str_radix(&text(), 16);
                 return sum.map(Recorded::Sum).map_err(|_| Refusal(format!("{:?} is no sum", text())));
             }
+            END => return Ok(Recorded::End),
             _ => {}
         }
     }

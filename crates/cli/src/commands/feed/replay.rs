@@ -1,7 +1,7 @@
 //! `feed replay`: publishes a recording again, to a running node.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,12 +29,14 @@ use crate::signals::Stop;
 Examples:
   dunlin feed replay rec/                       as fast as it was recorded
   dunlin feed replay rec/ --speed max --url dunlin://127.0.0.1:4220
+  dunlin feed replay rec1/ rec2/                what two nodes had at the same time, such as the regions of a world
 
 Each topic is made as it was configured, and published to in the order of its records; topics keep pace with each other. A
 recording with a hole is refused: `dunlin feed verify` says where it is. So is a topic that somebody else publishes to.")]
 pub struct Arguments {
-    /// The recording
-    directory: PathBuf,
+    /// The recording; several are replayed together, by the times of their records
+    #[arg(required = true, value_name = "DIRECTORY")]
+    directories: Vec<PathBuf>,
     /// How fast: 1x is as recorded, 10x ten times that, max does not wait
     #[arg(long, default_value = "1x", value_parser = speed)]
     speed: Speed,
@@ -67,7 +69,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
     let (mut tracks, mut bytes) = (Vec::new(), 0);
-    let dirs = recording::logs(&arguments.directory)?;
+    let dirs = arguments.directories.iter().map(|directory| recording::logs(directory));
+    let dirs = dirs.collect::<Result<Vec<_>>>()?.concat();
     // All of them, before one is published to.
     for dir in dirs.iter().filter(|_| !arguments.force) {
         see_that_it_is_ours(&client, dir, console)?;
@@ -76,9 +79,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         tracks.extend(Track::open(&client, &dir)?);
         bytes += bytes_in(&dir);
     }
+    name_those_that_go_on_elsewhere(&mut tracks);
     let start = Instant::now();
     let progress = Progress::of_bytes("replaying", Some(bytes));
-    let published = play(&mut tracks, arguments.speed, start, &stop, &progress)?;
+    let published = play(&client, &mut tracks, arguments.speed, start, &stop, &progress)?;
     drop(progress);
     let mark = console.errors.good("published");
     let seconds = start.elapsed().as_secs_f64();
@@ -116,6 +120,7 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
 
 /// All records in the order of their times.
 fn play(
+    client: &Client,
     tracks: &mut [Track],
     speed: Speed,
     start: Instant,
@@ -126,7 +131,7 @@ fn play(
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
-    // The whole states at the beginning have no time of their own.
+    // In a recording of an earlier Dunlin the whole states at the beginning have no time.
     let mut first_ns = None;
     let mut published = Counted::default();
     while let Some(Reverse((time_ns, nth))) = next.pop() {
@@ -141,7 +146,7 @@ fn play(
             break;
         }
         let before = tracks[nth].at;
-        published += tracks[nth].publish()?;
+        published += tracks[nth].publish(client)?;
         progress.add((tracks[nth].at - before) as u64);
         next.extend(tracks[nth].next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
@@ -161,8 +166,18 @@ fn wait_until(due: Instant, track: &mut Track, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
+/// A topic that ends in one recording may go on in another, as a region's does when it gets another owner.
+fn name_those_that_go_on_elsewhere(tracks: &mut [Track]) {
+    let mut times: HashMap<String, u32> = HashMap::new();
+    tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
+    tracks.iter_mut().for_each(|track| track.goes_on_elsewhere = times[&track.topic] > 1);
+}
+
 /// One topic's records.
 struct Track {
+    topic: String,
+    /// Another recording has it as well.
+    goes_on_elsewhere: bool,
     reader: dunlin_journal::Scan,
     publisher: Publisher,
     /// The block that is being published, and how far.
@@ -188,7 +203,8 @@ impl Track {
         client.create_topic(&topic, &config, true).with_context(|| format!("cannot create {topic}"))?;
         let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
         let reader = reader.scan(Position::default());
-        Ok(Some(Track { reader, publisher, frames: Vec::new(), at: 0, is_region }))
+        let (goes_on_elsewhere, frames) = (false, Vec::new());
+        Ok(Some(Track { topic, goes_on_elsewhere, reader, publisher, frames, at: 0, is_region }))
     }
 
     /// When the next record was appended; `None` at the end.
@@ -208,13 +224,23 @@ impl Track {
     }
 
     /// Publishes the next record, unless it is a mark of the recorder's.
-    fn publish(&mut self) -> Result<Counted> {
+    fn publish(&mut self, client: &Client) -> Result<Counted> {
         let nothing = Counted::default();
         let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(nothing) };
         self.at += taken;
         let payload = Payload::Copied(frame.payload());
         let published = match recording::recorded(&frame)? {
             Recorded::Sum(_) => return Ok(nothing),
+            Recorded::End => {
+                self.publisher.flush()?;
+                // A region that its process gave up is nothing to look at; any other state is shown as it was at its end.
+                if self.is_region && !self.goes_on_elsewhere && self.next_time()?.is_none() {
+                    client
+                        .delete_topic(&self.topic)
+                        .with_context(|| format!("cannot delete {}", self.topic))?;
+                }
+                return Ok(nothing);
+            }
             Recorded::State(_) => {
                 self.publisher.send(Draft { meta: Meta::default(), payload })?;
                 Counted { states: 1, ..nothing }

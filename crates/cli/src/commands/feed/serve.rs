@@ -12,7 +12,7 @@ use dunlin_feed::{BOOK, Instrument, Instruments, InstrumentsError};
 use dunlin_server::StartError;
 use dunlin_topic::{FoldConfig, Publish, Retention, TopicConfig};
 
-use crate::arguments::Global;
+use crate::arguments::{Global, either_listen_or_url};
 use crate::commands::feed::read_instruments;
 use crate::commands::parse;
 use crate::commands::serve::ready_line;
@@ -59,12 +59,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     drop_every_n: Option<NonZeroU32>,
     /// End after this long
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
+    either_listen_or_url(arguments.listen, global)?;
     let instruments = arguments.instruments()?;
     match (&global.url, arguments.listen) {
         (Some(_), None) => into_a_running_node(arguments, &instruments, global, console, &stop),

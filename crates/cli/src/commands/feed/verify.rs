@@ -219,6 +219,8 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             }
             found.points_equal += 1;
         }
+        // A state follows, or nothing.
+        Recorded::End => *state = None,
         Recorded::Record => {
             found.counted.records += 1;
             // A log that a node has written begins with its first record, of a kind that is not told in it.

@@ -52,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT")]
     count: Option<u64>,
     /// Stop after this long
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
     /// Take commands from standard input, though it is no terminal
     #[arg(long)]

@@ -8,7 +8,7 @@ use dunlin_client::space::{Command, Commanded, EntityId};
 use serde_json::json;
 
 use crate::arguments::Global;
-use crate::commands::parse::duration;
+use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
@@ -25,7 +25,7 @@ pub struct Arguments {
     /// The entity's number
     entity: u64,
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     /// Where it is from now on
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NUMBER")]
     kind: Option<u32>,
     /// How long it may take, where it is on its way between regions
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }
 

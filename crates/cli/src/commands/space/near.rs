@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dunlin_client::interruptible;
-use dunlin_client::space::{Change, EntityId, Rule, Schema, ViewError, Viewer, Visible, Watch};
+use dunlin_client::space::{Change, EntityId, Rule, Schema, ViewError, Viewer, Visible, Watch, World};
 use serde_json::{Value, json};
 
 use crate::arguments::Global;
+use crate::commands::parse::{self, world};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outage::{Outage, away};
@@ -29,10 +30,10 @@ pub struct Arguments {
     /// The entity's number
     entity: u64,
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     /// How far it sees
-    #[arg(long, value_name = "DISTANCE")]
+    #[arg(long, value_name = "DISTANCE", value_parser = parse::distance, allow_negative_numbers = true)]
     within: f32,
     /// Only those of this kind
     #[arg(long, value_name = "NUMBER", conflicts_with = "not_kind")]
@@ -68,6 +69,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let Some(mut viewer) = watched else { return Ok(()) };
     if arguments.once {
         gather(&mut viewer, &stop)?;
+        if viewer.visible().is_empty() && !stop.is_set() {
+            return Err(nobody(&world, center, rule).into());
+        }
         return tell_all(&viewer, center, console);
     }
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), Outage::default());
@@ -79,9 +83,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         outage.look(&client, console.errors)?;
         let Some(change) = change else {
             if hint_at.take_if(|at| *at < Instant::now()).is_some() {
-                eprintln!(
-                    "nobody is in sight: entity {center} may not be in this world, or stands where nobody is"
-                );
+                eprintln!("{}", nobody(&world, center, rule));
             }
             continue;
         };
@@ -97,6 +99,20 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 fn refused(why: ViewError) -> Refusal {
     Refusal(why.to_string())
+}
+
+/// Why nobody is in sight. An entity is in its own sight, unless its kind is left out.
+fn nobody(world: &World, center: EntityId, rule: Rule) -> Refusal {
+    let checked = world.places().and_then(|places| places.check().map(|()| places));
+    Refusal(match checked {
+        Err(why) => why.to_string(),
+        Ok(_) if !matches!(rule, Rule::All) => {
+            format!(
+                "nobody of this kind is near entity {center}, or no region of the world has entity {center}"
+            )
+        }
+        Ok(places) => places.nowhere(center).to_string(),
+    })
 }
 
 /// Until nobody else is told of.

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
+use dunlin_client::space::PlacesError;
 use dunlin_client::{Entry, Kv};
+use dunlin_server::space::Description;
 use serde_json::{Value, json};
 
 use super::spec::describe;
 use crate::arguments::Global;
+use crate::commands::parse::world;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::table::Table;
@@ -16,7 +19,7 @@ use crate::table::Table;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
 }
 
@@ -31,10 +34,39 @@ pub struct Owned {
     pub standby: Option<u64>,
     /// The standby has yet to begin.
     pub begins: bool,
+    /// The region has begun once.
+    pub began: bool,
 }
 
-/// All regions of a world, as they are now.
-pub fn regions(kv: &Kv, name: &str, regions: &[u32]) -> Result<Vec<Owned>> {
+/// A world's processes and regions, as they are now.
+pub struct Owners {
+    world: String,
+    processes: usize,
+    /// So many processes the world waits for.
+    expected: usize,
+    pub regions: Vec<Owned>,
+}
+
+impl Owners {
+    /// Of the world of this name, which has these regions.
+    pub fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
+        find(kv, name, regions)
+    }
+
+    /// Why nothing moves in this world, where nothing does.
+    pub fn trouble(&self) -> Option<String> {
+        let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
+        let has_begun = self.regions.iter().any(|region| region.began || region.owner.is_some());
+        let why = match processes {
+            0 => PlacesError::NoProcess(world),
+            _ if has_begun => return None,
+            _ => PlacesError::NotBegun { world, processes, expected },
+        };
+        Some(why.to_string())
+    }
+}
+
+fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
     let entries = kv.prefix(format!("space/{name}/"))?;
     let of = |what: &str| -> BTreeMap<u64, Value> {
         let prefix = format!("space/{name}/{what}/");
@@ -42,7 +74,7 @@ pub fn regions(kv: &Kv, name: &str, regions: &[u32]) -> Result<Vec<Owned>> {
         let value = |entry: &Entry| serde_json::from_slice(&entry.value).ok();
         entries.iter().filter_map(|entry| Some((number(entry)?, value(entry)?))).collect()
     };
-    let (processes, owners, standbys) = (of("process"), of("region"), of("standby"));
+    let (processes, owners, standbys, began) = (of("process"), of("region"), of("standby"), of("began"));
     let region = |region: &u32| {
         let region = u64::from(*region);
         let owner = owners
@@ -57,18 +89,27 @@ pub fn regions(kv: &Kv, name: &str, regions: &[u32]) -> Result<Vec<Owned>> {
             // Process 0 is nobody.
             standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
             begins: standby.is_some_and(|value| value["before"].is_u64()),
+            began: began.contains_key(&region),
         }
     };
-    Ok(regions.iter().map(region).collect())
+    let regions = regions.iter().map(region).collect();
+    let described = entries.iter().find(|entry| entry.key == Description::key(name));
+    let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+    let expected = described.and_then(|described| described["processes"].as_u64()).unwrap_or(0) as usize;
+    Ok(Owners { world: name.to_owned(), processes: processes.len(), expected, regions })
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin space owner")?.kv();
     let description = describe(&kv, &arguments.name)?;
-    let regions = regions(&kv, &arguments.name, &description.regions)?;
+    let found = Owners::find(&kv, &arguments.name, &description.regions)?;
+    if let Some(trouble) = found.trouble() {
+        writeln!(std::io::stderr(), "{} {trouble}", console.errors.warning("warning:"))?;
+    }
+    let regions = found.regions;
     let mut out = console.out();
     if console.json {
-        for Owned { region, owner, url, standby, begins } in regions {
+        for Owned { region, owner, url, standby, begins, .. } in regions {
             let (process, epoch) = (owner.map(|owner| owner.0), owner.map(|owner| owner.1));
             let line = json!({
                 "region": region, "process": process, "epoch": epoch, "url": url, "standby": standby, "standby_begins": begins,
@@ -79,13 +120,15 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let mut table = Table::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDS BY"]);
         let or_none =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-        for Owned { region, owner, url, standby, begins } in regions {
+        for Owned { region, owner, url, standby, begins, began } in regions {
             let standby = or_none(standby) + if begins { " (begins)" } else { "" };
             table.row([
                 region.to_string(),
                 or_none(owner.map(|owner| owner.0)),
                 or_none(owner.map(|owner| owner.1)),
-                url.unwrap_or_else(|| "nobody: its entities stand still".to_owned()),
+                url.unwrap_or_else(|| {
+                    if began { "no process: its entities stand still" } else { "has not begun" }.to_owned()
+                }),
                 standby,
             ]);
         }

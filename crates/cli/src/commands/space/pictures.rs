@@ -26,7 +26,7 @@ use dunlin_client::{Client, Publisher};
 use dunlin_feed::{Replica, Report};
 use dunlin_topic::{LogName, OnGap, Publish, Retention, Start, SubscribeOptions, TopicConfig};
 
-use super::owner::regions;
+use super::owner::Owners;
 use super::spec::Spec;
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -105,7 +105,8 @@ impl Maker {
 
     /// Who is to be followed by now. Where it cannot be asked, those that were.
     fn look(&mut self) {
-        let Ok(owned) = regions(&self.client.kv(), &self.spec.name, &self.regions) else { return };
+        let Ok(found) = Owners::find(&self.client.kv(), &self.spec.name, &self.regions) else { return };
+        let owned = found.regions;
         let own = |region: u64| {
             owned.iter().any(|owned| owned.region == region && owned.url.as_deref() == Some(&self.url))
         };

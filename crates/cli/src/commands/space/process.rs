@@ -17,7 +17,7 @@ use super::life::Life;
 use super::pictures::Pictures;
 use super::spec::{Made, Spec};
 use crate::arguments::Global;
-use crate::commands::parse::duration;
+use crate::commands::parse::{duration, world, world_ttl};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
@@ -31,7 +31,7 @@ const INBOX_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// How long the regions of a process that is not heard of wait for it
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
     /// How long a region waits for who has a copy of it, before it begins without entities
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -56,7 +56,7 @@ Examples:
 A process may come at any time, and is given regions of those that have more than one.")]
 pub struct Arguments {
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     #[command(flatten)]
     process: Options,
@@ -194,13 +194,17 @@ fn say(what: &Told, console: &Console) -> Result<()> {
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": tick, "reclaimed": true});
             (line, format!("region {} goes on from tick {tick} here, in epoch {epoch}: nothing of what it held is lost", region.0))
         }
-        Told::GivenUp { region, held } => {
+        Told::GivenUp { region, held, heir } => {
             let held_text = held.map_or_else(String::new, |(tick, entities)| {
                 format!(" ({entities} entities at tick {tick})")
             });
-            let tick = held.map(|held| held.0);
-            let line = json!({"event": "given_up", "region": region.0, "tick": tick, "entities": held.map(|held| held.1)});
-            (line, format!("region {}: another process runs it in a later epoch; what this process held of it{held_text} is lost", region.0))
+            let (tick, entities) = (held.map(|held| held.0), held.map(|held| held.1));
+            let line = json!({"event": "given_up", "region": region.0, "tick": tick, "entities": entities, "heir": heir});
+            let what = match heir {
+                Some(heir) => format!("goes on at process {heir}, which stood by for it; the state here{held_text} is of no use any more"),
+                None => format!("another process runs it in a later epoch; what this process held of it{held_text} is lost"),
+            };
+            (line, format!("region {}: {what}", region.0))
         }
         Told::WaitedOut { region, processes, expected } => (
             json!({"event": "waited_out", "region": region.0, "processes": processes, "expected": expected}),

@@ -10,8 +10,8 @@ use dunlin_server::space::Description;
 
 use super::process::{self, Process};
 use super::spec::{Spec, describe};
-use crate::arguments::Global;
-use crate::commands::parse::duration;
+use crate::arguments::{Global, either_listen_or_url};
+use crate::commands::parse::{distance, tick, times, world};
 use crate::console::Console;
 use crate::outcome::Refusal;
 
@@ -27,55 +27,48 @@ With a standby for each region nothing moves before there are two processes. Wit
 process holds what they agree on, and the world ends with it.")]
 pub struct Arguments {
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     /// Regions [default: as many as processes]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     regions: Option<u32>,
     /// Processes that the world waits for before its regions are shared out
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
     processes: u32,
     /// Entities that flock
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=4_000_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=4_000_000), allow_negative_numbers = true)]
     flock: u64,
     /// Recorded aircraft, which fly again; every process opens this file
     #[arg(long, value_name = "FILE")]
     aircraft: Option<PathBuf>,
     /// Seconds of the recording that go by in one
-    #[arg(long, value_name = "TIMES", default_value_t = 60.0)]
+    #[arg(long, value_name = "TIMES", default_value_t = 60.0, value_parser = times, allow_negative_numbers = true)]
     speed: f64,
     /// The edge of the world, where no recording says how large it is
-    #[arg(long, value_name = "LENGTH", default_value_t = 1_000.0)]
+    #[arg(long, value_name = "LENGTH", default_value_t = 1_000.0, value_parser = distance, allow_negative_numbers = true)]
     edge: f32,
     /// How long a tick is
-    #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = tick)]
     tick: Duration,
     /// What chance follows from
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// Nobody stands by: what a killed process held is lost
     #[arg(long)]
     no_standby: bool,
-    /// Where the node listens, without --url
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4220")]
-    listen: SocketAddr,
+    /// Where the node listens that holds what the processes agree on, instead of the one at --url [default: 127.0.0.1:4220]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
     #[command(flatten)]
     process: process::Options,
 }
 
 impl Arguments {
     fn spec(&self) -> Result<Spec> {
-        if !self.listen.ip().is_loopback() {
+        if let Some(exposed) = self.listen.filter(|address| !address.ip().is_loopback()) {
             bail!(Refusal(format!(
-                "{} can be reached from other machines: run `dunlin serve` there, with TLS and users, and give its --url",
-                self.listen
+                "{exposed} can be reached from other machines: run `dunlin serve` there, with TLS and users, and give its --url"
             )));
-        }
-        if self.tick.is_zero() || self.tick > Duration::from_secs(10) {
-            bail!(Refusal(format!("a tick of {:?}: more than nothing, and at most 10s", self.tick)));
-        }
-        if !(self.edge.is_finite() && self.edge > 0.0 && self.speed.is_finite() && self.speed > 0.0) {
-            bail!(Refusal("--edge and --speed are numbers above 0".to_owned()));
         }
         let aircraft = self
             .aircraft
@@ -97,9 +90,11 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    either_listen_or_url(arguments.listen, global)?;
     let spec = arguments.spec()?;
     let made = spec.make()?;
-    let listen = if global.url.is_some() { SocketAddr::from(([127, 0, 0, 1], 0)) } else { arguments.listen };
+    let port = if global.url.is_some() { 0 } else { 4220 };
+    let listen = arguments.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], port)));
     if let Some(warning) = made.slowest() {
         eprintln!("{} {warning}", console.errors.warning("warning:"));
     }

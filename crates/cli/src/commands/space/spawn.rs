@@ -7,7 +7,7 @@ use dunlin_client::space::{Entity, EntityId};
 
 use super::command::{point, print};
 use crate::arguments::Global;
-use crate::commands::parse::duration;
+use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
@@ -23,7 +23,7 @@ pub struct Arguments {
     /// The entity's number, which no other entity of the world has
     entity: u64,
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     /// Where it begins
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     kind: u32,
     /// How long it may take
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }
 
@@ -47,10 +47,10 @@ pub struct Despawn {
     /// The entity's number
     entity: u64,
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     /// How long it may take, where the entity is on its way between regions
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }
 

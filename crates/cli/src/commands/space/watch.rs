@@ -1,12 +1,13 @@
 //! `space watch`: the regions' topics, drawn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin::space::{
-    AnyRegion, Limits, REGION, RegionFold, RegionId, RegionState, Schema, Standby, Timing, World, topic_of,
+    AnyRegion, Census, Headcount, Limits, REGION, RegionFold, RegionId, RegionState, Schema, Standby, Timing,
+    World, topic_of,
 };
 use dunlin_client::{Away, Client, Kv, Options, Subscriber, interruptible};
 use dunlin_feed::{Replica, Report};
@@ -16,12 +17,13 @@ use serde_json::json;
 
 use super::life::AIRCRAFT;
 use super::map::Map;
-use super::owner::{Owned, regions};
+use super::owner::{Owned, Owners};
 use super::spec::describe;
 use crate::arguments::Global;
-use crate::commands::parse::duration;
+use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
+use crate::format::text::escaped;
 use crate::outage::{Outage, away};
 use crate::outcome::Refusal;
 use crate::signals::Stop;
@@ -33,18 +35,20 @@ Examples:
   dunlin space watch --json              a line a second for each region
   dunlin space watch --once              one picture
 
+Regions are read as of different ticks. An entity that is handed over is counted once: in a region, or as on its way.
+
 A recording of a world is watched while it is replayed:
   dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process
   dunlin feed replay rec/                                              into a node without that world
   dunlin space watch")]
 pub struct Arguments {
     /// The world's name
-    #[arg(default_value = "world")]
+    #[arg(default_value = "world", value_parser = world)]
     name: String,
     /// How often the map is drawn [default: 200ms; 1s where nobody watches]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     every: Option<Duration>,
-    /// Draw it once, when all regions have been heard of, and end
+    /// Draw it once, when all regions have been heard of, and end; exit code 1 where one cannot be drawn
     #[arg(long)]
     once: bool,
 }
@@ -53,11 +57,18 @@ pub struct Arguments {
 const LOOK: Duration = Duration::from_millis(500);
 /// How long `--once` waits for all regions.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same where the world's keys say that nothing moves.
+const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
+/// How long a picture is put off that lacks entities of the one before: longer than a hand-over takes.
+const PUT_OFF: Duration = Duration::from_millis(500);
+/// How often `--once` brings all regions to the present, until nobody is between two pictures.
+const LOOKS_MAX: u32 = 5;
 const DRAIN_MAX: usize = 4_096;
 
 /// A region as its owner's node tells of it.
 struct Seen {
     url: String,
+    client: Client,
     replica: Replica<RegionFold<3>, Subscriber>,
     /// The topic's last record when it was begun to be followed: what is known up to there is no older than that.
     newest: Option<Position>,
@@ -69,6 +80,12 @@ impl Seen {
         let (_, position, fold) = self.replica.states().next()?;
         self.newest.is_none_or(|newest| newest <= position).then(|| fold.state())
     }
+}
+
+/// How far a region's topic is.
+fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
+    let described = client.describe_topic(topic).context("asking how far a region is")?;
+    Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
 /// All regions of a world, followed wherever they are.
@@ -83,6 +100,8 @@ pub struct Watcher {
     seen: BTreeMap<u64, Seen>,
     pub owned: Vec<Owned>,
     began: Instant,
+    /// Why the world is not there, as far as its keys say.
+    trouble: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -96,6 +115,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let every =
         arguments.every.unwrap_or(if draws { Duration::from_millis(200) } else { Duration::from_secs(1) });
     let (mut looked, mut drawn) = (None::<Instant>, Instant::now());
+    let (mut before, mut looks) = (Census::default(), 0);
+    let mut said = None;
     if draws {
         print!("\x1b[2J");
     }
@@ -103,17 +124,29 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             look(&mut watcher, &client, &stop, arguments.once)?;
             looked = Some(Instant::now());
+            if !draws && watcher.trouble != said {
+                said.clone_from(&watcher.trouble);
+                said.iter().try_for_each(|why| writeln!(std::io::stderr(), "{}", escaped(why.as_bytes())))?;
+            }
         }
         watcher.drain();
-        let is_whole =
-            watcher.seen.len() == watcher.owned.len() && watcher.states().count() == watcher.seen.len();
-        let late = watcher.began.elapsed() > PATIENCE;
-        let due = if arguments.once { is_whole || late } else { drawn.elapsed() >= every };
-        if due {
-            watcher.tell(draws, away(&client), console)?;
-            drawn = Instant::now();
-            if arguments.once {
-                return Ok(());
+        let patience = if watcher.trouble.is_some() { PATIENCE_IN_TROUBLE } else { PATIENCE };
+        let late = arguments.once && watcher.began.elapsed() > patience;
+        if late || if arguments.once { watcher.is_whole() } else { drawn.elapsed() >= every } {
+            let census = Census::of(watcher.states().map(|(_, state)| state));
+            let lacks = census.lacks(&before);
+            if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || lacks > 0) {
+                // Whoever was between two regions as they were read is in one by now.
+                (before, looks) = (census, looks + 1);
+                watcher.ask_for_newest();
+                continue;
+            }
+            if lacks == 0 || late || arguments.once || drawn.elapsed() > every + PUT_OFF {
+                watcher.tell(&census, draws, away(&client), console)?;
+                (drawn, before) = (Instant::now(), census);
+                if arguments.once {
+                    return watcher.check_whole();
+                }
             }
         }
         if !draws {
@@ -171,6 +204,7 @@ impl Watcher {
             seen,
             owned,
             began: Instant::now(),
+            trouble: None,
         })
     }
 
@@ -186,13 +220,15 @@ impl Watcher {
         };
         let (seen, owned, name) = (BTreeMap::new(), Vec::new(), name.to_owned());
         let (schema, regions) = (description.schema(), description.regions);
-        Ok(Watcher { replayed: None, kv, name, regions, world, schema, seen, owned, began: Instant::now() })
+        let (began, trouble) = (Instant::now(), None);
+        Ok(Watcher { replayed: None, kv, name, regions, world, schema, seen, owned, began, trouble })
     }
 
     /// Follows each region where it is now.
     pub fn look(&mut self) -> Result<()> {
         if self.replayed.is_none() {
-            self.owned = regions(&self.kv, &self.name, &self.regions)?;
+            let found = Owners::find(&self.kv, &self.name, &self.regions)?;
+            (self.trouble, self.owned) = (found.trouble(), found.regions);
         }
         for owned in &self.owned {
             let Some(url) = &owned.url else { continue };
@@ -238,24 +274,79 @@ impl Watcher {
         let topic = topic_of(&self.name, id);
         let subscriber = client.subscribe(&topic, options).context("following a region")?;
         // Readers share snapshots: one may have been taken a while ago.
-        let described = client.describe_topic(&topic).context("asking how far a region is")?;
-        let newest = described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq });
+        let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());
         let make = move |_: &LogName| {
             RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
         };
-        Ok(Seen { url: url.to_owned(), replica: Replica::new(subscriber, make), newest })
+        Ok(Seen { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
     }
 
-    fn tell(&self, draws: bool, away: Option<Away>, console: &Console) -> Result<()> {
+    /// Whether every region is known as it was when it was asked for.
+    fn is_whole(&self) -> bool {
+        !self.owned.is_empty() && self.states().count() == self.owned.len()
+    }
+
+    /// From here on a region is whole once it is known as it is now.
+    fn ask_for_newest(&mut self) {
+        self.seen.retain(|region, seen| {
+            let newest = newest(&seen.client, &topic_of(&self.name, RegionId(*region as u32)));
+            // One whose node is gone by now is looked for again.
+            newest.map(|newest| seen.newest = newest).is_ok()
+        });
+    }
+
+    /// An error that names the regions that are not known, and why.
+    fn check_whole(&self) -> Result<()> {
+        if let Some(trouble) = &self.trouble {
+            return Err(Refusal(trouble.clone()).into());
+        }
+        let known: BTreeSet<u64> = self.states().map(|(region, _)| region).collect();
+        let unknown = self.owned.iter().filter(|owned| !known.contains(&owned.region));
+        let unknown: Vec<String> =
+            unknown.map(|owned| format!("region {} ({})", owned.region, self.why_unknown(owned))).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal(format!(
+            "world {:?} is not shown whole: {} cannot be read",
+            self.name,
+            unknown.join(", ")
+        ))
+        .into())
+    }
+
+    /// Why a region's state is not known.
+    fn why_unknown(&self, owned: &Owned) -> String {
+        match (owned.owner, &owned.url) {
+            (None, _) if !owned.began => "has not begun".to_owned(),
+            (None, _) => "no process owns it".to_owned(),
+            (Some((process, _)), Some(url)) if !self.seen.contains_key(&owned.region) => {
+                format!("the node of process {process}, {url}, cannot be reached")
+            }
+            (Some((process, _)), _) => format!("process {process} has not told its state yet"),
+        }
+    }
+
+    fn tell(&self, census: &Census, draws: bool, away: Option<Away>, console: &Console) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if console.json {
-            for (region, state) in self.states() {
-                let counts = state.handover().counts();
-                let line = json!({
-                    "region": region, "tick": state.tick(), "entities": state.store().len(),
-                    "handed_over": counts.departed, "taken": counts.admitted,
-                });
+            for owned in &self.owned {
+                let (region, process) = (owned.region, owned.owner.map(|(process, _)| process));
+                let line = match self.states().find(|(known, _)| *known == region) {
+                    Some((_, state)) => {
+                        let counts = state.handover().counts();
+                        let Headcount { here, on_the_way } = census.of_region(RegionId(region as u32));
+                        json!({
+                            "region": region, "process": process, "tick": state.tick(), "entities": here,
+                            "on_the_way": on_the_way, "handed_over": counts.departed, "taken": counts.admitted,
+                        })
+                    }
+                    None => json!({
+                        "region": region, "process": process, "tick": null, "entities": null,
+                        "why": self.why_unknown(owned),
+                    }),
+                };
                 writeln!(out, "{line}")?;
             }
             return Ok(out.flush()?);
@@ -263,10 +354,13 @@ impl Watcher {
         let (width, height) = size();
         let world = self.world;
         let (low, high) = ([world.min()[0], world.min()[1]], [world.max()[0], world.max()[1]]);
-        let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 3), low, high);
+        let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 4), low, high);
         for (region, state) in self.states() {
             let (store, region) = (state.store(), region as u32);
             for row in 0..store.len() {
+                if census.find(store.ids()[row]) != Some((RegionId(region), false)) {
+                    continue;
+                }
                 let at = store.position(row);
                 if store.kinds()[row] == AIRCRAFT {
                     map.mark([at[0], at[1]], region, '✈')
@@ -283,8 +377,10 @@ impl Watcher {
             writeln!(out, "{line}{end}")?;
         }
         for owned in &self.owned {
-            writeln!(out, "{}{end}", self.line(owned))?;
+            writeln!(out, "{}{end}", self.line(owned, census))?;
         }
+        let on_the_way: usize = self.owned.iter().map(|owned| count(census, owned).on_the_way).sum();
+        writeln!(out, "{} entities, {on_the_way} of them on their way between regions{end}", census.len())?;
         if draws {
             let lost = away.map_or_else(String::new, |Away { since, why }| {
                 let mark = console.paint.warning("connection lost");
@@ -295,30 +391,24 @@ impl Watcher {
         Ok(out.flush()?)
     }
 
-    fn line(&self, owned: &Owned) -> String {
-        let state = self.states().find(|(region, _)| *region == owned.region);
-        let held = state.map_or_else(String::new, |(_, state)| {
-            format!("tick {}, {} entities", state.tick(), state.store().len())
-        });
-        match (owned.owner, &owned.url) {
-            (Some((process, epoch)), Some(url)) if !self.seen.contains_key(&owned.region) => {
-                format!(
-                    "region {}: process {process}, epoch {epoch}, its node {url} cannot be reached",
-                    owned.region
-                )
+    fn line(&self, owned: &Owned, census: &Census) -> String {
+        let region = owned.region;
+        let Some((_, state)) = self.states().find(|(known, _)| *known == region) else {
+            return format!("region {region}: {}", self.why_unknown(owned));
+        };
+        let held = format!("tick {}, {} entities", state.tick(), count(census, owned).here);
+        match owned.owner {
+            Some((process, epoch)) => format!("region {region}: process {process}, epoch {epoch}, {held}"),
+            None if self.replayed.is_some() => {
+                format!("region {region}: {held}; no process runs this world, its topics were replayed")
             }
-            (Some((process, epoch)), _) => {
-                format!("region {}: process {process}, epoch {epoch}, {held}", owned.region)
-            }
-            (None, _) if self.replayed.is_some() => {
-                format!(
-                    "region {}: {held}; no process runs this world, its topics were replayed",
-                    owned.region
-                )
-            }
-            (None, _) => format!("region {}: nobody owns it, its {held} stand still", owned.region),
+            None => format!("region {region}: no process owns it, its entities stand still: {held}"),
         }
     }
+}
+
+fn count(census: &Census, owned: &Owned) -> Headcount {
+    census.of_region(RegionId(owned.region as u32))
 }
 
 /// The terminal's width and height; of a pipe, what a person can read.

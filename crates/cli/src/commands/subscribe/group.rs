@@ -24,7 +24,7 @@ pub struct GroupArguments {
     #[arg(long, requires = "group")]
     pub work: bool,
     /// How long a claim holds, when this member makes the group; while COMMAND runs it is renewed [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "work")]
+    #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration, requires = "work")]
     pub deadline: Option<Duration>,
     /// Attempts until a record is a dead letter, when this member makes the group; 0 for no end [default: 5]
     #[arg(long, value_name = "COUNT", requires = "work")]

@@ -13,7 +13,7 @@ use super::show;
 use super::warden::Warden;
 use crate::arguments::Global;
 use crate::commands::lock::ourselves;
-use crate::commands::parse::{duration, header, memory, processors};
+use crate::commands::parse::{header, memory, processors, ttl};
 use crate::connect::connect_when_up;
 use crate::console::Console;
 use crate::program::Program;
@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long)]
     name: Option<String>,
     /// What it has goes to others when nobody hears from it for so long
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     ttl: Duration,
     /// What it has that tasks may need, as in gpu=a100; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = header)]

@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
     /// History each log keeps, age
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     retention_age: Option<Duration>,
     /// Size of one record at most
     #[arg(long, value_name = "SIZE")]

@@ -154,6 +154,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &owner });
         if self.kv.transact(&ours.put(&key, &value))?.succeeded {
             self.space.order(move |runner| has_standby(runner, region, standby))?;
+            self.standbys.insert(region, standby);
             if standby.is_nobody() {
                 (self.tell)(Told::Alone(region));
             }

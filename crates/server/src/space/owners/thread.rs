@@ -75,12 +75,15 @@ pub enum Told {
         /// The tick from which it goes on.
         tick: u64,
     },
-    /// Another process runs a region that this one owned: what this one still held of it is lost.
+    /// Another process runs a region that this one owned. What this one still held of it is lost, unless that one stood by for it: then
+    /// the region goes on there, where it was at most one tick before this process's lease ran out.
     GivenUp {
         /// Which.
         region: RegionId,
         /// The tick of what is lost, and how many entities it has, where that is still known.
         held: Option<(u64, u64)>,
+        /// The process that stood by for it, and goes on.
+        heir: Option<u64>,
     },
     /// A region is populated anew though fewer processes are there than the world waits for. A process that comes later and still holds
     /// the region, because the node that held the keys was started again, loses it.
@@ -110,6 +113,11 @@ pub enum Told {
     Away(String),
 }
 
+/// The shortest time to live of a process's lease: a shorter one ends before the process looks at it again.
+pub const TTL_MIN: Duration = Duration::from_millis(100);
+/// The longest that a cluster grants.
+const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+
 /// A process's part in its world. It ends when this is dropped: its regions go to those who stand by for them.
 #[derive(Debug)]
 pub struct Owners {
@@ -134,6 +142,8 @@ pub(super) struct Keeper<const D: usize, B> {
     held: BTreeMap<RegionId, (u64, u64)>,
     /// Regions that are run here, and in which epoch.
     pub(super) claims: BTreeMap<RegionId, u64>,
+    /// Who stood by for them last, in the epoch of the claim.
+    pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     /// The newest cut that was heard of.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
@@ -181,6 +191,9 @@ impl Owners {
         if config.process == 0 {
             return Err(SpaceError::NumberZero);
         }
+        if !(TTL_MIN..=TTL_MAX).contains(&config.ttl) {
+            return Err(SpaceError::Ttl(config.ttl));
+        }
         let setup = space.ask(|runner| {
             runner.name_standbys();
             runner.host().setup().clone()
@@ -200,6 +213,7 @@ impl Owners {
             memory: BTreeMap::new(),
             held: BTreeMap::new(),
             claims: BTreeMap::new(),
+            standbys: BTreeMap::new(),
             cut_version: 0,
             free_since: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -250,6 +264,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             self.space.order(move |runner| runner.set_pace(pace, None))?;
         }
         self.renew(&seen, until)?;
+        self.delete_topics(&seen)?;
         if !seen.processes.contains_key(&self.config.process) {
             // The cluster has lost its keys. The lease's number may be another's by now.
             if let Some(lease) = self.lease.take() {
@@ -314,6 +329,22 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
+    /// Topics of regions that are run at other nodes go.
+    fn delete_topics(&mut self, seen: &Seen) -> Result<(), KeepError> {
+        let is_elsewhere = |process: &u64| {
+            let place = seen.processes.get(process);
+            *process != self.config.process && place.is_some_and(|place| place.url != self.config.url)
+        };
+        let others = seen.owners.iter().filter(|(_, (process, _))| is_elsewhere(process));
+        let elsewhere: Vec<RegionId> = others.map(|(region, _)| *region).collect();
+        if !elsewhere.is_empty() {
+            self.space.order(move |runner| {
+                elsewhere.into_iter().for_each(|region| runner.host().delete_topic(region));
+            })?;
+        }
+        Ok(())
+    }
+
     /// Has the runner, and the cluster, know what an order or an answer that was lost would have told.
     fn say_again(&mut self, seen: &Seen) -> Result<(), KeepError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
@@ -321,6 +352,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             standby.map(|standby| (*region, *standby))
         };
         let named: Vec<(RegionId, StandbyKey)> = self.claims.iter().filter_map(ours).collect();
+        self.standbys.extend(named.iter().copied());
         if !named.is_empty() {
             self.space.order(move |runner| {
                 for (region, standby) in named {
@@ -390,18 +422,26 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             let is_there = copies.get(region) == Some(&memory.epoch);
             let keeps = is_newest && counts && is_there;
             if memory.owner && !keeps {
-                given_up.push(*region);
+                given_up.push((*region, memory.epoch));
             }
             keeps
         });
-        for region in given_up {
+        for (region, epoch) in given_up {
             let held = self.held.remove(&region);
-            tracing::error!(
-                ?held,
-                "region {} is run by another process: what this one held of it is lost",
-                region.0
-            );
-            (self.tell)(Told::GivenUp { region, held });
+            let standby = self.standbys.get(&region).filter(|standby| standby.epoch == epoch);
+            let owner = seen.owners.get(&region).map(|(owner, _)| *owner);
+            let heir = owner.filter(|owner| standby.is_some_and(|standby| standby.counts(*owner)));
+            match heir {
+                Some(heir) => {
+                    tracing::warn!(?held, "region {} goes on at process {heir}, which stood by", region.0)
+                }
+                None => tracing::error!(
+                    ?held,
+                    "region {} is run by another process: what this one held of it is lost",
+                    region.0
+                ),
+            }
+            (self.tell)(Told::GivenUp { region, held, heir });
         }
     }
 }

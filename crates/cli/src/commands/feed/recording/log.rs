@@ -8,7 +8,7 @@ use dunlin_journal::{AppendError, Batch, Config, Journal, RealDisk};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Fold, Frame};
 
-use super::{Counted, STATE, SUM, folder, text_of};
+use super::{Counted, END, STATE, SUM, folder, text_of};
 use crate::progress::bytes_in;
 use crate::state::State;
 
@@ -76,6 +76,16 @@ impl Log {
     /// What the state adds up to here.
     pub fn sum(&mut self, state: &State) -> Result<()> {
         self.own((SUM, &format!("{:016x}", state.checksum())), b"")
+    }
+
+    /// The topic was deleted.
+    pub fn end(&mut self) -> Result<()> {
+        self.own((END, ""), b"")
+    }
+
+    /// What comes next came at this time or later: a state at the beginning has none of its own.
+    pub fn at(&mut self, time_ns: u64) {
+        self.last_time_ns = self.last_time_ns.max(time_ns);
     }
 
     fn own(&mut self, header: (&str, &str), payload: &[u8]) -> Result<()> {

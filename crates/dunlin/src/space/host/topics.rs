@@ -1,0 +1,58 @@
+//! The topics of a host's regions, at its node.
+
+use dunlin_space::{Behaviour, RegionId, Setup, fold_config, topic_of};
+use dunlin_topic::{Publisher, Retention, TopicConfig};
+
+use super::{Host, HostError, RECORD_BYTES_MAX};
+use crate::error::TopicError;
+use crate::node::Node;
+
+impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
+    /// Makes a region's topic, where there are topics, before anybody is told that the region is here: whoever reads what is not there has
+    /// it made as a topic like any other.
+    pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
+        let Some(stage) = &self.stage else { return Ok(()) };
+        let name = topic_of(&stage.world, region);
+        let config = TopicConfig {
+            retention: Retention { bytes: stage.history_bytes, ..Retention::default() },
+            record_bytes_max: RECORD_BYTES_MAX,
+            fold: Some(fold_config(&Setup { region, ..self.setup.clone() })),
+            ..TopicConfig::default()
+        };
+        let made = match stage.node.create_topic(&name, config.clone(), true) {
+            // Somebody read of the region too early, and nothing is in it.
+            Err(TopicError::Exists(_)) if is_bare(&stage.node, &name) => {
+                let gone = stage.node.delete_topic(&name);
+                gone.and_then(|()| stage.node.create_topic(&name, config, true))
+            }
+            made => made,
+        };
+        made.map(drop).map_err(|why| HostError::Topic { region, why })
+    }
+
+    pub(super) fn publisher(&self, region: RegionId) -> Result<Option<Publisher>, HostError> {
+        let Some(stage) = &self.stage else { return Ok(None) };
+        self.prepare(region)?;
+        let publisher = stage.node.publisher(&topic_of(&stage.world, region));
+        publisher.map(Some).map_err(|why| HostError::Publish { region, why })
+    }
+
+    /// Deletes the topic of a region that a process at another node runs now: its readers are told so, instead of reading for ever what
+    /// nobody keeps up. A cluster's topic is the same one at all its nodes, and stays.
+    pub fn delete_topic(&self, region: RegionId) {
+        let Some(stage) = &self.stage else { return };
+        let name = topic_of(&stage.world, region);
+        let is_here = self.regions.contains_key(&region);
+        if !is_here && stage.node.ownership().is_none() && stage.node.registry().get(&name).is_some() {
+            // Somebody else may have deleted it meanwhile.
+            let _ = stage.node.delete_topic(&name);
+        }
+    }
+}
+
+/// Whether a topic has neither a state nor a record.
+fn is_bare(node: &Node, name: &str) -> bool {
+    node.registry().get(name).is_some_and(|topic| {
+        topic.config().fold.is_none() && topic.logs().iter().all(|log| log.last().seq == 0)
+    })
+}

@@ -1,0 +1,86 @@
+//! Which entities a world has, out of what its regions tell: each one once.
+//!
+//! Regions are read as of different ticks. So an entity that is handed over may stand in the states of two regions, or in none of them
+//! while it is on its way: its source has let it go, and its target has not taken it in yet.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::entity::EntityId;
+use crate::handover::RegionId;
+use crate::region::RegionState;
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Census {
+    entities: HashMap<EntityId, Whereabouts>,
+    regions: BTreeMap<RegionId, Headcount>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Whereabouts {
+    region: RegionId,
+    tick: u64,
+    on_the_way: bool,
+}
+
+/// Entities that are counted in one region, and in no other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Headcount {
+    /// Those that the region moves.
+    pub here: usize,
+    /// Those that stand still between this region and another.
+    pub on_the_way: usize,
+}
+
+impl Census {
+    /// Of the states of a world's regions. An entity in two of them is in the one of the later tick.
+    pub fn of<'a, const D: usize>(states: impl IntoIterator<Item = &'a RegionState<D>>) -> Census {
+        let mut entities: HashMap<EntityId, Whereabouts> = HashMap::new();
+        let mut on_the_way = Vec::new();
+        for state in states {
+            let (region, tick) = (state.handover().region(), state.tick());
+            for id in state.store().ids() {
+                let found = entities.entry(*id).or_insert(Whereabouts { region, tick, on_the_way: false });
+                if found.tick < tick {
+                    (found.region, found.tick) = (region, tick);
+                }
+            }
+            on_the_way.extend(state.handover().in_doubt().into_iter().map(|id| (id, region, tick)));
+        }
+        for (id, region, tick) in on_the_way {
+            entities.entry(id).or_insert(Whereabouts { region, tick, on_the_way: true });
+        }
+        let mut regions: BTreeMap<RegionId, Headcount> = BTreeMap::new();
+        for found in entities.values() {
+            let count = regions.entry(found.region).or_default();
+            *(if found.on_the_way { &mut count.on_the_way } else { &mut count.here }) += 1;
+        }
+        Census { entities, regions }
+    }
+
+    /// All entities.
+    pub fn len(&self) -> usize {
+        self.entities.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entities.is_empty()
+    }
+
+    /// Where an entity is counted, and whether it is on its way between two regions.
+    pub fn find(&self, id: EntityId) -> Option<(RegionId, bool)> {
+        self.entities.get(&id).map(|found| (found.region, found.on_the_way))
+    }
+
+    /// Entities of a region.
+    pub fn of_region(&self, region: RegionId) -> Headcount {
+        self.regions.get(&region).copied().unwrap_or_default()
+    }
+
+    /// How many entities of an earlier census are not in this one: they were taken out of the world, or the states that this one was made
+    /// of are further apart than a hand-over takes.
+    pub fn lacks(&self, earlier: &Census) -> usize {
+        earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
+    }
+}

@@ -1,0 +1,105 @@
+//! Everybody of a world is counted once, whatever step of a hand-over its regions are read at.
+
+use super::*;
+
+const EDGE: f32 = 100.0;
+
+/// One that flies from region 1 into region 2, and one that stays in each.
+struct Pair {
+    regions: [Region<3, dunlin_space::behaviour::Oscillate>; 2],
+    outs: [Outputs; 2],
+    now: u64,
+    /// All states that were ever readable.
+    read: [Vec<RegionState<3>>; 2],
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let behaviour = dunlin_space::behaviour::Oscillate { low: 1.0, high: 99.0 };
+        let made = |id| {
+            let setup = Setup::new(RegionId(id), World::cube(EDGE).unwrap(), 5.0);
+            let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
+            Region::new(setup, behaviour, partition, Authority { epoch: 1, until_ns: u64::MAX })
+        };
+        let mut pair =
+            Pair { regions: [made(1), made(2)], outs: Default::default(), now: 0, read: Default::default() };
+        for side in 0..2 {
+            let other = RegionId(2 - side as u32);
+            pair.regions[side].meet(other, 1, 0, &mut pair.outs[side]).unwrap();
+        }
+        // Whichever axis the curve is cut along, the corners are apart.
+        pair.regions[0].spawn(&Entity::at(1, [10.0; 3]), &mut pair.outs[0]).unwrap();
+        pair.regions[1].spawn(&Entity::at(2, [90.0; 3]), &mut pair.outs[1]).unwrap();
+        let crossing = Entity { velocity: [25.0; 3], ..Entity::at(3, [49.9; 3]) };
+        pair.regions[0].spawn(&crossing, &mut pair.outs[0]).unwrap();
+        pair.look();
+        pair
+    }
+
+    fn look(&mut self) {
+        for side in 0..2 {
+            self.read[side].push(self.regions[side].state().clone());
+        }
+    }
+
+    /// Carries one message of a side to the other; whether there was one.
+    fn carry(&mut self, from: usize) -> bool {
+        if self.outs[from].messages.is_empty() {
+            return false;
+        }
+        let (_, message) = self.outs[from].messages.remove(0);
+        let to = 1 - from;
+        self.regions[to].receive(&message, self.now, &mut self.outs[to]).unwrap();
+        self.look();
+        true
+    }
+
+    fn hand_over(&mut self) {
+        while self.regions[0].handover().counts().departed == 0
+            || self.outs.iter().any(|out| !out.messages.is_empty())
+        {
+            self.now += 20_000_000;
+            assert!(self.now < 10_000_000_000, "it is never handed over");
+            for side in 0..2 {
+                self.regions[side].tick(self.now, &mut self.outs[side]).unwrap();
+                self.look();
+            }
+            while self.carry(0) || self.carry(1) {}
+        }
+    }
+}
+
+#[test]
+fn entity_on_its_way_is_counted_once() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    assert_eq!(pair.regions[1].handover().counts().admitted, 1);
+    let (mut in_none, mut in_two) = (0, 0);
+    for (nth, first) in pair.read[0].iter().enumerate() {
+        let second = &pair.read[1][nth];
+        let census = Census::of([first, second]);
+        assert_eq!(census.len(), 3, "read {nth}");
+        let counted = [1, 2].map(|region| census.of_region(RegionId(region)));
+        let on_the_way = counted.iter().map(|count| count.on_the_way).sum::<usize>();
+        assert_eq!(counted.iter().map(|count| count.here).sum::<usize>() + on_the_way, 3);
+        assert_eq!(census.find(EntityId(3)).map(|(_, way)| usize::from(way)), Some(on_the_way));
+        in_none += usize::from(first.store().len() + second.store().len() == 2);
+        assert_eq!(on_the_way == 1, first.store().len() + second.store().len() == 2);
+        // The second region is read later than the first.
+        for later in &pair.read[1][nth..] {
+            assert_eq!(Census::of([first, later]).len(), 3, "read {nth}");
+            in_two += usize::from(first.store().len() + later.store().len() == 4);
+        }
+    }
+    assert!(in_none > 0 && in_two > 0, "{in_none}, {in_two}: the stores alone count it right");
+}
+
+#[test]
+fn census_of_states_too_far_apart_lacks_who_was_there() {
+    let mut pair = Pair::new();
+    pair.hand_over();
+    let whole = Census::of([&pair.read[0][0], &pair.read[1][0]]);
+    let last = pair.read[0].len() - 1;
+    let torn = Census::of([&pair.read[0][last], &pair.read[1][0]]);
+    assert_eq!((torn.len(), torn.lacks(&whole), whole.lacks(&torn)), (2, 1, 0));
+}
