@@ -73,10 +73,16 @@ pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: Kind, pieces: &[impl 
 }
 
 /// Writes bytes in pieces, between which others on this thread have their turn: signs of life do not wait behind a large entry.
-pub(super) async fn write_in_turns(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+/// `progressed` is called after each.
+pub(super) async fn write_in_turns(
+    to: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+    progressed: impl Fn(),
+) -> io::Result<()> {
     let mut pieces = bytes.chunks(TURN_BYTES).peekable();
     while let Some(piece) = pieces.next() {
         to.write_all(piece).await?;
+        progressed();
         if pieces.peek().is_some() {
             yield_now().await;
         }
@@ -206,7 +212,7 @@ mod tests {
         let mut bytes = Vec::new();
         put(&mut bytes, 1, Kind::Request, &vec![7; 8 << 20]);
         let turns = (8 << 20) / TURN_BYTES / 2;
-        assert!(turns_beside(async { write_in_turns(&mut tokio::io::sink(), &bytes).await }) > turns);
+        assert!(turns_beside(async { write_in_turns(&mut tokio::io::sink(), &bytes, || ()).await }) > turns);
         let mut frames = Frames::new(&bytes[..], 8 << 20);
         assert!(turns_beside(async { frames.next().await.map(drop) }) > turns);
     }

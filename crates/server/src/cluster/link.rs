@@ -132,7 +132,7 @@ async fn talk(
     let awaited = Awaited::default();
     let heard = Mutex::new(Instant::now());
     let ended = tokio::select! {
-        ended = ask_all((seat, target.ping()), write, first, asks, &awaited) => ended,
+        ended = ask_all((seat, target.ping()), write, first, asks, (&awaited, &heard)) => ended,
         ended = hear(frames, &awaited, &heard, || seat.links.hears(target.node)) => ended,
         ended = watch(seat, target, &awaited, &heard) => ended,
     };
@@ -148,9 +148,11 @@ async fn ask_all(
     mut write: WriteHalf<Stream>,
     first: Ask,
     asks: &mut mpsc::Receiver<Ask>,
-    awaited: &Awaited,
+    (awaited, heard): (&Awaited, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
+    // A node that takes megabytes is there, though its answer to a ping comes behind them. Little fits into buffers whoever is there.
+    let progressed = || *lock(heard) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {
         while let Some(ask) = next.take() {
@@ -173,7 +175,10 @@ async fn ask_all(
             }
         }
         if !out.is_empty() {
-            frame::write_in_turns(&mut write, &out).await?;
+            match out.len() > WRITE_BYTES {
+                true => frame::write_in_turns(&mut write, &out, progressed).await?,
+                false => frame::write_in_turns(&mut write, &out, || ()).await?,
+            }
             out.clear();
             out.shrink_to(WRITE_BYTES);
         }

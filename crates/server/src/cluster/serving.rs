@@ -185,7 +185,7 @@ async fn answer_all(
             }
         }
         if !out.is_empty() {
-            frame::write_in_turns(&mut write, &out).await?;
+            frame::write_in_turns(&mut write, &out, || ()).await?;
             out.clear();
         }
     }
