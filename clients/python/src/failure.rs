@@ -214,7 +214,9 @@ impl From<ConnectError> for Failure {
         match error {
             ConnectError::Address(error) => Failure::Value(error.to_string()),
             ConnectError::Tls(error) => Failure::Value(error.to_string()),
-            ConnectError::Away(Why::Refused(refused) | Why::Opening(refused) | Why::Later(refused)) => refused.into(),
+            ConnectError::Away(Why::Refused(refused) | Why::Opening(refused) | Why::Later(refused)) => {
+                refused.into()
+            }
             other => Failure::Away(other.to_string()),
         }
     }
