@@ -19,7 +19,7 @@ use crate::dunlin::{Node, Program, dunlin, run, signal};
 /// Longer than anything here takes, on a busy machine.
 /// A process of a world, and what it says.
 struct Process {
-    _program: Program,
+    program: Program,
     said: Receiver<serde_json::Value>,
 }
 
@@ -34,7 +34,7 @@ impl Process {
                 .map(|line| serde_json::from_str(&line).expect("an object"))
                 .try_for_each(|said| tell.send(said))
         });
-        Process { _program: child.into(), said }
+        Process { program: child.into(), said }
     }
 
     /// The next that it says which is so.
@@ -150,6 +150,20 @@ fn world_that_stands_still_is_said_to() {
     says(&["space", "watch", "x", "--once"], "there is no world");
 }
 
+/// A process of a world ends though the node that holds its keys does not answer.
+#[test]
+fn signal_ends_a_process_whose_node_is_frozen() {
+    let node = Node::start();
+    let mut process = Process::start(&["run", "w", "--processes", "1", "--flock", "10", "--url", &node.url]);
+    process.hears("owns");
+    signal("STOP", node.pid());
+    process.hears("lease_lost");
+    signal("TERM", process.program.id());
+    let status = dunlin_wait::find("its end", || process.program.try_wait().expect("it can be asked"));
+    assert_eq!(status.code(), Some(0));
+    signal("CONT", node.pid());
+}
+
 /// A world that a program of its own runs is found as any other.
 #[test]
 fn world_of_another_program_is_shown() {
@@ -198,7 +212,8 @@ fn picture_printed_once_is_no_older_than_when_it_was_asked_for() {
 /// The first process of a world, whose node holds what they agree on, is killed, and the same command is given again.
 #[test]
 fn world_goes_on_when_its_first_process_is_started_again() {
-    let ttl = ["--ttl", "1s"];
+    // A machine that stands still for long does not end a lease that nobody ended.
+    let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
     let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();

@@ -49,8 +49,10 @@ pub struct Arguments {
     once: bool,
 }
 
-/// How long `--once` waits for more after the last that came, and for the first.
+/// How long `--once` waits for more after the last that came; when others are told that nobody is in sight.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
+/// How long `--once` waits for the first: a busy process answers after its tick.
+const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -121,8 +123,8 @@ fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
     while !stop.is_set() {
         match viewer.next_timeout(LOOK).map_err(refused)? {
             Some(Change::Entered(_) | Change::Left(_)) => last = Some(Instant::now()),
-            _ if last.map_or(began.elapsed() > QUIET.1, |last| last.elapsed() > QUIET.0) => break,
-            _ if began.elapsed() > QUIET.1 => break,
+            _ if last.map_or(began.elapsed() > PATIENCE, |last| last.elapsed() > QUIET.0) => break,
+            _ if began.elapsed() > PATIENCE => break,
             _ => {}
         }
     }

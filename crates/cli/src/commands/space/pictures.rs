@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use dunlin::Node;
 use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, World, topic_of};
 use dunlin::topic::Subscriber;
-use dunlin_client::{Client, Publisher};
+use dunlin_client::{Client, Publisher, interruptible};
 use dunlin_feed::{Replica, Report};
 use dunlin_topic::{LogName, OnGap, Publish, Retention, Start, SubscribeOptions, TopicConfig};
 
@@ -71,8 +71,9 @@ impl Pictures {
         let maker = Maker { node, client, spec, regions, setup, url, followed, began, buffer };
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
-            let stop = Arc::clone(&stop);
-            move || maker.run(&stop)
+            let (stop, ends) = (Arc::clone(&stop), Arc::clone(&stop));
+            // A node that does not answer holds up nobody's end.
+            move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
         Ok(Pictures { stop, thread: Some(thread.context("cannot start the thread of the map")?) })
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dunlin::space::{Authority, Behaviour, Host, RegionId};
-use dunlin_client::{Kv, KvError, Lease, LeaseLost};
+use dunlin_client::{Kv, KvError, Lease, LeaseLost, interruptible};
 use serde_json::Value;
 
 use super::deeds::{has_standby, until_ns};
@@ -225,15 +225,19 @@ impl Owners {
             away: None,
         };
         let stopped = Arc::clone(&stop);
-        let work = move || {
+        let ends = Arc::clone(&stop);
+        let mut turns = move || {
             while !stopped.load(Ordering::Relaxed) {
                 match keeper.turn() {
                     Ok(()) => keeper.away = None,
+                    Err(_) if stopped.load(Ordering::Relaxed) => {}
                     Err(error) => keeper.went_wrong(&error),
                 }
                 std::thread::sleep(look);
             }
         };
+        // A node that does not answer holds up nobody's end.
+        let work = move || interruptible(move || ends.load(Ordering::Relaxed), &mut turns);
         let thread = std::thread::Builder::new().name("space-owners".to_owned()).spawn(work);
         Ok(Owners { stop, thread: Some(thread.map_err(SpaceError::Thread)?) })
     }
