@@ -41,7 +41,7 @@ use dunlin_raft::{Frozen, Group, Lead, Member, Status, Transport};
 pub use block::block_on;
 pub use error::ControlError;
 pub use history::KV;
-pub(crate) use place::Place;
+pub(crate) use place::{Place, StartFailure};
 
 use crate::clock::now_ns;
 use crate::node::Node;

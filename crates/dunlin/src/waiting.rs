@@ -510,4 +510,16 @@ impl Node {
         let not_run = || Err(ControlError::Start("no thread could be started".to_owned()).into());
         self.unblock(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
+
+    /// Its tasks if there can be any; `None` on a node alone where none was ever submitted.
+    pub async fn tasks_if_begun(&self) -> Result<Option<Arc<Tasks>>, TasksError> {
+        if let Some(tasks) = self.tasks_if_any() {
+            return Ok(Some(Arc::clone(tasks)));
+        }
+        let has_begun = |node: &Node| node.is_of_cluster() || node.has_tasks();
+        match self.unblock(has_begun).await {
+            Some(false) => Ok(None),
+            Some(true) | None => self.tasks_async().await.map(Some),
+        }
+    }
 }

@@ -154,7 +154,8 @@ impl Snapshots {
             None => false,
         })?;
         if !is_whole {
-            let why = "the snapshot is damaged: remove the node from the cluster, and let it join anew";
+            let why = "the snapshot is damaged. A node of a cluster: remove it from the cluster, and let it join anew with an empty \
+                       directory. A node alone: restore its data directory from a backup";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(Some((meta.clone(), Blocks(blocks))))

@@ -117,6 +117,9 @@ impl Server {
         }
         let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
         node.set_runner(&runner);
+        node.failed_parts()
+            .iter()
+            .for_each(|failed| tracing::error!("every request is refused for {failed}"));
         let for_nodes = OnceLock::new();
         let (unix, _runner, _runtimes) = (config.unix, runner, runtimes);
         Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes, watchdog })

@@ -353,7 +353,11 @@ fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml
 
 /// Nothing is written that a node would not take.
 fn write(file: &Path, document: &DocumentMut) -> Result<()> {
-    let text = document.to_string();
+    let mut text = document.to_string();
+    if text.is_empty() {
+        // A running node takes an empty file for one that is being written.
+        text = "[users]\n".to_owned();
+    }
     Users::parse(&text, &file.display().to_string())?;
     let beside = file.with_extension(format!("toml.{}", std::process::id()));
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);

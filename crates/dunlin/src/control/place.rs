@@ -1,5 +1,6 @@
 //! A node's part in its cluster, from when somebody asks for it.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Control, ControlError};
@@ -12,6 +13,22 @@ pub(crate) struct Place {
     control: OnceLock<Arc<Control>>,
     /// Taken by who starts it.
     starting: Mutex<()>,
+    failure: StartFailure,
+}
+
+/// Why a part of a node could not be started, until it could.
+#[derive(Debug, Default)]
+pub(crate) struct StartFailure(Mutex<Option<String>>);
+
+impl StartFailure {
+    /// Remembers how the newest attempt ended.
+    pub(crate) fn record<T, E: Display>(&self, started: &Result<T, E>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = started.as_ref().err().map(E::to_string);
+    }
+
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Node {
@@ -31,14 +48,23 @@ impl Node {
             return Err(ControlError::Start(why.to_owned()));
         }
         let limits = self.config().limits.control;
-        let control = match self.storage().map(Storage::place) {
+        let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
                 let place = dir.join("control");
-                Control::alone(&self.unguarded(), Some((Arc::clone(disk), &place)), limits)?
+                Control::alone(&self.unguarded(), Some((Arc::clone(disk), &place)), limits)
             }
-            None => Control::alone(&self.unguarded(), None, limits)?,
+            None => Control::alone(&self.unguarded(), None, limits),
         };
+        self.control_place().failure.record(&started);
+        let control = started?;
         Ok(self.control_place().control.get_or_init(|| control))
+    }
+
+    /// What of the node's keys and tasks could not be started, and why: their files are damaged, say. Every request for them is refused.
+    pub fn failed_parts(&self) -> Vec<String> {
+        let failed = [("keys", &self.control_place().failure), ("tasks", &self.tasks_place().failure)];
+        let why = |(part, failure): (&str, &StartFailure)| Some(format!("{part}: {}", failure.reason()?));
+        failed.into_iter().filter_map(why).collect()
     }
 
     /// It is told who else there is, or its directory is such a node's: alone it would be somebody else, with the same log.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Tasks, TasksError, check_shards};
-use crate::control::ControlError;
+use crate::control::{ControlError, StartFailure};
 use crate::node::Node;
 use crate::storage::Storage;
 
@@ -14,6 +14,7 @@ pub(crate) struct Place {
     tasks: OnceLock<Arc<Tasks>>,
     /// Taken by who starts it.
     starting: Mutex<()>,
+    pub(crate) failure: StartFailure,
 }
 
 /// Of the node's data directory.
@@ -35,12 +36,14 @@ impl Node {
             return Err(ControlError::Start(why.to_owned()).into());
         }
         let limits = self.config().limits.tasks;
-        let tasks = match self.storage().map(Storage::place) {
+        let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
-                Tasks::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)?
+                Tasks::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)
             }
-            None => Tasks::alone(&self.unguarded(), None, limits)?,
+            None => Tasks::alone(&self.unguarded(), None, limits),
         };
+        self.tasks_place().failure.record(&started);
+        let tasks = started?;
         Ok(self.tasks_place().tasks.get_or_init(|| tasks))
     }
 

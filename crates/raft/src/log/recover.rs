@@ -42,8 +42,8 @@ fn refuse_damage(found: &Recovered) -> io::Result<()> {
 }
 
 fn damaged(why: &str) -> io::Error {
-    let what = "this node's log is damaged, and it may have promised what it does not know any more: remove the node from \
-                the cluster, and let it join anew with an empty directory";
+    let what = "this node's log is damaged, and it may have lost what it acknowledged. A node of a cluster: remove it from the \
+                cluster, and let it join anew with an empty directory. A node alone: restore its data directory from a backup";
     io::Error::new(io::ErrorKind::InvalidData, format!("{what} ({why})"))
 }
 

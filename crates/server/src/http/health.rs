@@ -51,6 +51,7 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     let in_cluster = shared.cluster.get().and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
+    missing.extend(shared.node.failed_parts());
     missing
 }
 

@@ -61,7 +61,7 @@ pub(super) async fn list(
     let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
     let from = query.get("from").map_or(Ok(0), str::parse);
     let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of a page before"))?;
-    let found = ask(&context, &Question::List { filter, from, limit, whole: false })?;
+    let found = ask(&context, &Question::List { filter, from, limit, whole: false }).await?;
     Ok(Json(match found {
         Some(Found::Tasks { tasks, next, now_ms }) => {
             let tasks: Vec<_> = tasks.iter().map(|task| task_json(task, now_ms)).collect();
@@ -76,13 +76,13 @@ pub(super) async fn describe(
     Name(name): Name,
 ) -> Result<Json<Value>, Problem> {
     let task = id(&name)?;
-    let Some(Found::Task { task: view, now_ms }) = ask(&context, &Question::Get { task })? else {
+    let Some(Found::Task { task: view, now_ms }) = ask(&context, &Question::Get { task }).await? else {
         return Err(none(&name));
     };
     let mut object = task_json(&view, now_ms);
     object["payload"] = text(&view.payload[..view.payload.len().min(PAYLOAD_SHOWN)]).into();
     object["payload_bytes"] = view.payload.len().into();
-    if let Some(Found::Why { why }) = ask(&context, &Question::Why { task })? {
+    if let Some(Found::Why { why }) = ask(&context, &Question::Why { task }).await? {
         object["why"] = why.into();
     }
     Ok(Json(object))
@@ -126,7 +126,7 @@ pub(super) async fn cancel(
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
     let command = Command::Cancel { task: id(&name)? };
-    if context.node().tasks_if_any().is_none() {
+    if context.node().tasks_if_begun().await.map_err(|error| refused(&error))?.is_none() {
         return Err(none(&name));
     }
     context.node().ask_tasks(&command).await?;
@@ -134,9 +134,10 @@ pub(super) async fn cancel(
 }
 
 /// Nothing where no task was ever submitted.
-fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
+async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
     context.node().may_ask_of_tasks(question)?;
-    let Some(tasks) = context.node().tasks_if_any() else { return Ok(None) };
+    let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
+    let Some(tasks) = tasks else { return Ok(None) };
     tasks.answer(question).map(Some).map_err(|error| refused(&error))
 }
 

@@ -1,5 +1,6 @@
 //! `/v1/tasks`.
 
+use dunlin::journal::RealDisk;
 use dunlin::{Config, Node};
 use serde_json::{Value, json};
 
@@ -121,4 +122,30 @@ fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
     let unknown = submit(&strict, "/v1/tasks?tenant=nobody", &json!({"kind": "k"}));
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "TENANT_UNKNOWN"));
     assert_eq!(unknown.json()["detail"], "there is no tenant \"nobody\"");
+}
+
+#[test]
+fn damaged_tasks_are_not_taken_for_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = || Node::open(Config::default(), std::sync::Arc::new(RealDisk), dir.path()).unwrap().0;
+    let stage = Stage::of(opened(), |_| ());
+    assert_eq!(submit(&stage, "/v1/tasks", &json!({"kind": "thumb"})).status, 201);
+    drop(stage);
+    let log = dir.path().join("tasks/log");
+    let files: Vec<_> = std::fs::read_dir(&log).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+    }
+    let stage = Stage::of(opened(), |_| ());
+    for path in ["/v1/tasks", "/v1/tasks/100000000"] {
+        let refused = stage.get(path);
+        assert_eq!((refused.status, refused.code().as_str()), (503, "NO_CONTROL"), "{path}: {refused:?}");
+    }
+    let cancelled = stage.peer().request("DELETE", "/v1/tasks/100000000", &[], b"");
+    assert_eq!(cancelled.code(), "NO_CONTROL", "{cancelled:?}");
+    let ready = stage.get("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(ready.json()["missing"][0].as_str().unwrap().starts_with("tasks: "), "{ready:?}");
 }
