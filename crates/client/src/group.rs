@@ -105,7 +105,7 @@ impl Client {
     /// A membership that may be used before the node has answered. A refusal is told by the first look.
     pub fn join_at_once(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
-        let asked = self.membership(group, options)?;
+        let asked = Asked { tells_beginning: true, ..self.membership(group, options)? };
         Ok(Member { subscriber: self.begin_at_once(asked, Vec::new(), wait), kind })
     }
 
@@ -148,9 +148,11 @@ impl Client {
 }
 
 impl Member {
-    /// Whether the node has answered; why not where it refused.
-    pub fn stands(&self) -> Result<bool, SubscribeError> {
-        self.subscriber.stands()
+    /// The newest epoch of the topic's logs when the node answered a membership [made at once](Client::join_at_once): `None`
+    /// before, and after the first call that returns it. An error where the node refused.
+    pub fn began_in(&self) -> Result<Option<u32>, SubscribeError> {
+        self.subscriber.stands()?;
+        Ok(self.subscriber.began().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
     }
 
     /// Asks for `records` more. Only in `work` groups; members of `share` groups get what there is.

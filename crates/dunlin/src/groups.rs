@@ -193,9 +193,14 @@ impl Node {
         }
     }
 
+    /// Whether the user may be a member of groups of this name, whatever the topic.
+    pub fn may_join_group(&self, group: &str) -> Result<(), TopicError> {
+        self.may_all(Action::Join, &Pattern::parse(group)?)
+    }
+
     /// Whether the user may be a member of the topic's group of this name.
     pub fn may_join(&self, topic: &Topic, group: &str) -> Result<(), TopicError> {
-        self.may_all(Action::Join, &Pattern::parse(group)?)?;
+        self.may_join_group(group)?;
         self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)
     }
 

@@ -51,8 +51,6 @@ struct Again {
     node: Node,
     options: ShareOptions,
     news: (Arc<Waiter>, u32),
-    /// The epoch of which nothing is given again.
-    epoch: u32,
 }
 
 /// The start of a group that gives out nothing of an epoch again, nor of one before it: with the first record of the next one, or
@@ -62,10 +60,6 @@ pub fn after_epoch(topic: &Topic, epoch: u32) -> Start {
     // No log comes so far.
     let end = Position { epoch, seq: u64::MAX - 1 };
     if is_over { Start::After(end) } else { Start::Latest }
-}
-
-fn epoch_of(topic: &Topic) -> u32 {
-    topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0)
 }
 
 impl ShareMember {
@@ -82,8 +76,7 @@ impl ShareMember {
         news: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
         let place = Place::find(node, topic, group, options, &news)?;
-        let epoch = epoch_of(place.topic());
-        let again = Again { node: node.clone(), options: options.clone(), news, epoch };
+        let again = Again { node: node.clone(), options: options.clone(), news };
         Ok(ShareMember { place, again: Some(Box::new(again)) })
     }
 
@@ -142,13 +135,11 @@ impl ShareMember {
     }
 
     /// The topic has another owner: its group is joined there. `false` where the membership ends instead.
-    fn join_again(&mut self, start: Option<Start>) -> Result<bool, SubscribeError> {
+    fn join_again(&mut self, start: Start) -> Result<bool, SubscribeError> {
         let Some(again) = &mut self.again else { return Ok(false) };
         let (topic, group) = (Arc::clone(self.place.topic()), self.place.group_name());
-        let start = start.unwrap_or(Start::After(Position { epoch: again.epoch, seq: 0 }));
         let options = ShareOptions { start, ..again.options.clone() };
         let place = Place::find(&again.node, topic.name(), &group, &options, &again.news)?;
-        again.epoch = epoch_of(&topic);
         self.place = place;
         if let Place::Here(here) = &mut self.place {
             here.forget_notices();
@@ -224,12 +215,13 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.place {
             Place::Here(here) => match here.ready() {
-                Err(why) if is_moved(&why) => (why, None),
+                // Nothing is given again of the epoch that the group has come to.
+                Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
                 other => return other,
             },
             Place::Away(away) => match away.ready() {
                 Ok(is_ready) => return Ok(is_ready),
-                Err(Outcome::Here(start)) => (SubscribeError::Closed, Some(start)),
+                Err(Outcome::Here(start)) => (SubscribeError::Closed, start),
                 Err(Outcome::Ended(why)) => return Err(why),
             },
         };

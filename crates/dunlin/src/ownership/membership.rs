@@ -118,6 +118,9 @@ impl Membership {
 
     /// The owner has sent a record, as it travels.
     pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
+        if let Start::After(after) = &mut lock(&self.state).start {
+            after.epoch = after.epoch.max(position.epoch);
+        }
         self.push(Received::Record { partition, position, frame: frame.into() }, frame.len());
     }
 
@@ -162,12 +165,14 @@ impl Membership {
         lock(&self.state).asked = Some(epoch);
     }
 
-    /// The owner keeps it. A group that begins anew with another owner, or with this one after the connection to it was
-    /// lost, gives out nothing of this epoch again.
-    pub fn stands(&self) {
+    /// The owner keeps it, and its logs are in this epoch. A group that begins anew with another owner, or with this one after
+    /// the connection to it was lost, delivers nothing of that epoch again.
+    ///
+    /// The epoch in which the owner was asked does not suffice: a durable topic begins an epoch with each start of its owner.
+    pub fn stands(&self, epoch: u32) {
         let mut state = lock(&self.state);
-        if let Some(epoch) = state.asked {
-            state.start = Start::After(Position { epoch, seq: 0 });
+        if let Some(asked) = state.asked {
+            state.start = Start::After(Position { epoch: epoch.max(asked), seq: 0 });
         }
     }
 

@@ -52,8 +52,8 @@ impl Joining {
     }
 
     fn take_some(&mut self) -> Result<(), SubscribeError> {
-        if self.member.stands()? {
-            self.membership.stands();
+        if let Some(epoch) = self.member.began_in()? {
+            self.membership.stands(epoch);
         }
         while self.membership.has_room() {
             match self.member.try_next()? {

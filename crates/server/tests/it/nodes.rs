@@ -67,7 +67,10 @@ impl Hall {
     }
 
     fn start(self: &Arc<Hall>, id: u64) {
-        let node = Node::start(Config::default()).unwrap();
+        self.start_with(id, Node::start(Config::default()).unwrap());
+    }
+
+    fn start_with(self: &Arc<Hall>, id: u64, node: Node) {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
         let mut config = ServerConfig {
             tcp: anywhere(),

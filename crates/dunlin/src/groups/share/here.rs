@@ -59,6 +59,13 @@ impl Here {
         self.seat.lost()
     }
 
+    /// The newest epoch that the group has come to.
+    pub(super) fn epoch(&mut self) -> u32 {
+        let of_parts =
+            |state: &mut State<Share>| state.parts.iter().map(|part| part.cursor.next().epoch).max();
+        self.seat.with(|state, _, _| of_parts(state)).unwrap_or(0)
+    }
+
     pub(super) fn forget_notices(&mut self) {
         self.seat.forget_notices();
     }

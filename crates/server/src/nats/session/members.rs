@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Charge, Event, Filter, Log, Notice, Start, Subscribe, SubscribeError, Topic};
+use dunlin::topic::{Charge, Event, Filter, Log, Notice, Pattern, Start, Subscribe, SubscribeError, Topic};
 use dunlin::wire::nats::{self, Message};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
@@ -57,6 +57,11 @@ impl Member {
     }
 }
 
+/// The name of a queue's group where its members take some of a topic's subjects: those that take others are another group.
+pub(super) fn group_of_some(queue: &str, pattern: &Pattern) -> String {
+    format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
+}
+
 /// How a member's turn ended.
 enum Turn {
     Waits,
@@ -86,8 +91,7 @@ impl Session {
         let queue = of.queue.as_deref().unwrap_or_default();
         let group = match &filter {
             None => queue.to_owned(),
-            // Members that take other subjects of the topic are another group.
-            Some(_) => format!("{queue}.of.{}", of.pattern.as_str().replace('*', "+").replace('>', "#")),
+            Some(_) => group_of_some(queue, &of.pattern),
         };
         let options =
             ShareOptions { member, start, registered: true, lasting: false, anywhere: true, ahead: 1 };

@@ -16,6 +16,7 @@ use dunlin::{Refused, TopicError};
 use super::Session;
 use super::access::{Entrance, not_to_subscribe, subscription_refused};
 use super::inboxes::{is_inbox, names_its_owner};
+use super::members::group_of_some;
 use super::subscription::{Channel, Opening, SEQUENCED, Subscription, ToRead};
 use crate::door::Door;
 
@@ -108,6 +109,12 @@ impl Session {
             return Err(NoSubscription::TooMany);
         }
         let queue = queue.map(queue_name).transpose()?;
+        if let Some(queue) = queue
+            && self.node.may_join_group(queue).is_err()
+            && self.node.may_join_group(&group_of_some(queue, &pattern)).is_err()
+        {
+            return Err(NoSubscription::Forbidden);
+        }
         if is_inbox(subject) {
             if !names_its_owner(subject) {
                 return Err(NoSubscription::Forbidden);

@@ -228,6 +228,28 @@ fn a_group_is_joined_by_who_may_read_all_that_it_shares() {
 }
 
 #[test]
+fn denied_group_is_refused_before_its_topic_exists() {
+    let guarded = Guarded::new(USERS);
+    let mut nats = guarded.nats_by_password("ana");
+    for subject in ["orders.later", "orders.*"] {
+        nats.say(&format!("SUB {subject} others 1"));
+        let refused =
+            format!("-ERR 'Permissions Violation for Subscription to \"{subject}\" using queue \"others\"'");
+        assert_eq!(nats.line(), refused);
+    }
+    nats.say("SUB orders.later workers 2");
+    nats.settle();
+    // Joins over TCP make the topic, but not for a member that they refuse.
+    let ana = guarded.by_password("ana");
+    let join = |name| ana.join(Group { topic: "orders.later", name }, GroupOptions::default()).map(drop);
+    assert!(matches!(join("others"), Err(SubscribeError::Forbidden(_))));
+    assert!(guarded.node.topic("orders.later").is_none());
+    join("workers").unwrap();
+    nats.publish("orders.later", "first");
+    assert_eq!(nats.text(), ("orders.later".to_owned(), "first".to_owned()));
+}
+
+#[test]
 fn requests_are_answered_and_nobody_reads_anothers_answers() {
     let guarded = Guarded::new(
         "[users.asks]\npassword = \"HASH\"\npublish = [\"ask\"]\n[users.answers]\npassword = \"HASH\"\nsubscribe = [\"ask\"]\n",

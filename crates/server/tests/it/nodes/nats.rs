@@ -1,10 +1,13 @@
 //! NATS subscriptions, queue groups and publishers at other nodes than the owner of their topic.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
-use dunlin::topic::{Publish, TopicConfig};
+use dunlin::journal::FakeDisk;
+use dunlin::topic::{Durable, Publish, TopicConfig};
+use dunlin::{Config, Node};
 use dunlin_wait::{PATIENCE, until};
 
 use super::Hall;
@@ -161,5 +164,37 @@ fn nats_reader_elsewhere_has_what_follows_its_pong() {
         reader.subscribe(&format!("{name} {n}"));
         hall.node(2).publisher(&name).unwrap().publish(name.as_bytes()).unwrap();
         assert_eq!(reader.text().1, name);
+    }
+}
+
+/// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
+#[test]
+fn queue_group_gets_no_history_when_its_owner_returns() {
+    const STARTS: usize = 4;
+    let hall = Hall::of(2);
+    let disk = FakeDisk::new(1);
+    let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
+    hall.start_with(3, open());
+    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    hall.node(3).create_topic("t", config, false).unwrap();
+    until("node 1 knows the topic", || hall.node(1).topic("t").is_some());
+    let mut member = hall.nats(1);
+    member.subscribe("t workers 1");
+    for start in 1..=STARTS {
+        until("it is a member", || {
+            let node = hall.node(3);
+            let topic = node.topic("t").unwrap();
+            node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
+        });
+        let published: Vec<String> = (0..5).map(|n| format!("{n} of start {start}")).collect();
+        let mut publisher = hall.nats(3);
+        published.iter().for_each(|text| publisher.publish("t", text));
+        for text in published {
+            assert_eq!(member.text().1, text);
+        }
+        if start < STARTS {
+            hall.kill(3);
+            hall.start_with(3, open());
+        }
     }
 }
