@@ -30,7 +30,7 @@ pub enum Relayed {
     /// It did not leave, or what it was sent to did not take it in: nothing was appended.
     NotTaken(String),
     /// It was sent, and the connection went before the answer.
-    Lost(String),
+    Lost,
 }
 
 /// Is told what became of a run; on the thread that drives the connection, or the one that sent it.
@@ -171,18 +171,18 @@ impl Relaying {
         FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }).encode(out);
     }
 
-    fn lose(&self, why: &str) {
+    fn lose(&self) {
         let lost = {
             let mut state = self.state();
             state.next.clear();
             std::mem::take(&mut state.unanswered)
         };
-        lost.into_iter().for_each(|sent| (sent.told)(Relayed::Lost(why.to_owned())));
+        lost.into_iter().for_each(|sent| (sent.told)(Relayed::Lost));
     }
 
     /// There is another connection: what was sent on the one before is lost.
     pub(crate) fn resume(&self, out: &mut Vec<u8>) {
-        self.lose("the connection to the topic's owner was lost");
+        self.lose();
         self.state().refused = None;
         self.open(out);
     }
@@ -233,7 +233,7 @@ impl Drop for Relay {
         let mut out = Vec::new();
         FromClient::ClosePublisher { publisher: self.lane.number }.encode(&mut out);
         self.shared.outbox.write(&out);
-        self.lane.lose("this node is stopping, or goes on with another owner");
+        self.lane.lose();
     }
 }
 

@@ -13,7 +13,15 @@ use crate::tasks::Line;
 #[derive(Debug, Default)]
 pub(super) struct Working {
     requests: HashMap<u32, Asked>,
-    workers: HashMap<u64, Arc<Line>>,
+    /// By their numbers.
+    workers: HashMap<u64, Attachment>,
+}
+
+/// A worker's, and the request by which it was attached.
+#[derive(Debug)]
+struct Attachment {
+    line: Arc<Line>,
+    request: u32,
 }
 
 #[derive(Debug)]
@@ -29,7 +37,7 @@ impl Working {
 
     pub(super) fn remove(&mut self, line: &Arc<Line>) {
         self.requests.retain(|_, asked| !Arc::ptr_eq(&asked.line, line));
-        self.workers.retain(|_, other| !Arc::ptr_eq(other, line));
+        self.workers.retain(|_, other| !Arc::ptr_eq(&other.line, line));
     }
 
     /// Whether it was a worker's. From here on its orders are known for its own.
@@ -37,8 +45,9 @@ impl Working {
         let Some(Asked { line, attaches }) = self.requests.remove(&tasked.request) else { return Ok(false) };
         if attaches {
             let attached = Attached::decode(tasked.bytes.0)?;
-            self.workers.retain(|_, other| !Arc::ptr_eq(other, &line));
-            self.workers.insert(attached.worker, Arc::clone(&line));
+            self.workers.retain(|_, other| !Arc::ptr_eq(&other.line, &line));
+            let attachment = Attachment { line: Arc::clone(&line), request: tasked.request };
+            self.workers.insert(attached.worker, attachment);
             line.attached(Ok(attached));
         } else {
             line.answered(tasked.request, Ok(tasked.bytes.0.to_vec()));
@@ -46,9 +55,11 @@ impl Working {
         Ok(true)
     }
 
-    /// The same for what is refused as a whole.
+    /// The same for what is refused as a whole. A worker that was attached by the request is so no longer.
     pub(super) fn refused(&mut self, refused: &RequestRefused<'_>) -> bool {
-        let Some(Asked { line, attaches }) = self.requests.remove(&refused.request) else { return false };
+        let Some(Asked { line, attaches }) = self.requests.remove(&refused.request) else {
+            return self.ended(refused);
+        };
         let why = Refused::new(&refused.refusal);
         match attaches {
             true => line.attached(Err(why)),
@@ -57,12 +68,19 @@ impl Working {
         true
     }
 
+    fn ended(&mut self, refused: &RequestRefused<'_>) -> bool {
+        let mut ended = self.workers.extract_if(|_, attached| attached.request == refused.request);
+        let Some((_, Attachment { line, .. })) = ended.next() else { return false };
+        line.attached(Err(Refused::new(&refused.refusal)));
+        true
+    }
+
     pub(super) fn ordered(&mut self, orders: &TaskOrders<'_>) -> Result<(), DecodeError> {
         let mut orders = Order::decode_all(orders.bytes.0)?.into_iter().peekable();
         while let Some(worker) = orders.peek().map(Order::worker) {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
             match self.workers.get(&worker) {
-                Some(line) => line.ordered(of_worker),
+                Some(attached) => attached.line.ordered(of_worker),
                 // What is for a worker that has ended, it left behind.
                 None => of_worker.for_each(drop),
             }
@@ -72,7 +90,7 @@ impl Working {
 
     /// The connection is gone.
     pub(super) fn lost(&mut self) {
-        self.workers.drain().for_each(|(_, line)| line.lost());
+        self.workers.drain().for_each(|(_, attached)| attached.line.lost());
         self.requests.drain().for_each(|(_, asked)| asked.line.lost());
     }
 }

@@ -31,6 +31,7 @@ mod operations;
 mod own;
 mod publish;
 mod reading;
+mod refusals;
 mod replies;
 mod subscribe;
 mod subscription;
@@ -66,6 +67,7 @@ use inboxes::Inboxes;
 use members::Member;
 use own::Own;
 use publish::{Blocked, Pressure, Run, Step};
+use refusals::Refusals;
 use replies::Replies;
 use subscription::{Channel, Opening, Subscription};
 use targets::{Finding, Targets};
@@ -113,6 +115,7 @@ pub(crate) struct Session {
     finding: Option<Finding>,
     hearing: Hearing,
     replies: Replies,
+    refusals: Refusals,
     step: Step,
     outbound: Outbound,
     targets: Targets,
@@ -199,6 +202,7 @@ impl Session {
             finding: None,
             hearing: Hearing::default(),
             replies: Replies::default(),
+            refusals: Refusals::default(),
             step: Step::default(),
             outbound: Outbound::default(),
             targets: Targets::default(),

@@ -24,6 +24,8 @@ const RELAYS_MAX: usize = 16_384;
 
 /// See the module.
 pub(super) struct Link {
+    /// The node it leads to.
+    to: u64,
     up: Mutex<Option<Up>>,
     /// Feeds that the thread has yet to take up.
     feeds: Mutex<Vec<Arc<Feed>>>,
@@ -67,6 +69,7 @@ impl Link {
         reach: impl Fn() -> Option<(Address, Options)> + Send + 'static,
     ) -> Arc<Link> {
         let link = Arc::new(Link {
+            to,
             up: Mutex::default(),
             feeds: Mutex::default(),
             joins: Mutex::default(),
@@ -76,7 +79,7 @@ impl Link {
             ended: AtomicBool::new(false),
         });
         let of_thread = Arc::clone(&link);
-        let run = move || of_thread.run(to, &reach);
+        let run = move || of_thread.run(&reach);
         if let Err(error) = thread::Builder::new().name(format!("dunlin-to-{to}")).spawn(run) {
             tracing::error!(%error, node = to, "no thread for the connection to another node");
         }
@@ -144,7 +147,7 @@ impl Link {
         }
         let open = || Open { relay: client.relay(&run.pattern, run.mark), is_stale: Arc::default() };
         let Open { relay, is_stale } = relays.entry(key).or_insert_with(open);
-        let is_stale = Arc::clone(is_stale);
+        let (is_stale, to) = (Arc::clone(is_stale), self.to);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
         let to_relay = RunToRelay {
             partition,
@@ -166,12 +169,14 @@ impl Link {
                     is_stale.store(true, Ordering::Release);
                     run.not_taken(&why);
                 }
-                Relayed::Lost(why) => run.lost(&why),
+                Relayed::Lost => {
+                    run.lost(&format!("the topic's owner, node {to}, was lost before it answered"));
+                }
             }),
         );
     }
 
-    fn run(&self, to: u64, reach: &impl Fn() -> Option<(Address, Options)>) {
+    fn run(&self, reach: &impl Fn() -> Option<(Address, Options)>) {
         let mut was_up = false;
         while !self.ended.load(Ordering::Acquire) {
             let connected = match reach() {
@@ -198,7 +203,7 @@ impl Link {
                     let up = lock(&self.up).take();
                     // What has no answer is told to be lost by the end of its relay.
                     drop(up);
-                    tracing::info!(node = to, "the connection to another node ended");
+                    tracing::info!(node = self.to, "the connection to another node ended");
                 }
                 Err(why) => {
                     let feeds = std::mem::take(&mut *lock(&self.feeds));

@@ -148,3 +148,53 @@ fn pedantic_client_hears_of_subjects_in_nats_servers_words() {
     assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
     goes_on(&mut peer);
 }
+
+/// The writes of a client that does not wait.
+fn burst(count: usize, subject: &str) -> Vec<u8> {
+    format!("PUB {subject} 1\r\nx\r\n").repeat(count).into_bytes()
+}
+
+#[test]
+fn each_record_of_a_refused_burst_has_its_error() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    // More text than is kept for a client at once.
+    for (count, subject) in [(20, "a..b"), (3_000, "a..b")] {
+        let mut bytes = burst(count, subject);
+        bytes.extend_from_slice(b"PING\r\n");
+        peer.send(&bytes);
+        for nth in 0..count {
+            let line = peer.line();
+            assert!(line.starts_with("-ERR"), "{nth}: {line}");
+            reported(&line, "Publish", subject);
+        }
+        assert_eq!(peer.line(), "PONG");
+    }
+    goes_on(&mut peer);
+}
+
+#[test]
+fn headers_and_replies_in_a_burst_are_kept() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut reader = NatsPeer::open(&server);
+    reader.subscribe("s 1");
+    let mut peer = NatsPeer::open(&server);
+    peer.send(
+        b"PUB s 1\r\na\r\nHPUB s 18 19\r\nNATS/1.0\r\nA: 1\r\n\r\nb\r\nPUB s r.1 1\r\nc\r\nPUB s 1\r\nd\r\n",
+    );
+    let lines: Vec<String> = (0..11).map(|_| reader.line()).collect();
+    let expected = [
+        "MSG s 1 1",
+        "a",
+        "HMSG s 1 18 19",
+        "NATS/1.0",
+        "A: 1",
+        "",
+        "b",
+        "MSG s 1 r.1 1",
+        "c",
+        "MSG s 1 1",
+        "d",
+    ];
+    assert_eq!(lines, expected);
+}

@@ -74,7 +74,8 @@ impl Session {
     /// with unread bytes in it would destroy what is on its way to the client.
     pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
-        if self.outbound.is_empty() && self.stream.is_flushed() && !closing.ended_writing {
+        let all_is_said = self.outbound.is_empty() && self.refusals.is_empty();
+        if all_is_said && self.stream.is_flushed() && !closing.ended_writing {
             closing.ended_writing = true;
             self.stream.end_writing().map_err(|_| Gone)?;
         }

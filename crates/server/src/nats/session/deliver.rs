@@ -27,6 +27,7 @@ impl Session {
     ) -> Result<Progress, Gone> {
         let Scratch { nats: scratch, pace, .. } = scratch;
         if !self.outbound.full {
+            self.go_on_refusing();
             self.deliver_to_members();
             self.say_pongs();
             self.choose(&mut scratch.turn, pace);

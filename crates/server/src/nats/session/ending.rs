@@ -53,7 +53,10 @@ impl Session {
 
     /// Says those that are due.
     pub(super) fn say_pongs(&mut self) {
-        while let Some(waits_for) = self.pongs.0.front_mut() {
+        // What was published before the `PING` was refused before it.
+        while self.refusals.is_empty()
+            && let Some(waits_for) = self.pongs.0.front_mut()
+        {
             while let Some((number, last)) = waits_for.channels.last() {
                 let is_opening = self.opening.iter().any(|opening| opening.channel == *number);
                 if is_opening || self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {

@@ -23,6 +23,7 @@ pub(super) struct Handed(VecDeque<Run>);
 struct Run {
     subject: Box<str>,
     log: Arc<Log>,
+    records: usize,
     receipt: Receipt,
 }
 
@@ -42,25 +43,27 @@ impl Handed {
 
 impl Session {
     /// A run has gone to the owner of its topic.
-    pub(super) fn handed_on(&mut self, subject: &[u8], receipt: &Receipt) {
+    pub(super) fn handed_on(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
         let subject = String::from_utf8_lossy(subject).into();
-        self.handed.0.push_back(Run { subject, log, receipt: *receipt });
+        self.handed.0.push_back(Run { subject, log, records, receipt: *receipt });
         if self.handed.0.len() == 1 {
             self.hear_owners();
         }
     }
 
-    /// Tells what owners have refused.
+    /// Tells what owners have refused, unless earlier refusals still wait for room.
     pub(super) fn hear_owners(&mut self) {
-        while let Some((run, error)) = self.handed.refused(&self.waiter) {
+        while self.refusals.is_empty()
+            && let Some((run, error)) = self.handed.refused(&self.waiter)
+        {
             self.targets.forget(run.subject.as_bytes());
             // The requester may be gone, and then nobody misses the reply. The topic of an inbox has such a name, whatever
             // its subjects are.
             if !is_inbox(&run.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
-                self.refuse_publish(run.subject.as_bytes(), &error.to_string());
+                self.refuse_publish(run.subject.as_bytes(), &error.to_string(), run.records);
             }
         }
     }

@@ -98,8 +98,11 @@ impl Session {
         begins: usize,
         run: &mut Run<'b>,
     ) -> Result<(), Full> {
+        // Headers are read one record at a time; a request may have nobody to hear it.
+        let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = run.first()
-            && (first.published.subject != published.subject
+            && (is_alone
+                || first.published.subject != published.subject
                 || run.len() >= self.step.records
                 || begins + published.payload.len() - first.begins > self.step.bytes)
         {
@@ -112,12 +115,11 @@ impl Session {
             let reply = String::from_utf8_lossy(reply);
             let text =
                 format!("Permissions Violation for Publish with Reply of \"{reply}\": it is no subject");
-            nats::refuse(&mut self.outbound.control, &text);
+            self.refuse_each(text, 1);
             return Ok(());
         }
         run.push(InRun { begins, published });
-        // Headers are read one record at a time; a request may have nobody to hear it.
-        if published.headers.is_empty() && published.reply.is_none() { Ok(()) } else { self.publish_run(run) }
+        if is_alone { self.publish_run(run) } else { Ok(()) }
     }
 
     /// Appends the run. Where its topic is full nothing of it is appended, and it is to come again.
@@ -129,7 +131,8 @@ impl Session {
             block => match headers_of(block) {
                 Ok(Some(headers)) => self.append(run, &headers),
                 Ok(None) => {
-                    self.refuse_publish(first.published.subject, &format!("more than {HEADERS_MAX} headers"));
+                    let why = format!("more than {HEADERS_MAX} headers");
+                    self.refuse_publish(first.published.subject, &why, run.len());
                     Ok(())
                 }
                 Err(violation) => {
@@ -211,21 +214,21 @@ impl Session {
             appended = self.try_append(run, headers, now_ns);
         }
         match appended {
-            Ok(receipt) => self.appended(subject, &receipt, run.len() as u64),
+            Ok(receipt) => self.appended(subject, &receipt, run.len()),
             Err(NotAppended::Refused(full)) if full.may_pass() => {
-                return self.wait_for_room(first.begins, now_ns, subject, &full);
+                return self.wait_for_room(run, now_ns, &full);
             }
             Err(NotAppended::OneByOne) => return self.append_each(run),
             Err(NotAppended::Refused(error)) => {
                 self.targets.forget(subject);
-                self.refuse_publish(subject, &error.to_string());
+                self.refuse_publish(subject, &error.to_string(), run.len());
             }
-            Err(NotAppended::NoTarget(NoTarget::Unsound)) => self.refuse_subject(subject),
+            Err(NotAppended::NoTarget(NoTarget::Unsound)) => self.refuse_subject(subject, run.len()),
             Err(NotAppended::NoTarget(NoTarget::Refused(TopicError::Forbidden { .. }))) => {
-                nats::refuse(&mut self.outbound.control, &not_to_publish(subject));
+                self.refuse_each(not_to_publish(subject), run.len());
             }
             Err(NotAppended::NoTarget(NoTarget::Refused(error))) => {
-                self.refuse_publish(subject, &error.to_string());
+                self.refuse_publish(subject, &error.to_string(), run.len());
             }
             Err(NotAppended::NoTarget(NoTarget::Nobody)) => {}
         }
@@ -275,7 +278,7 @@ impl Session {
             let why = format!("{} of {per_s} is reached; try again in {retry_after_ms} ms", refused.text);
             self.blocked = None;
             self.ask_now_and_then();
-            self.refuse_publish(run[0].published.subject, &why);
+            self.refuse_publish(run[0].published.subject, &why, run.len());
             return Ok(Rate::Refused);
         }
         let held_ns = (retry_after_ms * 1_000_000).max(HELD_NS_MIN).min(deadline_ns - now_ns);
@@ -338,10 +341,10 @@ impl Session {
     }
 
     /// A client that does not want its own records back is not given these.
-    fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: u64) {
+    fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
         // It has no position yet, and comes back.
         if receipt.acknowledged == Acknowledged::ByOwner {
-            return self.handed_on(subject, receipt);
+            return self.handed_on(subject, receipt, count);
         }
         if self.connect.echo || self.own.is_empty() {
             return;
@@ -352,19 +355,14 @@ impl Session {
         let last = receipt.position.seq;
         let channels = &self.channels;
         let next_of = |number| channels.get(&number).map(|channel| channel.cursor.next().seq);
-        let ranges = self.own.add(&log, last + 1 - count..=last, next_of);
+        let ranges = self.own.add(&log, last + 1 - count as u64..=last, next_of);
         if ranges > self.shared.limits.nats.own_ranges_max {
             self.close_slow_consumer();
         }
     }
 
-    fn wait_for_room(
-        &mut self,
-        from: usize,
-        now_ns: u64,
-        subject: &[u8],
-        full: &PublishError,
-    ) -> Result<(), Full> {
+    fn wait_for_room(&mut self, run: &Run<'_>, now_ns: u64, full: &PublishError) -> Result<(), Full> {
+        let InRun { begins: from, published: Published { subject, .. } } = run[0];
         let deadline_ns = match &self.blocked {
             Some(blocked) => blocked.deadline_ns,
             None => now_ns.saturating_add(self.patience_of(subject)),
@@ -372,7 +370,7 @@ impl Session {
         if now_ns >= deadline_ns {
             self.blocked = None;
             self.ask_now_and_then();
-            self.refuse_publish(subject, &full.to_string());
+            self.refuse_publish(subject, &full.to_string(), run.len());
             return Ok(());
         }
         self.blocked = Some(Blocked { deadline_ns, try_again: false, over_rate: false });
@@ -388,17 +386,19 @@ impl Session {
     }
 
     /// There are no acknowledgements in this protocol, so a refusal is all that can be said.
-    pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str) {
-        nats::refuse(&mut self.outbound.control, &publish_refused(subject, why));
+    pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str, records: usize) {
+        self.refuse_each(publish_refused(subject, why), records);
     }
 
     /// Like nats-server it says `Invalid Publish Subject`, at which client libraries close, only to a client that asked for checks.
-    fn refuse_subject(&mut self, subject: &[u8]) {
+    fn refuse_subject(&mut self, subject: &[u8], records: usize) {
         match Subject::parse(&String::from_utf8_lossy(subject)).err() {
-            Some(long @ SubjectError::TooLong { .. }) => self.refuse_publish(subject, &long.to_string()),
-            _ if self.connect.pedantic => nats::refuse(&mut self.outbound.control, INVALID_SUBJECT),
-            Some(why) => self.refuse_publish(subject, &why.to_string()),
-            None => self.refuse_publish(subject, "a subject is text in UTF-8"),
+            Some(long @ SubjectError::TooLong { .. }) => {
+                self.refuse_publish(subject, &long.to_string(), records)
+            }
+            _ if self.connect.pedantic => self.refuse_each(INVALID_SUBJECT.to_owned(), records),
+            Some(why) => self.refuse_publish(subject, &why.to_string(), records),
+            None => self.refuse_publish(subject, "a subject is text in UTF-8", records),
         }
     }
 }

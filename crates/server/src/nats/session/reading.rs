@@ -82,7 +82,8 @@ impl Session {
             self.handle_all(&unread, &mut scratch.nats.run);
             return Ok(Progress::Some);
         }
-        if self.is_held || self.outbound.control.len() > CONTROL_BYTES_MAX || self.pongs.are_many() {
+        let is_behind = self.outbound.control.len() > CONTROL_BYTES_MAX || !self.refusals.is_empty();
+        if self.is_held || is_behind || self.pongs.are_many() {
             return Ok(Progress::None);
         }
         if !self.spin.is_on() {
@@ -218,7 +219,7 @@ impl Session {
     fn client_ended(&mut self) -> Result<Progress, Gone> {
         match &mut self.phase {
             Phase::Closing(closing) => {
-                closing.is_over = self.outbound.is_empty();
+                closing.is_over = self.outbound.is_empty() && self.refusals.is_empty();
                 if closing.is_over { Ok(Progress::None) } else { Err(Gone) }
             }
             _ => Err(Gone),

@@ -101,6 +101,7 @@ impl Session {
         self.recheck_subscriptions();
         self.recheck_publishers();
         self.recheck_members();
+        self.recheck_workers();
     }
 
     fn recheck_subscriptions(&mut self) {

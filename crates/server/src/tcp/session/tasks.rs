@@ -9,6 +9,7 @@
 //! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] unanswered, [`WORKERS_MAX`] workers; one more is refused.
 
 mod answers;
+mod rechecking;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,8 +58,10 @@ pub(super) struct Tasking {
     /// A worker says that it lives, among what is to be asked.
     beats: bool,
     workers: Arc<AtomicUsize>,
-    /// The tenants of those that may not work for all, by their numbers.
-    bounded: HashMap<u64, Vec<Vec<u8>>>,
+    /// Those that are attached, by their numbers.
+    attached: HashMap<u64, Worker>,
+    /// Those that may not be workers any more: they are sent nothing more.
+    revoked: HashSet<u64>,
     /// Workers that are on their way in.
     attaching: Vec<AbortHandle>,
 }
@@ -68,6 +71,15 @@ pub(super) struct Tasking {
 struct Request {
     number: u32,
     bytes: usize,
+}
+
+/// A worker that is attached.
+#[derive(Debug)]
+struct Worker {
+    /// The request by which it was attached.
+    request: u32,
+    /// The tenants whose tasks it is given; none for all.
+    tenants: Vec<Vec<u8>>,
 }
 
 /// Commands of one request among those that are proposed together.
@@ -88,7 +100,7 @@ enum Content {
     Answered(Vec<Bytes>),
     /// It may be looked for now.
     Question(Bytes),
-    /// A worker is attached; for these tenants, where it may not be for all.
+    /// A worker is attached; for these tenants, none for all.
     Attached(Attached, Vec<Vec<u8>>),
 }
 
@@ -216,7 +228,6 @@ impl Session {
         let attach = Attach::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         let mut asked = Attaching::from(&attach);
         asked.tenants = self.node.may_work(asked.tenants).map_err(|error| Refused::from(&error))?;
-        let bounds = if self.node.task_rule().is_bounded() { asked.tenants.clone() } else { Vec::new() };
         let workers = &self.tasking.workers;
         if workers.load(Ordering::Relaxed) >= WORKERS_MAX {
             return Err(Refused::limit("session_workers_max", WORKERS_MAX as u64));
@@ -228,12 +239,13 @@ impl Session {
         let outlet = self.tasking.outlet.get_or_insert_with(|| Outlet::new(waiter, TASKED));
         let (outlet, outcomes) = (Arc::downgrade(outlet), Arc::clone(&self.tasking.outcomes));
         let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.tasking.workers));
+        let tenants = asked.tenants.clone();
         let attaching = tokio::spawn(async move {
             let Some(outlet) = outlet.upgrade() else { return };
             let mut is_told = false;
             let attached = tasks.attach(&asked, &outlet, |attached| {
                 is_told = true;
-                let outcome = Outcome(request, Ok(Content::Attached(attached, bounds)));
+                let outcome = Outcome(request, Ok(Content::Attached(attached, tenants)));
                 tell(&outcomes, &waiter, std::iter::once(outcome));
             });
             let attached = attached.await;
@@ -309,13 +321,15 @@ impl Session {
                     Ok(())
                 }
                 Content::Question(bytes) => self.say_task_found(request.number, &bytes),
-                Content::Attached(attached, bounds) => {
-                    if !bounds.is_empty() {
-                        self.tasking.bounded.insert(attached.worker, bounds);
-                    }
+                Content::Attached(attached, tenants) => {
+                    let worker = Worker { request: request.number, tenants };
+                    self.tasking.revoked.remove(&attached.worker);
+                    self.tasking.attached.insert(attached.worker, worker);
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.say_tasked(request.number, &out);
+                    // The users may have changed while it was on its way in.
+                    self.recheck_workers();
                     Ok(())
                 }
             });
@@ -347,10 +361,16 @@ impl Session {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX && !outlet.is_empty() {
             let mut out = Vec::new();
             Order::begin(&mut out);
+            let none = out.len();
             outlet.take(|order| {
-                order.encode(&mut out);
+                if !self.tasking.revoked.contains(&order.worker()) {
+                    order.encode(&mut out);
+                }
                 out.len() < ORDERS_BYTES_MAX
             });
+            if out.len() == none {
+                continue;
+            }
             self.outbound.say(FromNode::TaskOrders(TaskOrders { bytes: Long(&out) }));
         }
     }
@@ -369,7 +389,9 @@ impl Tasking {
 
     /// Whether these are workers of this connection, for tenants that its user may work for.
     fn are_own(&self, workers: &[u64], rule: &TaskRule) -> bool {
-        workers.iter().all(|worker| self.bounded.get(worker).is_some_and(|tenants| rule.serves(tenants)))
+        workers
+            .iter()
+            .all(|worker| self.attached.get(worker).is_some_and(|worker| rule.serves(&worker.tenants)))
     }
 }
 

@@ -83,7 +83,7 @@ fn a_permitted_wildcard_leaves_out_what_is_denied_as_skipped_and_not_as_lost() {
         guarded.rewrite(&USERS.replace("\"secret.>\", ", "\"secret.>\", \"more.>\", "));
         let ended = next(&mut stream).await.unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
-        guarded.rewrite("");
+        guarded.rewrite("[users]\n");
         let gone = refusal(&mut client, &bearer(&TOKEN.0), "orders.eu").await;
         assert_eq!(gone.0, Code::Unauthenticated);
     });

@@ -250,6 +250,17 @@ fn denied_group_is_refused_before_its_topic_exists() {
 }
 
 #[test]
+fn each_denied_record_of_a_burst_has_its_error() {
+    let guarded = Guarded::new(USERS);
+    let mut nats = guarded.nats_by_password("ana");
+    nats.send(format!("{}PING\r\n", "PUB denied.a 1\r\nx\r\n".repeat(20)).as_bytes());
+    for _ in 0..20 {
+        assert_eq!(nats.line(), "-ERR 'Permissions Violation for Publish to \"denied.a\"'");
+    }
+    assert_eq!(nats.line(), "PONG");
+}
+
+#[test]
 fn requests_are_answered_and_nobody_reads_anothers_answers() {
     let guarded = Guarded::new(
         "[users.asks]\npassword = \"HASH\"\npublish = [\"ask\"]\n[users.answers]\npassword = \"HASH\"\nsubscribe = [\"ask\"]\n",

@@ -137,6 +137,39 @@ fn through_grpc_a_user_has_its_own_tenants_tasks_and_no_others() {
     });
 }
 
+#[test]
+fn worker_ends_when_its_permission_is_taken_away() {
+    let everything = USERS.replace("[\"work:acme\"]", "[\"work\"]");
+    for (before, after) in [
+        (USERS, USERS.replace("[\"work:acme\"]", "[\"submit\"]")),
+        (USERS, USERS.replace("[\"work:acme\"]", "[\"work:other\"]")),
+        (&everything, USERS.to_owned()),
+    ] {
+        let guarded = Guarded::new(before);
+        let (root, walt) = (guarded.by_password("root").tasks(), guarded.by_password("walt").tasks());
+        let kinds = vec!["k".to_owned()];
+        let options = WorkerOptions { kinds, slots: 2, ..WorkerOptions::default() };
+        let attachment = walt.attach(options.clone()).unwrap();
+        let held = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
+        let given = attachment.next(PATIENCE).unwrap().expect("a task");
+        assert_eq!(given.task(), held);
+        let worker = root.get(held).unwrap().worker.unwrap();
+        guarded.rewrite(&after);
+        attachment.next(PATIENCE).unwrap_err();
+        assert_eq!(attachment.error().unwrap().code(), Some(ErrorCode::Forbidden));
+        let extend = Command::Extend { worker, task: held, token: given.token(), timeout_ms: 1 };
+        for command in [Command::Beat { workers: vec![worker] }, extend] {
+            assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
+        }
+        // What it held, and what is new, goes to another.
+        let fresh = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
+        let other = root.attach(options).unwrap();
+        let mut given = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());
+        given.sort_unstable();
+        assert_eq!(given, [held, fresh]);
+    }
+}
+
 /// A user who may publish to `acme.open`, and tasks of its tenant.
 fn publishing(publish: &str) -> String {
     format!(
@@ -228,7 +261,10 @@ fn dependency_of_another_tenant_is_not_shown() {
     let submit = |task| {
         let after = vec![After::Task { task }];
         match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
-            Err(TasksError::Refused(refused)) => (refused.code, refused.text),
+            // The number is what was asked for.
+            Err(TasksError::Refused(refused)) => {
+                (refused.code, refused.text.replace(&format!("{task:x}"), "N"))
+            }
             other => panic!("{other:?}"),
         }
     };

@@ -64,11 +64,12 @@ fn refused_record_takes_no_other_along_to_another_node() {
     }
     burst.extend_from_slice(b"PING\r\n");
     peer.send(&burst);
-    for _ in 0..10 {
-        let line = peer.line();
-        assert!(line.starts_with("-ERR") && line.contains("state refuses it"), "{line}");
-    }
-    assert_eq!(peer.line(), "PONG");
+    // The owner answers in its own time: `PONG` may come before.
+    let (pongs, refused): (Vec<_>, Vec<_>) = (0..11).map(|_| peer.line()).partition(|line| line == "PONG");
+    assert_eq!(pongs.len(), 1, "{refused:?}");
+    refused
+        .iter()
+        .for_each(|line| assert!(line.starts_with("-ERR") && line.contains("state refuses it"), "{line}"));
     assert_eq!((log().0.seq, log().1.entries), (1_980, 1_980));
 }
 

@@ -1,0 +1,62 @@
+//! Refusals of what is published: one `-ERR` for each record, as from nats-server, however many are refused together.
+//!
+//! Limit: `CONTROL_BYTES_MAX` of text at once. Above it only a text and its count wait, and nothing more is read from the client.
+//! Owners' refusals are not collected meanwhile.
+
+use std::collections::VecDeque;
+
+use dunlin::wire::nats;
+
+use super::{CONTROL_BYTES_MAX, Session};
+
+/// What the client has yet to be sent, in order.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(VecDeque<Refusal>);
+
+#[derive(Debug)]
+struct Refusal {
+    text: String,
+    /// Records that have no `-ERR` yet; at least one.
+    records: usize,
+}
+
+impl Refusals {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn add(&mut self, text: String, records: usize) {
+        match self.0.back_mut() {
+            Some(last) if last.text == text => last.records += records,
+            _ => self.0.push_back(Refusal { text, records }),
+        }
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) {
+        while out.len() <= CONTROL_BYTES_MAX
+            && let Some(first) = self.0.front_mut()
+        {
+            nats::refuse(out, &first.text);
+            first.records -= 1;
+            if first.records == 0 {
+                self.0.pop_front();
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Refuses `records` records, at least one, with a text for each.
+    pub(super) fn refuse_each(&mut self, text: String, records: usize) {
+        self.refusals.add(text, records);
+        self.refusals.write(&mut self.outbound.control);
+    }
+
+    /// Goes on with those for which there was no room.
+    pub(super) fn go_on_refusing(&mut self) {
+        if !self.refusals.is_empty() {
+            self.refusals.write(&mut self.outbound.control);
+            self.hear_owners();
+        }
+    }
+}
