@@ -306,10 +306,12 @@ fn dependency_is_a_task_of_the_same_tenant() {
     let submit = |scene: &mut Scene, task| {
         scene.ask(Command::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
     };
-    let missing = submit(&mut scene, others + 7);
-    assert_eq!(submit(&mut scene, others), missing);
+    let unknown = |task| Refusal::DependencyUnknown { index: 0, task };
+    for task in [others + 7, others] {
+        assert_eq!(submit(&mut scene, task), unknown(task));
+    }
     scene.done(Command::Cancel { task: others });
-    assert_eq!(submit(&mut scene, others), missing);
+    assert_eq!(submit(&mut scene, others), unknown(others));
 }
 
 #[test]
