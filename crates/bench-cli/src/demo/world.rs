@@ -157,10 +157,13 @@ impl World<'_> {
             .into());
         }
         let mut run = vec!["run".to_owned(), WORLD.to_owned()];
-        run.extend(["--processes", "3", "--listen", "127.0.0.1:0", "--flock"].map(str::to_owned));
+        run.extend(["--processes", "3", "--flock"].map(str::to_owned));
         run.push(self.flock.to_string());
         if aircraft {
             run.extend(["--aircraft".to_owned(), recording.display().to_string()]);
+        }
+        if self.nodes.is_empty() {
+            run.extend(["--listen", "127.0.0.1:0"].map(str::to_owned));
         }
         run.extend(self.agreeing(0));
         let said = Said::default();
