@@ -211,7 +211,7 @@ impl Tasks {
     pub fn command(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
         let answer = answers.pop().ok_or_else(TasksError::odd)?;
-        answer.map_err(|refused| TasksError::from(refused).of_tenant(command.tenant()))
+        answer.map_err(|refused| TasksError::from(refused).with_tenant(command.tenant()))
     }
 
     /// Asks what has no answer of its own here.

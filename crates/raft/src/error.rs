@@ -1,5 +1,7 @@
 //! Why a group does not do what it was asked to.
 
+use std::io;
+
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
 
 use crate::network::Member;
@@ -70,4 +72,11 @@ impl From<RaftError<Types, LinearizableReadError<Types>>> for GroupError {
             RaftError::Fatal(fatal) => GroupError::Stopped(fatal.to_string()),
         }
     }
+}
+
+/// What a node keeps is damaged, and what to do.
+pub(crate) fn damaged(what: &str, why: &str) -> io::Error {
+    let advice = "it may have lost what it acknowledged. A node of a cluster: remove it from the cluster, and let it join anew with an \
+                  empty directory. A node alone: restore its data directory from a backup";
+    io::Error::new(io::ErrorKind::InvalidData, format!("this node's {what} is damaged ({why}), and {advice}"))
 }

@@ -1,6 +1,7 @@
 //! What nodes say to one another, as bytes.
 
 use bytes::{BufMut, Bytes};
+use openraft::EntryPayload;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
@@ -13,6 +14,8 @@ pub(crate) const VERSION: u8 = 1;
 
 /// Fewer bytes are copied into a message's pieces.
 const PIECE_BYTES_MIN: usize = 8 << 10;
+/// Enough for what an entry has besides its commands, and for what a message has besides its entries.
+const ENTRY_BYTES: usize = 128;
 
 /// What a node asks of another.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ impl Code for Offer {
 impl Request {
     /// Its bytes, in pieces that follow one another. What is large of them is not copied.
     pub(crate) fn pieces(&self) -> Vec<Bytes> {
-        let mut pieces = Pieces::default();
+        let mut pieces = Pieces { written: Vec::new(), out: Vec::with_capacity(self.copied_bytes()) };
         let out = &mut pieces.out;
         VERSION.write(out);
         match self {
@@ -121,10 +124,21 @@ impl Request {
         pieces.end();
         pieces.written
     }
+
+    /// The bytes that are copied into its pieces, or some more.
+    fn copied_bytes(&self) -> usize {
+        let of_entry = |entry: &Entry| match &entry.payload {
+            EntryPayload::Normal(proposal) if proposal.0.len() < PIECE_BYTES_MIN => {
+                proposal.0.len() + ENTRY_BYTES
+            }
+            _ => ENTRY_BYTES,
+        };
+        let of_entries = |append: &AppendEntriesRequest<Types>| append.entries.iter().map(of_entry).sum();
+        ENTRY_BYTES + if let Request::Append(append) = self { of_entries(append) } else { 0usize }
+    }
 }
 
 /// Bytes that follow one another.
-#[derive(Default)]
 struct Pieces {
     written: Vec<Bytes>,
     /// The rest, small parts joined.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use dunlin_journal::{AppendError, Config, Disk, Item, Journal, Position, Reserve};
 
 use crate::codec::{Code, CodecError, whole};
+use crate::error::damaged;
 use crate::frames::{self, Frames, payloads};
 use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
 
@@ -154,9 +155,7 @@ impl Snapshots {
             None => false,
         })?;
         if !is_whole {
-            let why = "the snapshot is damaged. A node of a cluster: remove it from the cluster, and let it join anew with an empty \
-                       directory. A node alone: restore its data directory from a backup";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            return Err(damaged("snapshot", "not all of it is there"));
         }
         Ok(Some((meta.clone(), Blocks(blocks))))
     }

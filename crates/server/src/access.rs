@@ -139,12 +139,6 @@ impl Access {
 
     /// Reads the file again; the users that are in it no more. A broken one changes nothing.
     pub(crate) fn reload(&self) -> Result<Vec<String>, UsersError> {
-        // An editor that writes in place empties the file first; a full disk leaves it so.
-        if std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0) {
-            let place = self.path.display().to_string();
-            let why = "it is empty; a file without users holds at least `[users]`".to_owned();
-            return Err(UsersError { place, why });
-        }
         let users = Arc::new(Users::read(&self.path)?);
         for (name, tenancy) in lock(&self.tenancies).iter() {
             if let Some(tenant) = users.tenants.get(name) {

@@ -217,7 +217,7 @@ impl Server {
     }
 
     /// Lets nobody in any more, says good-bye to every session, and waits until they have taken what they
-    /// were sent, at most `stop_ms_max`; for answers to commands that were taken it waits longer, some 8 s at most.
+    /// were sent, at most `stop_ms_max`; for answers to commands that were taken, at most 10 s.
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();

@@ -74,7 +74,7 @@ impl Census {
     }
 
     /// Entities of a region.
-    pub fn of_region(&self, region: RegionId) -> Headcount {
+    pub fn headcount(&self, region: RegionId) -> Headcount {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 

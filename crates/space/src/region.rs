@@ -367,6 +367,10 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                     self.state.carry_out(Effect::Admit(parcels));
                     ids.into_iter().for_each(|id| self.state.store_mut().rest(id, rests_until));
                 }
+                Effect::Depart(ids) => {
+                    out.departed.extend_from_slice(&ids);
+                    self.state.carry_out(Effect::Depart(ids));
+                }
                 other => self.state.carry_out(other),
             }
         }

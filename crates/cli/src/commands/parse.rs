@@ -209,7 +209,7 @@ mod tests {
         assert!(world_ttl("99ms").is_err() && world_ttl("100ms").is_ok());
         assert!(positive_duration("0s").is_err() && positive_duration("1ns").is_ok());
         assert!(duration("101y").is_err() && duration("0s").is_ok());
-        // What a process that joins reads in the world's description is what the first one has.
+        // The world's description has whole microseconds, and every process the same tick.
         assert_eq!(tick("16666666ns"), Ok(Duration::from_micros(16_666)));
         assert!(tick("1us").is_err() && tick("11s").is_err());
     }

@@ -27,7 +27,7 @@ pub struct Places {
     pub processes: BTreeMap<u64, String>,
     /// All regions that ever began.
     pub regions: Vec<Place>,
-    /// So many processes the world waits for before its regions begin; 0 where nobody has described the world.
+    /// Processes for which the world waits before its regions begin; 0 where nobody has described the world.
     pub expected: usize,
 }
 

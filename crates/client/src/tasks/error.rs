@@ -41,7 +41,7 @@ impl TasksError {
     }
 
     /// Names the tenant that is not there.
-    pub(super) fn of_tenant(mut self, tenant: Option<&[u8]>) -> TasksError {
+    pub(super) fn with_tenant(mut self, tenant: Option<&[u8]>) -> TasksError {
         if let (TasksError::Refused(refused), Some(tenant)) = (&mut self, tenant)
             && refused.code == ErrorCode::TenantUnknown
         {

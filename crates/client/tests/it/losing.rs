@@ -36,6 +36,15 @@ fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, P
     stood
 }
 
+/// Subscribes, receives these events, and ends the client and its node.
+fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]) {
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let events: Vec<String> = expected.iter().map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(events, expected);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
 #[test]
 fn a_subscription_goes_on_by_position_after_a_loss() {
     let (client, node) = Peer::serve(|peer, mut link| {
@@ -80,11 +89,7 @@ fn reader_goes_on_after_a_refusal_for_now() {
         link.run(2, 11, 12, &["b"]);
         link.until_closed();
     });
-    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
-    assert_eq!(told, ["2-11 a", "2-12 b"]);
-    drop((subscriber, client));
-    node.join().unwrap();
+    expect_events(client, node, &["2-11 a", "2-12 b"]);
 }
 
 #[test]
@@ -163,11 +168,7 @@ fn a_node_that_picks_up_later_owes_a_gap() {
         link.run(2, 14, 15, &["c"]);
         link.until_closed();
     });
-    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
-    assert_eq!(told, ["gap 2-11..14", "2-15 c"]);
-    drop((subscriber, client));
-    node.join().unwrap();
+    expect_events(client, node, &["gap 2-11..14", "2-15 c"]);
 }
 
 #[test]
@@ -188,11 +189,7 @@ fn a_topic_made_again_after_a_restart_is_a_new_epoch() {
         link.run_on(9, 7, 0, 1, &["c"]);
         link.until_closed();
     });
-    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
-    assert_eq!(told, ["epoch 2-10 None 7-1", "7-1 c"]);
-    drop((subscriber, client));
-    node.join().unwrap();
+    expect_events(client, node, &["epoch 2-10 None 7-1", "7-1 c"]);
 }
 
 #[test]
@@ -208,11 +205,7 @@ fn a_lost_connection_cuts_no_message_in_two() {
         link.run(2, 11, 12, &["b"]);
         link.until_closed();
     });
-    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
-    assert_eq!(told, ["2-11 a", "2-12 b"]);
-    drop((subscriber, client));
-    node.join().unwrap();
+    expect_events(client, node, &["2-11 a", "2-12 b"]);
 }
 
 #[test]

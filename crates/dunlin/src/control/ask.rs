@@ -19,9 +19,9 @@ use crate::node::Node;
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
-/// How often it is tried to end a removed user's leases, for `answer_ms_max` each time.
+/// Attempts to end a removed user's leases, each for `answer_ms_max`.
 const REMOVED_TRIES: u32 = 12;
-/// So many leases are ended by one entry.
+/// Leases that one entry of the log ends.
 const TOGETHER_MAX: usize = 1_000;
 
 impl Control {
@@ -240,7 +240,7 @@ impl Control {
 }
 
 impl Node {
-    /// Ends what removed users hold: their leases, and the keys and locks under them. Without a leader it is tried for a while.
+    /// Ends the leases of removed users, and the keys and locks under them. Tries for a while where there is no leader.
     pub fn end_leases_of(&self, users: Vec<String>) {
         let Some(control) = self.control_if_any().filter(|_| !users.is_empty()).map(Arc::clone) else {
             return;

@@ -60,7 +60,7 @@ impl Node {
         Ok(self.control_place().control.get_or_init(|| control))
     }
 
-    /// What of the node's keys and tasks could not be started, and why: their files are damaged, say. Every request for them is refused.
+    /// Keys or tasks that could not be started, and why, such as damaged files. The node refuses every request for them.
     pub fn failed_parts(&self) -> Vec<String> {
         let failed = [("keys", &self.control_place().failure), ("tasks", &self.tasks_place().failure)];
         let why = |(part, failure): (&str, &StartFailure)| Some(format!("{part}: {}", failure.reason()?));

@@ -118,9 +118,6 @@ impl Membership {
 
     /// The owner has sent a record, as it travels.
     pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
-        if let Start::After(after) = &mut lock(&self.state).start {
-            after.epoch = after.epoch.max(position.epoch);
-        }
         self.push(Received::Record { partition, position, frame: frame.into() }, frame.len());
     }
 
@@ -202,6 +199,9 @@ impl Membership {
     fn push(&self, received: Received, bytes: usize) {
         let is_first = {
             let mut state = lock(&self.state);
+            if let (Start::After(after), Received::Record { position, .. }) = (&mut state.start, &received) {
+                after.epoch = after.epoch.max(position.epoch);
+            }
             state.unread_bytes += bytes;
             state.unread.push_back(received);
             state.unread.len() == 1

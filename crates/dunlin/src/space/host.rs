@@ -13,7 +13,7 @@ mod figures;
 mod topics;
 mod viewing;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -124,6 +124,8 @@ pub struct Host<const D: usize, B> {
     reports: Vec<(RegionId, Report)>,
     /// Who was spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
+    /// Spawned here, not known to be the only ones of their ids, and here ever since.
+    unproven: HashSet<EntityId>,
     counts: HostCounts,
     told_figures: Option<Instant>,
 }
@@ -142,6 +144,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             turn: Turn::default(),
             reports: Vec::new(),
             spawned: Vec::new(),
+            unproven: HashSet::new(),
             counts: HostCounts::default(),
             told_figures: None,
         }
@@ -209,13 +212,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 
     /// A region is another's now, or nobody's; what it was.
     pub fn end(&mut self, region: RegionId) -> Option<Region<D, B>> {
-        self.regions.remove(&region).map(|running| running.region)
+        self.remove(region).map(|running| running.region)
     }
 
     /// Ends a region that may not act any more, and gives its state as a standby that knows everything would have it:
     /// [`Host::take_over`] goes on from it, in a later epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
-        self.regions.remove(&region).map(|mut running| running.region.standby_starts().0)
+        self.remove(region).map(|mut running| running.region.standby_starts().0)
+    }
+
+    fn remove(&mut self, region: RegionId) -> Option<Running<D, B>> {
+        let running = self.regions.remove(&region)?;
+        running.region.store().ids().iter().for_each(|id| self.prove(*id));
+        Some(running)
     }
 
     /// Makes a tick in every region, and hears what they say to each other; ghosts are sent apart.
@@ -403,6 +412,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         while let Some(speaker) = speakers.pop_first() {
             let Some(running) = self.regions.get_mut(&speaker) else { continue };
             running.know_alone(now_ns);
+            for departed in running.out.departed.drain(..) {
+                self.unproven.remove(&departed);
+            }
             self.near.extend(running.out.messages.drain(..));
             while let Some((to, bytes)) = self.near.pop_front() {
                 let Some(running) = self.regions.get_mut(&to) else {

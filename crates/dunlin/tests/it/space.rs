@@ -1,9 +1,10 @@
 //! Regions of space, and the topics that tell of them.
 
 use dunlin::space::behaviour::Walk;
+use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{
-    Authority, Entity, EntityId, Host, HostError, Partition, RegionId, Setup, Stage, StoreError, World,
-    topic_of,
+    Authority, Entity, EntityId, Host, HostError, Partition, RegionId, Setup, Stage, Standby, StoreError,
+    World, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -85,4 +86,59 @@ fn spawn_says_what_is_wrong_with_a_place_or_an_id() {
     assert_eq!(refused(8, high), StoreError::Elsewhere { id: EntityId(8), region: elsewhere });
     assert_eq!(refused(8, [101.0; 3]), StoreError::Outside(EntityId(8)));
     assert_eq!(refused(7, inside), StoreError::Duplicate(EntityId(7)), "another region of this host has it");
+}
+
+/// Carries messages between two hosts until there are none.
+fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
+    loop {
+        let turns = hosts.each_mut().map(Host::take_turn);
+        if turns.iter().all(|turn| turn.messages.is_empty()) {
+            return;
+        }
+        for (from, turn) in turns.into_iter().enumerate() {
+            turn.messages.iter().for_each(|(to, bytes)| hosts[1 - from].receive(*to, bytes, now_ns));
+        }
+    }
+}
+
+/// Another region that had it meanwhile spoke of the same entity.
+#[test]
+fn entity_that_came_back_is_not_its_own_duplicate() {
+    let regions = [RegionId(1), RegionId(2)];
+    let even = Partition::even(3, &regions);
+    let mut hosts = regions.map(|region| {
+        let setup = Setup { standby: Standby::None, ..Setup::new(region, World::cube(100.0).unwrap(), 1.0) };
+        let mut host = Host::new(setup, Walk { speed_max: 0.0, turn: 0.0 }, even.clone(), None);
+        host.begin(region, Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
+        host
+    });
+    hosts[0].meet(regions[1], 1, 0).unwrap();
+    hosts[1].meet(regions[0], 1, 0).unwrap();
+    exchange(&mut hosts, 0);
+    let (stays, goes) = (EntityId(1), EntityId(2));
+    let key = |at: &[f32; 3]| Morton::key(hosts[0].setup().world.place(at));
+    let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 10.0 } else { 90.0 });
+    let mut own: Vec<_> = (0..8).map(corner).filter(|at| hosts[0].owner_of(at) == regions[0]).collect();
+    own.sort_unstable_by_key(key);
+    let (border, cut) = (even.stretch(regions[1]).unwrap().0, key(own.last().unwrap()));
+    for (id, at) in [(stays, own.first()), (goes, own.last())] {
+        hosts[0].spawn(&Entity::at(id.0, *at.unwrap())).unwrap();
+    }
+    // The border moves to and fro, and the second entity from one region to the other and back.
+    for (version, at) in [(2, cut), (3, border)] {
+        let partition = Partition::of(3, version, vec![(0, regions[0]), (at, regions[1])]).unwrap();
+        for tick in 0..200 {
+            let now_ns = (version * 1_000 + tick) * 20_000_000;
+            hosts.iter_mut().for_each(|host| {
+                host.set_partition(&partition, now_ns);
+                host.tick(now_ns);
+            });
+            exchange(&mut hosts, now_ns);
+        }
+        assert_eq!(hosts[1].holding(goes).is_some(), version == 2, "version {version}");
+    }
+    for id in [stays, goes] {
+        hosts[0].take_back(id, regions[1]);
+    }
+    assert_eq!((hosts[0].holding(stays), hosts[0].holding(goes).is_some()), (None, true));
 }

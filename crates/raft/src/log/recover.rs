@@ -12,6 +12,7 @@ use super::store::{Kept, Log};
 use super::writer::Writer;
 use super::{NAME, RESERVE};
 use crate::codec::whole;
+use crate::error::damaged;
 use crate::frames::payloads;
 use crate::limits::Limits;
 
@@ -38,13 +39,7 @@ fn refuse_damage(found: &Recovered) -> io::Result<()> {
         (None, Some(hole)) => format!("{hole:?}"),
         (None, None) => return Ok(()),
     };
-    Err(damaged(&why))
-}
-
-fn damaged(why: &str) -> io::Error {
-    let what = "this node's log is damaged, and it may have lost what it acknowledged. A node of a cluster: remove it from the \
-                cluster, and let it join anew with an empty directory. A node alone: restore its data directory from a backup";
-    io::Error::new(io::ErrorKind::InvalidData, format!("{what} ({why})"))
+    Err(damaged("log", &why))
 }
 
 fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()> {
@@ -52,7 +47,7 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()
     while let Some(item) = scan.next().map_err(io::Error::other)? {
         let records = match item {
             Item::Records(records) => records,
-            Item::Hole(hole) => return Err(damaged(&format!("{hole:?}"))),
+            Item::Hole(hole) => return Err(damaged("log", &format!("{hole:?}"))),
         };
         for (seq, payload) in payloads(&records) {
             let at = Position::new(records.epoch, seq);
@@ -69,7 +64,7 @@ impl Kept {
             Operation::Append(entry) => {
                 let index = entry.log_id.index;
                 if self.last().is_some_and(|last| last.index + 1 != index) && !self.entries.is_empty() {
-                    return Err(damaged(&format!("entry {index} follows {:?}", self.last())));
+                    return Err(damaged("log", &format!("entry {index} follows {:?}", self.last())));
                 }
                 self.push(entry, at);
             }

@@ -99,7 +99,10 @@ pub struct TenantLimits {
 impl Users {
     /// Reads a users file.
     pub fn read(path: &Path) -> Result<Users, UsersError> {
+        // An editor that writes in place empties the file first; a full disk leaves it so.
+        let is_empty = || io::Error::other("it is empty; a file without users holds at least `[users]`");
         let text = reload::read(path)
+            .and_then(|bytes| if bytes.is_empty() { Err(is_empty()) } else { Ok(bytes) })
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|error| UsersError { place: path.display().to_string(), why: error.to_string() })?;
         Users::parse(&text, &path.display().to_string())

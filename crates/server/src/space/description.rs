@@ -33,7 +33,7 @@ pub struct Description {
     pub high: Vec<f32>,
     /// All regions.
     pub regions: Vec<u32>,
-    /// So many processes the world waits for before its regions are shared out.
+    /// Processes for which the world waits before its regions are distributed.
     pub processes: usize,
     /// Whether regions need a standby.
     pub standby: bool,

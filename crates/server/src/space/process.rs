@@ -29,7 +29,7 @@ pub struct WorldConfig<const D: usize> {
     pub setup: Setup<D>,
     /// All regions of the world.
     pub regions: Vec<RegionId>,
-    /// So many processes the world waits for before its regions are shared out; 1 at first.
+    /// Processes for which the world waits before its regions are distributed; 1 by default.
     pub processes: usize,
     /// How long the regions of a process that is not heard of wait for it; 1 s at first.
     pub ttl: Duration,

@@ -12,6 +12,8 @@ pub struct Outputs {
     pub record: Vec<u8>,
     /// What somebody should know.
     pub reports: Vec<Report>,
+    /// Entities that were handed over to other regions.
+    pub departed: Vec<EntityId>,
 }
 
 impl Outputs {
@@ -20,6 +22,7 @@ impl Outputs {
         self.messages.clear();
         self.record.clear();
         self.reports.clear();
+        self.departed.clear();
     }
 }
 

@@ -79,7 +79,7 @@ fn entity_on_its_way_is_counted_once() {
         let second = &pair.read[1][nth];
         let census = Census::of([first, second]);
         assert_eq!(census.len(), 3, "read {nth}");
-        let counted = [1, 2].map(|region| census.of_region(RegionId(region)));
+        let counted = [1, 2].map(|region| census.headcount(RegionId(region)));
         let on_the_way = counted.iter().map(|count| count.on_the_way).sum::<usize>();
         assert_eq!(counted.iter().map(|count| count.here).sum::<usize>() + on_the_way, 3);
         assert_eq!(census.find(EntityId(3)).map(|(_, way)| usize::from(way)), Some(on_the_way));

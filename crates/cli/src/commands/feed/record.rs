@@ -195,7 +195,7 @@ impl Recorder {
         self.logs.get_mut(topic).map_or(Ok(()), |log| log.sum(state))
     }
 
-    /// What is recorded of a topic ends where it was deleted; one of its name that is made later goes on in the same log.
+    /// Ends a topic's recording where the topic was deleted. A later topic of that name goes on in the same log.
     fn end(&mut self, topic: &str) -> Result<()> {
         self.logs.get_mut(topic).map_or(Ok(()), Log::end)
     }

@@ -42,7 +42,7 @@ pub struct Owned {
 pub struct Owners {
     world: String,
     processes: usize,
-    /// So many processes the world waits for.
+    /// Processes for which the world waits.
     expected: usize,
     pub regions: Vec<Owned>,
 }

@@ -336,7 +336,7 @@ impl Watcher {
                 let line = match self.states().find(|(known, _)| *known == region) {
                     Some((_, state)) => {
                         let counts = state.handover().counts();
-                        let Headcount { here, on_the_way } = census.of_region(RegionId(region as u32));
+                        let Headcount { here, on_the_way } = census.headcount(RegionId(region as u32));
                         json!({
                             "region": region, "process": process, "tick": state.tick(), "entities": here,
                             "on_the_way": on_the_way, "handed_over": counts.departed, "taken": counts.admitted,
@@ -408,7 +408,7 @@ impl Watcher {
 }
 
 fn count(census: &Census, owned: &Owned) -> Headcount {
-    census.of_region(RegionId(owned.region as u32))
+    census.headcount(RegionId(owned.region as u32))
 }
 
 /// The terminal's width and height; of a pipe, what a person can read.

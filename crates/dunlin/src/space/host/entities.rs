@@ -26,6 +26,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let Some(running) = self.regions.get_mut(&region) else { return Ok(()) };
         running.region.spawn(entity, &mut running.out)?;
         self.spawned.push(entity.id);
+        self.unproven.insert(entity.id);
         Ok(())
     }
 
@@ -37,6 +38,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         };
         let tick = running.region.admit(entity, now_ns, &mut running.out)?;
         self.spawned.push(entity.id);
+        self.unproven.insert(entity.id);
         Ok((region, tick))
     }
 
@@ -90,8 +92,22 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((running.region.handover().region(), tick))
     }
 
-    /// A spawned entity is taken out again, since another region has one of this id.
+    /// Whether an entity was spawned here, is not known to be the only one of its id, and has not been handed over since. One that was
+    /// handed over may have come back: what another region said of its id meanwhile was about the same entity.
+    pub fn is_unproven(&self, id: EntityId) -> bool {
+        self.unproven.contains(&id)
+    }
+
+    /// The entity is the only one of its id.
+    pub fn prove(&mut self, id: EntityId) {
+        self.unproven.remove(&id);
+    }
+
+    /// Takes out an [unproven](Host::is_unproven) entity, since another region has one of its id.
     pub fn take_back(&mut self, id: EntityId, other: RegionId) {
+        if !self.unproven.remove(&id) {
+            return;
+        }
         let Ok(running) = self.with_entity(id) else { return };
         if running.region.despawn(id, &mut running.out).is_ok() {
             running.out.reports.push(Report::Duplicate { id, region: other });

@@ -10,7 +10,7 @@ use crate::storage::{lock, note};
 const REMEMBERED_RECORDS: u64 = 200_000;
 
 impl DiskLog {
-    /// What the topic's log goes on from. `created` is the epoch in which the topic was created, where that is known.
+    /// Returns the state from which the topic's log goes on. `created` is the epoch in which the topic was created, where that is known.
     pub(in super::super) fn recovered(
         &self,
         report: &dunlin_journal::Recovered,

@@ -8,10 +8,12 @@
 //! Invariants:
 //! - Of two entities with one id of which one is known to be the only one, the other is taken out. Of two that were both just spawned,
 //!   the one in the region of the higher number is.
+//! - An entity that was handed over since it was spawned is not taken out: it may have come back, and another region's answer may
+//!   have been about the same entity.
 //! - A region without an owner is asked once it has one. A client is refused meanwhile.
 //! - A question that is lost is asked again; to answer it twice changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dunlin::space::{Behaviour, CommandError, Entity, EntityId, Holding, RegionId, StoreError};
 
@@ -72,9 +74,7 @@ struct Question<const D: usize, B> {
 pub(super) struct Ids<const D: usize, B> {
     last: u64,
     questions: BTreeMap<u64, Question<D, B>>,
-    /// Spawned here, and not known to be the only ones.
-    fresh: HashSet<EntityId>,
-    /// Those of them of which nobody was asked.
+    /// Spawned here; nobody was asked about them yet.
     next: Vec<EntityId>,
     is_asking: bool,
     /// Clients that wait, and what they are answered.
@@ -86,7 +86,6 @@ impl<const D: usize, B> Default for Ids<D, B> {
         Ids {
             last: 0,
             questions: BTreeMap::new(),
-            fresh: HashSet::new(),
             next: Vec::new(),
             is_asking: false,
             waiting: HashMap::new(),
@@ -141,7 +140,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if spawned.is_empty() {
             return;
         }
-        self.ids.fresh.extend(&spawned);
         self.ids.next.extend(spawned);
         if !self.ids.is_asking {
             self.ask_of_fresh();
@@ -163,7 +161,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     fn settle_fresh(&mut self, others: &[Other]) {
         for other in others.iter().filter(|other| !other.is_coming) {
             let Some((own, Holding::Own)) = self.host.holding(other.id) else { continue };
-            if other.is_fresh && other.region > own {
+            if !self.host.is_unproven(other.id) || other.is_fresh && other.region > own {
                 continue;
             }
             let (id, region) = (other.id, other.region);
@@ -232,7 +230,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
         // It was of those who are fresh: they are the only ones.
         for id in &question.ids {
-            self.ids.fresh.remove(id);
+            self.host.prove(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
                 reply(Ok(spawned));
             }
@@ -252,7 +250,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             let Some((region, holding)) = self.host.holding(id) else { continue };
             bytes.extend_from_slice(&id.0.to_le_bytes());
             bytes.extend_from_slice(&region.0.to_le_bytes());
-            let fresh = if self.ids.fresh.contains(&id) { FRESH } else { 0 };
+            let fresh = if self.host.is_unproven(id) { FRESH } else { 0 };
             bytes.push(fresh | if holding == Holding::Coming { COMING } else { 0 });
         }
         self.links.send(process, &Frame::Held { number, bytes: &bytes });

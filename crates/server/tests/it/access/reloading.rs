@@ -5,7 +5,7 @@ use std::time::Duration;
 use dunlin::topic::{Event, Publish, PublishError, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
 use dunlin_client::{Credentials, Group, GroupOptions};
-use dunlin_wait::Deadline;
+use dunlin_wait::{Deadline, until};
 
 use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, end_of, read_to, refusal};
 
@@ -128,11 +128,7 @@ fn leases_of_a_removed_user_end_and_no_others() {
         std::mem::forget(lease);
     }
     guarded.rewrite(&user("bob"));
-    let deadline = Deadline::new();
-    while bob.get("of-ana").unwrap().is_some() {
-        deadline.check("what ana held ends");
-        std::thread::sleep(dunlin_wait::POLL);
-    }
+    until("the keys under ana's lease are gone", || bob.get("of-ana").unwrap().is_none());
     assert!(bob.get("of-bob").unwrap().is_some());
 }
 

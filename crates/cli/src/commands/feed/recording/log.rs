@@ -83,7 +83,7 @@ impl Log {
         self.own((END, ""), b"")
     }
 
-    /// What comes next came at this time or later: a state at the beginning has none of its own.
+    /// Sets the earliest time of the next record: a state at the beginning has no time of its own.
     pub fn at(&mut self, time_ns: u64) {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }
