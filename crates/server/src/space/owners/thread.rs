@@ -225,19 +225,20 @@ impl Owners {
             away: None,
         };
         let stopped = Arc::clone(&stop);
-        let ends = Arc::clone(&stop);
-        let mut turns = move || {
+        let work = move || {
             while !stopped.load(Ordering::Relaxed) {
-                match keeper.turn() {
+                // A wait for a node that does not answer ends with the lease, or when the process stops.
+                let (ends, pulse) = (Arc::clone(&stopped), keeper.lease.as_ref().map(Lease::pulse));
+                let lapsed = move || pulse.as_ref().is_some_and(|pulse| pulse.check().is_err());
+                let turn = || keeper.turn();
+                match interruptible(move || ends.load(Ordering::Relaxed) || lapsed(), turn) {
                     Ok(()) => keeper.away = None,
                     Err(_) if stopped.load(Ordering::Relaxed) => {}
-                    Err(error) => keeper.went_wrong(&error),
+                    Err(error) => keeper.went_wrong(error),
                 }
                 std::thread::sleep(look);
             }
         };
-        // A node that does not answer holds up nobody's end.
-        let work = move || interruptible(move || ends.load(Ordering::Relaxed), &mut turns);
         let thread = std::thread::Builder::new().name("space-owners".to_owned()).spawn(work);
         Ok(Owners { stop, thread: Some(thread.map_err(SpaceError::Thread)?) })
     }
@@ -290,7 +291,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         self.balance(&seen)
     }
 
-    fn went_wrong(&mut self, error: &KeepError) {
+    fn went_wrong(&mut self, error: KeepError) {
+        // Whatever was asked when the lease ran out was broken off.
+        let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
+        let error = lost.map_or(error, KeepError::Lease);
         if let KeepError::Lease(lost) = error {
             (self.tell)(Told::LeaseLost(lost.to_string()));
             self.lease = None;
