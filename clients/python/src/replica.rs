@@ -31,6 +31,8 @@ pub struct PyReplica {
 /// A replica, and what it last knew of the time.
 pub struct Following {
     replica: Replica<State, Subscriber>,
+    /// That of the last change.
+    epoch: Option<u32>,
     /// The last record's append time, ns since the Unix epoch.
     append_ns: Option<u64>,
     event_ns: Option<u64>,
@@ -59,16 +61,19 @@ pub enum Told {
 
 impl Following {
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> Following {
-        Following { replica, append_ns, event_ns: None, began: Instant::now() }
+        Following { replica, epoch: None, append_ns, event_ns: None, began: Instant::now() }
     }
 
     /// Takes in what is there now, at most so many events; how many it was.
     fn drain(&mut self, max: usize, told: &mut VecDeque<Told>) -> Result<usize, Failure> {
-        let Following { replica, append_ns, event_ns, began } = self;
+        let Following { replica, epoch, append_ns, event_ns, began } = self;
         let drained = replica.drain(began.elapsed().as_nanos() as u64, max, |report| match report {
             Report::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
-                (*append_ns, *event_ns) = (append.or(*append_ns), event.or(*event_ns));
+                // A snapshot has no times, and those of another epoch's records are not of this state.
+                let is_new_epoch = epoch.replace(change.to.epoch).is_some_and(|old| old != change.to.epoch);
+                *append_ns = append.or(if is_new_epoch { None } else { *append_ns });
+                *event_ns = event;
                 let by = match change.by {
                     By::Record(_) => "record",
                     By::Merged(_) => "merged",

@@ -9,7 +9,7 @@ from decimal import Decimal
 import dunlin
 import numpy as np
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, Node, until
 
 SIDES = {"bid": 1, "ask": 2}
 
@@ -91,6 +91,31 @@ def test_a_conflated_book_skips_to_now(client: dunlin.Client, topic: str) -> Non
             assert book.next(PATIENCE) is not None
             changes += 1
         assert 0 < changes < 1998
+
+
+def test_snapshot_leaves_a_book_no_older_times(brittle_node: Node) -> None:
+    with dunlin.connect(brittle_node.url) as client:
+        client.create_topic("book", fold="book")
+        client.publish("book", level("bid", 100, 1), event_time_ns=1)
+        with client.book("book") as book:
+            client.publish("book", level("bid", 100, 2), event_time_ns=2)
+            until(lambda: book.update(0.1) >= 0 and book.event_time_ns == 2)
+            appended = book.append_time_ns
+            brittle_node.kill()
+            brittle_node.start()
+            with dunlin.connect(brittle_node.url) as other:
+                other.create_topic("book", fold="book", exist_ok=True)
+                other.publish("book", level("bid", 200, 3))
+                until(lambda: updated(book) and book.bid == (200, 3))
+            assert book.event_time_ns is None and book.append_time_ns != appended
+
+
+def updated(book: dunlin.Book) -> bool:
+    """Takes in what there is. A node that is gone is waited for."""
+    try:
+        return book.update(0.1) >= 0
+    except dunlin.DisconnectedError:
+        return False
 
 
 def test_a_book_says_whether_a_publisher_is_connected(url: str, client: dunlin.Client, topic: str) -> None:

@@ -104,12 +104,14 @@ class Live:
 
     @property
     def append_time_ns(self) -> int | None:
-        """When the last record taken in was appended."""
+        """When the newest record that is known was appended, ns since the Unix epoch. `None` when the topic has begun anew, until
+        the time of a record of it is known."""
         return self._replica.times_ns[0]
 
     @property
     def event_time_ns(self) -> int | None:
-        """When it happened, as its publisher says."""
+        """The publisher's time of the last record taken in, ns since the Unix epoch. `None` where that record has none, and after a
+        snapshot."""
         return self._replica.times_ns[1]
 
     @property
