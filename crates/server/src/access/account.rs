@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dunlin::topic::{Budget, Topic};
+use dunlin::wire::NO_PRODUCER;
 use dunlin::{Permissions, Refused, TopicError, now_ns};
+use sha2::{Digest as _, Sha256};
 
 use super::quota::Quota;
 use super::tenancy::Tenancy;
@@ -34,6 +36,14 @@ impl Account {
 
     pub(crate) fn tenant(&self) -> &Arc<Tenancy> {
         &self.tenant
+    }
+
+    /// The number by which topics know the producer that this user numbers `id`. Two users may number theirs alike, and neither
+    /// can have the other's records taken for repeated ones, or fence the other.
+    pub(crate) fn producer(&self, id: u64) -> u64 {
+        let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
+        let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+        number.max(NO_PRODUCER + 1)
     }
 
     /// The file says something else of the user now.

@@ -59,10 +59,6 @@ pub(super) struct Incoming<'a> {
     pub(super) after: Option<Position>,
 }
 
-pub(super) fn mark(producer: v1::Producer) -> ProducerMark {
-    ProducerMark { producer: producer.id, producer_epoch: producer.epoch, producer_seq: producer.seq }
-}
-
 /// Appends the record, waiting for room as long as its topic has patience.
 pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Receipt, Refused> {
     let topic = &*target.topic;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin::topic::{Topic, Waiter};
+use dunlin::topic::{ProducerMark, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 use hyper::server::conn::http2::{Builder, Connection as Http2};
@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::Dispatch;
+use super::proto::dunlin as v1;
 use super::requests::Requests;
 use crate::access::{Access, Login, Remembered};
 use crate::departures::{Departure, Fate, in_words};
@@ -137,6 +138,13 @@ impl Connection {
             login: Some(login),
             state: Arc::clone(&self.state),
         }))
+    }
+
+    /// How topics know the producer.
+    pub(super) fn mark(&self, producer: v1::Producer) -> ProducerMark {
+        let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
+        let producer = self.login.as_ref().map_or(id, |login| login.account().producer(id));
+        ProducerMark { producer, producer_epoch, producer_seq }
     }
 
     /// Whether so much may be published now.

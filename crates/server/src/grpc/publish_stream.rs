@@ -12,7 +12,7 @@ use dunlin::wire::ErrorCode;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::append::{Incoming, Target, append, mark, stored};
+use super::append::{Incoming, Target, append, stored};
 use super::connection::{Connection, StreamPlace};
 use super::proto::dunlin as v1;
 use super::status::{refusal, status};
@@ -162,7 +162,7 @@ impl Publishing {
             }
         }
         if let Some(producer) = message.producer {
-            self.mark = Some(mark(producer));
+            self.mark = Some(self.connection.mark(producer));
         }
         for record in &message.records {
             let appended = match (&self.target, &no_topic) {

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use v1::dunlin_server::Dunlin;
 use v1::publish_outcome::Outcome;
 
-use super::append::{Incoming, Target, append, mark, stored};
+use super::append::{Incoming, Target, append, stored};
 use super::connection::Connection;
 use super::groups;
 use super::proto::dunlin as v1;
@@ -83,7 +83,7 @@ impl Dunlin for Topics {
     ) -> Result<Response<v1::PublishResponse>, Status> {
         let request = request.into_inner();
         let published = async {
-            let incoming = incoming(&request)?;
+            let incoming = incoming(&self.0, &request)?;
             let payload = &incoming.record.payload;
             let target = Target::find(&self.0.node, &request.subject, payload, incoming.after).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
@@ -105,7 +105,7 @@ impl Dunlin for Topics {
         let mut last: Option<(&str, Target)> = None;
         for request in &requests {
             let outcome = async {
-                let incoming = incoming(request)?;
+                let incoming = incoming(&self.0, request)?;
                 let target = match &last {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
                     _ => {
@@ -179,10 +179,11 @@ impl Dunlin for Topics {
     }
 }
 
-fn incoming(request: &v1::PublishRequest) -> Result<Incoming<'_>, Refused> {
+fn incoming<'a>(connection: &Connection, request: &'a v1::PublishRequest) -> Result<Incoming<'a>, Refused> {
     let record = request.record.as_ref();
     let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "there is no record to publish"))?;
-    let (mark, expect_last) = (request.producer.map(mark), request.expect_last_seq);
+    let (mark, expect_last) =
+        (request.producer.map(|producer| connection.mark(producer)), request.expect_last_seq);
     Ok(Incoming { record, mark, expect_last, after: request.last_position.map(translate::last_position) })
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn publish(
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (parts, body) = request.into_parts();
-    let terms = Terms::read(&parts.headers)?;
+    let terms = Terms::read(&context, &parts.headers)?;
     let target = Target::find(&context, &subject, 0, terms.after).await?;
     let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
     let parts = match media_type(&parts.headers) {

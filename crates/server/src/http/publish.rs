@@ -42,7 +42,7 @@ pub(super) async fn publish(
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
     let (parts, body) = request.into_parts();
-    let terms = Terms::read(&parts.headers)?;
+    let terms = Terms::read(&context, &parts.headers)?;
     let target = Target::find(&context, &subject, content_length(&parts.headers), terms.after).await?;
     let record_bytes_max = target.topic.config().record_bytes_max as usize;
     let content = body::read(&context, body, record_bytes_max).await?;
@@ -99,7 +99,7 @@ impl Target {
 }
 
 impl Terms {
-    pub(super) fn read(headers: &HeaderMap) -> Result<Terms, Problem> {
+    pub(super) fn read(context: &Context, headers: &HeaderMap) -> Result<Terms, Problem> {
         let producer = number(headers, "dunlin-producer")?;
         let producer_seq = number(headers, "dunlin-producer-seq")?;
         let producer_epoch = number(headers, "dunlin-producer-epoch")?.unwrap_or(0);
@@ -108,7 +108,8 @@ impl Terms {
             .map_err(|_| Problem::bad_request("Dunlin-Producer-Epoch: expected a number of 32 bits"))?;
         let mark = match (producer, producer_seq) {
             (None, None) => None,
-            (Some(producer @ 1..), Some(producer_seq @ 1..)) => {
+            (Some(id @ 1..), Some(producer_seq @ 1..)) => {
+                let producer = context.login().map_or(id, |login| login.account().producer(id));
                 Some(ProducerMark { producer, producer_epoch, producer_seq })
             }
             _ => {

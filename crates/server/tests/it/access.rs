@@ -5,6 +5,7 @@ mod grpc;
 mod keys;
 mod limits;
 mod permissions;
+mod producers;
 mod reloading;
 mod table;
 mod tasks;

@@ -54,9 +54,9 @@ fn grpc_address(server: &Server) -> SocketAddr {
 }
 
 /// Runs a test, which ends if it hangs.
-pub(crate) fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") });
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") })
 }
 
 /// Polls until this is so; [`run`] ends it.

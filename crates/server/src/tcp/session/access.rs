@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log, Pattern};
-use dunlin::wire::{ErrorCode, Hello};
+use dunlin::wire::{ErrorCode, Hello, NO_PRODUCER};
 use dunlin::{Action, Extent, Refused};
 
 use super::reading::Taken;
@@ -75,6 +75,14 @@ impl Session {
         match &self.entrance {
             Entrance::Known(login) => login.account().admit_publish(records.into(), bytes as u64),
             _ => Ok(()),
+        }
+    }
+
+    /// The number by which topics know the client's producer.
+    pub(super) fn producer(&self, id: u64) -> u64 {
+        match &self.entrance {
+            Entrance::Known(login) if id != NO_PRODUCER => login.account().producer(id),
+            _ => id,
         }
     }
 

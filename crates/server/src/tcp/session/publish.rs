@@ -200,7 +200,8 @@ impl Session {
 
     fn publisher_opened(&mut self, open: &OpenPublisher<'_>, found: Found) {
         let Found { topic, pattern, asked, asks_of_each } = found;
-        let last_of = |log: &Arc<Log>| match open.producer {
+        let producer = self.producer(open.producer);
+        let last_of = |log: &Arc<Log>| match producer {
             NO_PRODUCER => None,
             producer => log.last_of_producer(producer),
         };
@@ -226,7 +227,7 @@ impl Session {
             subject_prefix: &topic.logs()[0].name().subject_prefix,
             last_seqs: List::new(&last_seqs),
         }));
-        let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
+        let OpenPublisher { publisher, producer_epoch, .. } = *open;
         let topic = match (self.from_node, producer, producer_epoch) {
             (true, NO_PRODUCER, PRESENT) => topic.place_of_node_with_publishers(),
             (true, ..) => topic.publisher_place_of_node(),

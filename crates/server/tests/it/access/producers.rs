@@ -1,0 +1,72 @@
+//! Producers of different users that have the same number.
+
+use dunlin::topic::Publish as _;
+use dunlin_client::{Identity, PublisherOptions};
+use dunlin_server::grpc::proto::dunlin as v1;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
+
+use super::{Guarded, PASSWORD, basic};
+use crate::grpc::{connect, publish, run};
+use crate::http::peer::Peer as HttpPeer;
+
+const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n\
+                     [users.cid]\npassword = \"HASH\"\npublish = [\"acme.orders.>\"]\n";
+/// The first of the numbers that both users give their producers, one for each protocol.
+const PRODUCER: u64 = 7;
+
+type Publishes = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
+
+/// Publishes the first record of the user's producer over HTTP; whether it was taken for a repeated one.
+fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
+    let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Door::Http));
+    let (authorization, producer) = (basic(user, PASSWORD), PRODUCER.to_string());
+    let epoch = epoch.to_string();
+    let headers = [
+        ("authorization", authorization.as_str()),
+        ("dunlin-producer", &producer),
+        ("dunlin-producer-epoch", &epoch),
+        ("dunlin-producer-seq", "1"),
+    ];
+    let answer = peer.request("POST", &format!("/v1/topics/{subject}"), &headers, b"x");
+    match answer.status {
+        200 => Ok(answer.json()["duplicate"] == true),
+        _ => Err(answer.code()),
+    }
+}
+
+/// The same over gRPC.
+fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
+    run(async {
+        let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
+        let mut request = Request::new(v1::PublishRequest { producer, ..publish(subject, "x") });
+        let authorization = MetadataValue::try_from(basic(user, PASSWORD)).unwrap();
+        request.metadata_mut().insert("authorization", authorization);
+        let published = connect(&guarded.server).await.publish(request).await;
+        let published = published.map_err(|status| status.message().to_owned())?;
+        Ok(published.into_inner().receipt.unwrap().duplicate)
+    })
+}
+
+/// The same with the Rust client, whose publishers begin with 1.
+fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
+    let identity = Some(Identity { producer: PRODUCER + 2, epoch });
+    let options = PublisherOptions { identity, ..PublisherOptions::default() };
+    let mut publisher = guarded.by_password(user).publisher_with(subject, options).unwrap();
+    publisher.publish(b"x").map(|receipt| receipt.duplicate).map_err(|error| error.to_string())
+}
+
+/// No user's producer has another's records taken for repeated ones, or fences the other.
+#[test]
+fn producers_of_two_users_are_two() {
+    let guarded = Guarded::new(USERS);
+    let created =
+        guarded.http("PUT", "/v1/topics/acme.all", &basic("ana", PASSWORD), br#"{"pattern":"acme.>"}"#);
+    assert!(created.status < 300, "{created:?}");
+    for (protocol, publish) in [("HTTP", over_http as Publishes), ("gRPC", over_grpc), ("TCP", over_tcp)] {
+        let published =
+            [("cid", "acme.orders.z", u32::MAX - 1), ("ana", "acme.pay", 1), ("ana", "acme.pay", 1)]
+                .map(|(user, subject, epoch)| publish(&guarded, user, subject, epoch));
+        assert_eq!(published, [Ok(false), Ok(false), Ok(true)], "{protocol}");
+    }
+}
