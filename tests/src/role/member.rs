@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS] [election=MS] [silent=MS]`: a node of a cluster, with doors tcp, nats, http and grpc. It does what its
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS] [election=MS] [silent=MS] [users=FILE]`: a node of a cluster, with doors tcp, nats, http and grpc. It does what its
 //! standard input says:
 //!
 //! | line | answer |
@@ -64,7 +64,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let door: String = option(arguments, "door", String::new())?;
     let tcp = if door.is_empty() { anywhere() } else { vec![door.parse()?] };
     let (nats, http, grpc) = (anywhere(), anywhere(), anywhere());
-    let doors = ServerConfig { tcp, nats, http, grpc, threads: 1, ..ServerConfig::default() };
+    let users: String = option(arguments, "users", String::new())?;
+    let users_file = Some(PathBuf::from(users)).filter(|file| !file.as_os_str().is_empty());
+    let doors = ServerConfig { tcp, nats, http, grpc, threads: 1, users_file, ..ServerConfig::default() };
     let server = Server::start(node.clone(), doors)?;
     server.take_part(&cluster)?;
     let control = node.control()?;

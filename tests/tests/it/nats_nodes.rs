@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
+use dunlin_server::access::hash_password;
 use dunlin_system_tests::process::PATIENCE;
 
 use crate::cluster_stage::{Flock, Member};
@@ -14,10 +15,15 @@ struct Peer(BufReader<TcpStream>);
 
 impl Peer {
     fn connect(address: &str) -> Peer {
+        Peer::connect_with(address, "")
+    }
+
+    /// This stands in the JSON of `CONNECT`, too.
+    fn connect_with(address: &str, credentials: &str) -> Peer {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut peer = Peer(BufReader::new(stream));
-        peer.say("CONNECT {\"verbose\":false,\"protocol\":1}");
+        peer.say(&format!("CONNECT {{\"verbose\":false,\"protocol\":1{credentials}}}"));
         peer
     }
 
@@ -112,4 +118,44 @@ fn new_subjects_of_one_read_are_agreed_on_together() {
     let taken = entries() - before;
     println!("{SUBJECTS} new subjects took {taken} entries of the log and {:?}", began.elapsed());
     assert!(taken < SUBJECTS as u64 / 4, "{taken} entries");
+}
+
+/// A user who has seen the reply subject of another's request subscribes to the inbox at another node.
+#[test]
+fn inbox_of_another_user_is_refused_at_each_node() {
+    const PASSWORD: &str = "correct horse";
+    let dir = tempfile::tempdir().unwrap();
+    let users = dir.path().join("users.toml");
+    let hash = hash_password(PASSWORD.as_bytes()).unwrap();
+    let of = |name: &str| {
+        format!("[users.{name}]\npassword = \"{hash}\"\npublish = [\">\"]\nsubscribe = [\"orders.>\"]\n")
+    };
+    std::fs::write(&users, of("ana") + &of("cid")).unwrap();
+    let own = vec![format!("users={}", users.display())];
+    let flock = Flock::with(&[own.clone(), own.clone(), own]);
+    let enter = |member: usize, user: &str| {
+        let credentials = format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\"");
+        Peer::connect_with(&flock.members[member].door("nats"), &credentials)
+    };
+    let subscribe = |peer: &mut Peer, inbox: &str, sid: u32| {
+        peer.say(&format!("SUB {inbox} {sid}\r\nPING"));
+        let answers = std::iter::from_fn(|| Some(peer.line()).filter(|line| line != "PONG"));
+        answers.filter(|line| line.starts_with("-ERR")).collect::<Vec<_>>()
+    };
+    let mut ana = enter(0, "ana");
+    assert_eq!(subscribe(&mut ana, "_INBOX.ana.*", 1), [""; 0]);
+    for member in 0..3 {
+        let mut cid = enter(member, "cid");
+        for inbox in ["_INBOX.ana.*", "_INBOX.ana.7", "_INBOX.ana.>"] {
+            let refused = subscribe(&mut cid, inbox, 1);
+            let wanted = format!("-ERR 'Permissions Violation for Subscription to \"{inbox}\"'");
+            assert_eq!(refused, [wanted], "at node {}", member + 1);
+        }
+        cid.say("PUB _INBOX.ana.1 2\r\nok");
+        assert_eq!(ana.line(), "MSG _INBOX.ana.1 1 2");
+        assert_eq!(ana.line(), "ok");
+        // A client that has lost its connection is not kept from its inbox by the node that has not noticed.
+        assert_eq!(subscribe(&mut enter(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
+        assert_eq!(subscribe(&mut cid, "_INBOX.cid.*", 2), [""; 0]);
+    }
 }

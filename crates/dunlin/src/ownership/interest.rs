@@ -35,6 +35,8 @@ pub struct Interest {
     pub is_subscribed: bool,
     /// Name and pattern of an inbox there that owns it, whose subjects do not begin with `_INBOX`.
     pub inbox: Option<(String, String)>,
+    /// Where it is the pattern of an inbox there whose subjects do: its user, or nothing for a session's own inbox.
+    pub inbox_user: Option<String>,
 }
 
 /// A query to one node. Dropped, it counts as not answered.
@@ -49,6 +51,8 @@ pub struct InterestQuery {
 struct Round {
     ownership: Weak<Ownership>,
     pattern: Arc<str>,
+    /// Not subscribers are looked for, but an inbox of this pattern that another user than this has.
+    user: Option<String>,
     /// How long answers are waited for, by the node's clock.
     until_ns: u64,
     state: Mutex<State>,
@@ -124,17 +128,20 @@ impl Round {
         let ownership = self.ownership.upgrade();
         let takes_part = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
         let has_answered = interest.is_some();
-        let Interest { is_subscribed, inbox } = interest.unwrap_or_default();
+        let Interest { is_subscribed, inbox, inbox_user } = interest.unwrap_or_default();
         let mut state = lock(&self.state);
         let Some(at) = state.unanswered.iter().position(|other| *other == node) else { return };
         state.unanswered.swap_remove(at);
         state.is_unsure |= !has_answered && takes_part();
         let is_last = state.unanswered.is_empty();
-        let is_found = is_subscribed || inbox.is_some();
+        let is_found = match &self.user {
+            Some(user) => inbox_user.is_some_and(|other| other != *user),
+            None => is_subscribed || inbox.is_some(),
+        };
         let outcome = if is_found || is_last { state.outcome.take() } else { None };
-        let is_unsure = is_last && state.is_unsure;
+        let is_unsure = is_last && state.is_unsure && self.user.is_none();
         drop(state);
-        if let Some(ownership) = ownership.filter(|_| is_found) {
+        if let Some(ownership) = ownership.filter(|_| is_found && self.user.is_none()) {
             match inbox {
                 Some((name, pattern)) => drop(ownership.add_inbox(&name, &pattern, node)),
                 None => ownership.heard_elsewhere.add(&self.pattern),
@@ -150,20 +157,24 @@ impl Round {
 impl Ownership {
     /// Whether somebody at another node subscribes to what the pattern matches. An inbox that a node has for it is known here then.
     pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
+        self.query_others(pattern, None)
+    }
+
+    fn query_others(self: &Arc<Ownership>, pattern: &str, user: Option<&str>) -> TopicFuture<bool> {
         let others = self.others();
         if others.is_empty() {
             return TopicFuture::ready(Ok(false));
         }
         let (late, queried): (Vec<u64>, Vec<u64>) = others.into_iter().partition(|&node| self.is_late(node));
         if queried.is_empty() {
-            return TopicFuture::ready(Ok(true));
+            return TopicFuture::ready(Ok(user.is_none()));
         }
         let (outcome, found) = oneshot::channel();
         let is_unsure = !late.is_empty();
         let state = State { unanswered: queried.clone(), is_unsure, outcome: Some(outcome) };
-        let (ownership, pattern) = (Arc::downgrade(self), Arc::from(pattern));
+        let (ownership, pattern, user) = (Arc::downgrade(self), Arc::from(pattern), user.map(str::to_owned));
         let until_ns = steady_ns().saturating_add(self.limits.mirror_wait_max.as_nanos() as u64);
-        let round = Arc::new(Round { ownership, pattern, until_ns, state: Mutex::new(state) });
+        let round = Arc::new(Round { ownership, pattern, user, until_ns, state: Mutex::new(state) });
         for node in queried {
             self.peers.query_interest(node, InterestQuery { node, round: Arc::clone(&round) });
         }
@@ -183,7 +194,8 @@ impl Node {
         let inbox = subject_of(pattern).and_then(|subject| self.registry().owner(subject));
         let inbox = inbox.filter(|topic| is_of_pattern(topic));
         let inbox = inbox.map(|topic| (topic.name().to_owned(), topic.pattern().to_owned()));
-        Interest { is_subscribed, inbox }
+        let inbox_user = self.registry().get_pattern(pattern.as_str()).map(|_| String::new());
+        Interest { is_subscribed, inbox, inbox_user }
     }
 
     fn is_subscribed_here(&self, pattern: &Pattern) -> bool {
@@ -221,6 +233,15 @@ impl Node {
     pub fn is_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.is_heard_elsewhere(pattern.as_str()),
+            None => TopicFuture::ready(Ok(false)),
+        }
+    }
+
+    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that does not answer
+    /// has none.
+    pub fn is_inbox_of_another_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
+        match self.ownership() {
+            Some(ownership) => ownership.query_others(pattern.as_str(), Some(user)),
             None => TopicFuture::ready(Ok(false)),
         }
     }

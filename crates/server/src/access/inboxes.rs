@@ -33,6 +33,14 @@ impl Login {
     }
 }
 
+impl Access {
+    /// Whose inbox of this pattern is, where clients made up its name.
+    pub(crate) fn user_of_inbox(&self, pattern: &str) -> Option<String> {
+        let inbox = pattern.strip_suffix('>').unwrap_or(pattern);
+        lock(&self.inboxes.0).get(inbox).map(|(user, _)| user.clone())
+    }
+}
+
 impl Drop for InboxClaim {
     fn drop(&mut self) {
         let mut inboxes = lock(&self.access.inboxes.0);

@@ -14,6 +14,7 @@ pub(crate) const INTEREST: &str = "$DUNLIN.interest.";
 const SUBSCRIBED: &str = "subscribed";
 const INBOX: &str = "inbox";
 const INBOX_PATTERN: &str = "inbox.pattern";
+const INBOX_USER: &str = "inbox.user";
 
 /// Names and values of the answer's settings.
 pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
@@ -21,6 +22,7 @@ pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
     if let Some((name, pattern)) = &interest.inbox {
         settings.extend([(INBOX, name.as_str()), (INBOX_PATTERN, pattern.as_str())]);
     }
+    settings.extend(interest.inbox_user.as_deref().map(|user| (INBOX_USER, user)));
     settings
 }
 
@@ -29,6 +31,7 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
     Interest {
         is_subscribed: value(SUBSCRIBED).as_deref() == Some("true"),
         inbox: value(INBOX).zip(value(INBOX_PATTERN)),
+        inbox_user: value(INBOX_USER),
     }
 }
 
@@ -72,7 +75,8 @@ mod tests {
     #[test]
     fn interest_survives_its_settings() {
         let inbox = Some(("_INBOX.of-1-2".to_owned(), "acme.reply.*".to_owned()));
-        for interest in [Interest::default(), Interest { is_subscribed: true, inbox }] {
+        let inbox_user = Some("ana".to_owned());
+        for interest in [Interest::default(), Interest { is_subscribed: true, inbox, inbox_user }] {
             let settings = settings_of(&interest);
             let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             let settings: Vec<_> = settings.iter().map(owned).collect();

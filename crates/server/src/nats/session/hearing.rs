@@ -8,6 +8,7 @@ use dunlin::TopicFuture;
 use dunlin::topic::Pattern;
 
 use super::Session;
+use super::access::Entrance;
 use super::publish::Full;
 
 /// The answers that what is published next needs, and the one that is waited for.
@@ -23,6 +24,8 @@ enum Scope {
     All,
     /// Those at other nodes.
     Others,
+    /// Those of other users, to an inbox, at other nodes.
+    OtherUsers,
 }
 
 impl Hearing {
@@ -57,6 +60,11 @@ impl Session {
         self.query(pattern, Scope::Others, from)
     }
 
+    /// Whether another user has the inbox at another node.
+    pub(super) fn is_inbox_of_another(&mut self, inbox: &Pattern, from: usize) -> Result<bool, Full> {
+        self.query(inbox, Scope::OtherUsers, from)
+    }
+
     fn query(&mut self, pattern: &Pattern, scope: Scope, from: usize) -> Result<bool, Full> {
         let mut known = self.hearing.known.iter();
         if let Some((_, _, is_heard)) = known.find(|(of, within, _)| of == pattern && *within == scope) {
@@ -65,6 +73,12 @@ impl Session {
         let mut query = match scope {
             Scope::All => self.node.is_heard_async(pattern),
             Scope::Others => self.node.is_heard_elsewhere_async(pattern),
+            Scope::OtherUsers => match &self.entrance {
+                Entrance::Known(login) => {
+                    self.node.is_inbox_of_another_async(pattern, login.account().name())
+                }
+                _ => return Ok(false),
+            },
         };
         match query.take_now() {
             // A node that cannot know takes it that somebody subscribes.

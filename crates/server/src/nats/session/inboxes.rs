@@ -9,11 +9,12 @@ use std::collections::HashMap;
 
 use std::sync::Arc;
 
+use dunlin::topic::Pattern;
 use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
 use super::publish::Full;
-use super::subscription::Subscription;
+use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
 /// The inboxes of one connection, and how many subscriptions need each.
@@ -67,6 +68,19 @@ impl Inboxes {
 }
 
 impl Session {
+    /// Whether the subject lies in an inbox that another user has at another node. This node knows only its own.
+    pub(super) fn is_of_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, Full> {
+        let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
+        if !is_inbox(subject) || !names_its_owner(subject) || self.inboxes.0.contains_key(key(subject)) {
+            return Ok(false);
+        }
+        let all = if key(subject).ends_with('.') { ">" } else { "" };
+        let Ok(inbox) = Pattern::parse(&format!("{}{all}", key(subject))) else { return Ok(false) };
+        let is_foreign = self.is_inbox_of_another(&inbox, from)?;
+        self.hearing.clear();
+        Ok(is_foreign)
+    }
+
     /// A request is about to be published. Where its answer comes to subjects that have no topic, and that this client alone
     /// subscribes to in the way of an inbox, they are one: no topic stays behind for each answer.
     ///

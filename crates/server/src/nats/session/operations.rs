@@ -31,7 +31,7 @@ impl Session {
             Operation::Connect(json) => self.connect(json),
             Operation::Ping => self.pong(),
             Operation::Pong | Operation::Publish(_) => {}
-            Operation::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid),
+            Operation::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid, begins)?,
             Operation::Unsubscribe { sid, max } => {
                 self.unsubscribe(sid, max);
                 self.done();

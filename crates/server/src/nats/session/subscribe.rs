@@ -17,6 +17,7 @@ use super::Session;
 use super::access::{Entrance, not_to_subscribe, subscription_refused};
 use super::inboxes::{is_inbox, names_its_owner};
 use super::members::group_of_some;
+use super::publish::Full;
 use super::subscription::{Channel, Opening, SEQUENCED, Subscription, ToRead};
 use crate::door::Door;
 
@@ -73,13 +74,24 @@ impl From<SubscribeError> for NoSubscription {
 }
 
 impl Session {
-    pub(super) fn subscribe(&mut self, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+    pub(super) fn subscribe(
+        &mut self,
+        subject: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+        begins: usize,
+    ) -> Result<(), Full> {
         // As nats-server has it, the first of a name stays.
         if self.by_sid.contains_key(sid) {
-            return self.done();
+            self.done();
+            return Ok(());
         }
         let shown = String::from_utf8_lossy(subject);
-        match self.try_subscribe(&shown, queue, sid) {
+        let subscribed = match self.is_of_foreign_inbox(&shown, begins)? {
+            true => Err(NoSubscription::Forbidden),
+            false => self.try_subscribe(&shown, queue, sid),
+        };
+        match subscribed {
             Ok(()) => self.done(),
             Err(why) => {
                 let queue = queue.map(String::from_utf8_lossy);
@@ -88,6 +100,7 @@ impl Session {
                 nats::refuse(&mut self.outbound.control, &text);
             }
         }
+        Ok(())
     }
 
     fn try_subscribe(

@@ -121,7 +121,9 @@ impl Session {
                 return self.refuse_request(request, &refused);
             }
         };
-        let interest = self.node.interest_here(&pattern);
+        let mut interest = self.node.interest_here(&pattern);
+        let user = self.shared.access.as_ref().and_then(|access| access.user_of_inbox(pattern.as_str()));
+        interest.inbox_user = user.or(interest.inbox_user);
         let settings = interest::settings_of(&interest);
         let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
         self.outbound.say(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
