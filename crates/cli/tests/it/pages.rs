@@ -158,9 +158,11 @@ fn try_block(page: &str, block: &[Typed]) {
 fn what_the_pages_say_to_type_is_typed() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec!["README.md".to_owned()];
-    for entry in fs::read_dir(root.join("docs")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        pages.extend(name.ends_with(".md").then(|| format!("docs/{name}")));
+    for folder in ["docs", "docs/coming-from", "docs/how-to"] {
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            pages.extend(name.ends_with(".md").then(|| format!("{folder}/{name}")));
+        }
     }
     let of_page = |page: &String| {
         let blocks = blocks(&fs::read_to_string(root.join(page)).unwrap());
