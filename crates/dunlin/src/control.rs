@@ -25,6 +25,7 @@ mod history;
 mod machine;
 mod place;
 mod refused;
+mod view;
 mod waiting;
 
 use std::io;
@@ -47,6 +48,7 @@ use crate::clock::now_ns;
 use crate::node::Node;
 use history::History;
 use machine::Replicated;
+use view::View;
 use waiting::Waiting;
 
 /// How a node takes part, and how much it takes. Limits of the state itself are the cluster's.
@@ -84,6 +86,7 @@ pub enum Consistency {
 pub struct Control {
     group: Mutex<Option<Arc<Group<Replicated>>>>,
     transport: Arc<dyn Transport>,
+    view: Arc<View>,
     waiting: Arc<Waiting>,
     /// The epoch that revisions begin with if nobody has begun one.
     epoch: u32,
@@ -123,8 +126,8 @@ impl Control {
     ) -> io::Result<Arc<Control>> {
         let history = History::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
-        let waiting = Arc::<Waiting>::default();
-        let machine = Replicated::new(history, Arc::clone(&waiting));
+        let (view, waiting) = (Arc::<View>::default(), Arc::<Waiting>::default());
+        let machine = Replicated::new(history, Arc::clone(&view), Arc::clone(&waiting));
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
         let group = group.inspect_err(|_| History::close(node))?;
@@ -135,6 +138,7 @@ impl Control {
         Ok(Arc::new(Control {
             group,
             transport,
+            view,
             waiting,
             epoch,
             begun,
@@ -232,9 +236,10 @@ impl Control {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// Looks at the state as this node has it.
+    /// Looks at the state as this node has it, after the last entry. It waits for no entry that is being taken in.
     pub fn with<R>(&self, look: impl FnOnce(&State) -> R) -> Result<R, ControlError> {
-        Ok(self.group()?.with(|machine| look(machine.state())))
+        self.group()?;
+        Ok(look(&self.view.state()))
     }
 
     /// Its limits.
@@ -254,8 +259,8 @@ impl Control {
         group.ok_or_else(|| ControlError::Stopped("the node is stopping".to_owned()))
     }
 
-    fn has_begun(&self, group: &Group<Replicated>) -> bool {
-        let begun = self.begun.load(Ordering::Relaxed) || group.with(|machine| machine.state().epoch() > 0);
+    fn has_begun(&self) -> bool {
+        let begun = self.begun.load(Ordering::Relaxed) || self.view.state().epoch() > 0;
         self.begun.store(begun, Ordering::Relaxed);
         begun
     }

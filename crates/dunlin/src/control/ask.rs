@@ -180,7 +180,7 @@ impl Control {
         Command::Begin { epoch: self.epoch }.encode(&mut command);
         let answer = loop {
             let tried = match group.catch_up().await {
-                Ok(()) if self.has_begun(&group) => return Ok(()),
+                Ok(()) if self.has_begun() => return Ok(()),
                 Ok(()) => group.propose(command.clone().into()).await,
                 Err(error) => Err(error),
             };
@@ -203,7 +203,7 @@ impl Control {
     /// A leader first begins the epoch of a cluster that has none, and says once a term how much there may be: it stands in the
     /// log before all that is proposed after it.
     async fn see_to_term(&self, group: &Group<Replicated>) -> Result<(), ControlError> {
-        if !self.has_begun(group) {
+        if !self.has_begun() {
             self.begin_epoch().await?;
         }
         let term = group.term();
@@ -213,7 +213,7 @@ impl Control {
         let state_bytes_max = self.limits.state_bytes_max;
         // A lease takes less than so much of memory.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
-        let known = group.with(|machine| machine.state().limits());
+        let known = self.view.state().limits();
         let limits = dunlin_control::Limits { state_bytes_max, leases_max, ..known };
         let mut command = Vec::new();
         Command::Limit { limits }.encode(&mut command);

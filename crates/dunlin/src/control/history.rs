@@ -20,6 +20,8 @@ pub const KV: &str = "$kv";
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// Changes of a snapshot are added so many bytes at a time.
 const TOGETHER_BYTES: usize = 1 << 20;
+/// A change of so many bytes is added alone: it is not copied then, while subscribers wait for the log.
+const ALONE_BYTES: usize = 256 << 10;
 
 /// The end at which the topic is written.
 #[derive(Debug)]
@@ -105,8 +107,9 @@ impl History {
     /// Adds revisions, all at once if they fit: who reads is woken once. Where one finds no room, its readers are told a gap.
     pub(super) fn record(&self, changes: &mut Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision) else { return };
+        let is_large = changes.iter().any(|change| change.bytes.len() >= ALONE_BYTES);
         let drafts = changes.iter().map(|change| Draft::from(change.bytes.as_slice()));
-        match self.append(drafts, last) {
+        match !is_large && self.append(drafts, last) {
             true => changes.clear(),
             false => changes.drain(..).for_each(|change| self.record_alone(change)),
         }

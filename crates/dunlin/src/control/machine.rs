@@ -8,6 +8,7 @@ use dunlin_control::{Answered, Command, Effects, Granted, Reply, Restoring, Stat
 use dunlin_raft::{Frozen, Machine};
 
 use super::history::{History, Past, is_past};
+use super::view::View;
 use super::waiting::Waiting;
 
 /// The state, and who is told of what it becomes.
@@ -15,24 +16,22 @@ pub(super) struct Replicated {
     state: State,
     effects: Effects,
     history: History,
+    view: Arc<View>,
     waiting: Arc<Waiting>,
     /// An answer while it is written.
     said: Vec<u8>,
 }
 
 impl Replicated {
-    pub(super) fn new(history: History, waiting: Arc<Waiting>) -> Replicated {
+    pub(super) fn new(history: History, view: Arc<View>, waiting: Arc<Waiting>) -> Replicated {
         Replicated {
             state: State::default(),
             effects: Effects::default(),
             history,
+            view,
             waiting,
             said: Vec::new(),
         }
-    }
-
-    pub(super) fn state(&self) -> &State {
-        &self.state
     }
 
     /// Tells those who wait what has happened. Changes are told entry by entry.
@@ -90,6 +89,8 @@ impl Machine for Replicated {
     }
 
     fn end_entry(&mut self) {
+        // A watch that is told of a change finds it in the state.
+        self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
     }
 
@@ -112,6 +113,7 @@ impl Machine for Replicated {
         }
         self.state = restoring.end().map_err(invalid)?;
         self.history.restore(self.state.epoch(), self.state.revision(), &past);
+        self.view.publish(&self.state);
         self.waiting.look(&self.state);
         Ok(())
     }

@@ -1,0 +1,26 @@
+//! The state as readers see it.
+//!
+//! Taking in a large transaction takes long, on a busy machine seconds. Readers look at a copy instead, which shares everything with
+//! the state but what the next entries change: no reader waits for the machine, and the machine waits for no reader.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_control::State;
+
+/// The state as it is after the last entry. An entry is answered after it is here.
+#[derive(Debug, Default)]
+pub(super) struct View(Mutex<Arc<State>>);
+
+impl View {
+    /// Shows readers this state from now on.
+    pub(super) fn publish(&self, state: &State) {
+        let mut next = Arc::new(state.clone());
+        std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), &mut next);
+        // The state before is freed here, and not inside the lock.
+    }
+
+    /// The state after the last entry.
+    pub(super) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
