@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use dunlin::Limits;
+use dunlin::raft::HEARTBEAT_MS;
 use dunlin_server::{GrpcLimits, TlsConfig};
 
 pub use example::example;
@@ -75,6 +76,7 @@ pub struct Cluster {
     pub advertise: Option<String>,
     /// A node of it, and the file with the token.
     pub join: Option<(String, PathBuf)>,
+    pub heartbeat: Duration,
     pub lease_ttl: Duration,
 }
 
@@ -146,7 +148,8 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
     let advertise = text("cluster.advertise", "a host and a port, or off")?;
     let join = text("cluster.join", "a host and a port, or off")?;
     let token_file = value::<Off<PathBuf>>(raw, "cluster.token_file", "a file, or off")?.0;
-    let lease_ttl = lease_ttl(raw)?;
+    let heartbeat = heartbeat(raw)?;
+    let lease_ttl = lease_ttl(raw, heartbeat)?;
     let Some(listen) = listen else {
         if join.is_some() {
             bail!("cluster.join is set, but not cluster.listen: the other nodes have to reach this one");
@@ -163,18 +166,37 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
         ),
         (None, _) => None,
     };
-    Ok(Some(Cluster { listen, advertise, join, lease_ttl }))
+    Ok(Some(Cluster { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
 /// Shorter, a change of the leader would cost every node its topics.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
-fn lease_ttl(raw: &RawConfig) -> Result<Duration> {
-    match duration(raw, "cluster.lease_ttl")? {
-        ttl if (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&ttl) => Ok(ttl),
-        _ => Err(out_of_bounds(raw, "cluster.lease_ttl", "500ms to 1m")),
+/// Leases are kept alive that much longer than the leader's heartbeats are apart.
+const LEASE_HEARTBEATS_MIN: u32 = 4;
+
+fn heartbeat(raw: &RawConfig) -> Result<Duration> {
+    match duration(raw, "cluster.heartbeat")? {
+        heartbeat if HEARTBEAT_MS.contains(&(heartbeat.as_millis() as u64)) => Ok(heartbeat),
+        _ => Err(out_of_bounds(raw, "cluster.heartbeat", "10ms to 10s")),
     }
+}
+
+fn lease_ttl(raw: &RawConfig, heartbeat: Duration) -> Result<Duration> {
+    let ttl = match duration(raw, "cluster.lease_ttl")? {
+        ttl if (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&ttl) => ttl,
+        _ => return Err(out_of_bounds(raw, "cluster.lease_ttl", "500ms to 1m")),
+    };
+    let least = heartbeat * LEASE_HEARTBEATS_MIN;
+    if ttl < least {
+        bail!(
+            "cluster.lease_ttl is {ttl:?}, less than {LEASE_HEARTBEATS_MIN} times cluster.heartbeat, {heartbeat:?}: set \
+             cluster.lease_ttl to {least:?} at least, or cluster.heartbeat to {:?} at most",
+            ttl / LEASE_HEARTBEATS_MIN
+        );
+    }
+    Ok(ttl)
 }
 
 fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
@@ -341,6 +363,12 @@ mod tests {
         assert!(with("kv.history_bytes", "1KiB").unwrap_err().to_string().contains("expected 64KiB to 1TiB"));
         assert_eq!(with("kv.history_bytes", "1MiB").unwrap().limits.control.history_bytes, 1 << 20);
         assert!(with("cluster.lease_ttl", "1ms").unwrap_err().to_string().contains("expected 500ms to 1m"));
+        assert!(with("cluster.heartbeat", "1ms").unwrap_err().to_string().contains("expected 10ms to 10s"));
+        assert_eq!(
+            with("cluster.heartbeat", "1s").unwrap_err().to_string(),
+            "cluster.lease_ttl is 2s, less than 4 times cluster.heartbeat, 1s: set cluster.lease_ttl to 4s at least, or \
+             cluster.heartbeat to 500ms at most"
+        );
         assert_eq!(with("tasks.history_bytes", "off").unwrap().limits.tasks.history_bytes, 0);
         assert!(with("tasks.history_bytes", "1KiB").is_err());
         assert_eq!(with("tasks.shards", "4").unwrap().limits.tasks.shards, 4);

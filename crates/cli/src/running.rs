@@ -156,6 +156,9 @@ fn cluster_config(config: &Config, stop: &Stop) -> Result<Option<ClusterConfig>>
         }
         None => None,
     };
+    let (mut control, mut tasks) = (config.limits.control, config.limits.tasks);
+    let heartbeat_ms = cluster.heartbeat.as_millis() as u64;
+    (control.raft.heartbeat_ms, tasks.raft.heartbeat_ms) = (heartbeat_ms, heartbeat_ms);
     Ok(Some(ClusterConfig {
         listen: cluster.listen,
         advertise: cluster.advertise.clone(),
@@ -163,8 +166,8 @@ fn cluster_config(config: &Config, stop: &Stop) -> Result<Option<ClusterConfig>>
         join,
         give_up: stop.flag(),
         limits: ClusterLimits::default(),
-        control: config.limits.control,
-        tasks: config.limits.tasks,
+        control,
+        tasks,
         ownership: OwnershipLimits { lease_ttl: cluster.lease_ttl, ..OwnershipLimits::default() },
     }))
 }

@@ -83,7 +83,7 @@ pub struct OwnershipLimits {
 impl Default for OwnershipLimits {
     fn default() -> OwnershipLimits {
         OwnershipLimits {
-            lease_ttl: Duration::from_millis(1_500),
+            lease_ttl: Duration::from_secs(2),
             handed_bytes_max: 64 << 20,
             owner_wait_max: Duration::from_secs(5),
             mirror_wait_max: Duration::from_secs(2),

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::commands::Commands;
 use crate::error::GroupError;
-use crate::limits::Limits;
+use crate::limits::{HEARTBEAT_MS, Limits};
 use crate::log::{self, Log, Room};
 use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
@@ -152,7 +152,7 @@ impl Part {
         limits: Limits,
     ) -> io::Result<Part> {
         let (room, last_before_start) = (log.room().clone(), log.last());
-        let config = config(&limits).validate().map_err(io::Error::other)?;
+        let config = config(&limits)?;
         let (started, start) = std::sync::mpsc::channel();
         let (asked, asking) = mpsc::channel(limits.waiting_max);
         let (waiting, waits) = mpsc::channel(limits.waiting_max);
@@ -393,12 +393,17 @@ fn nodes(members: &[Member]) -> BTreeMap<u64, BasicNode> {
     members.iter().map(|member| (member.id, BasicNode::new(&member.address))).collect()
 }
 
-fn config(limits: &Limits) -> Config {
-    Config {
+fn config(limits: &Limits) -> io::Result<Config> {
+    if !HEARTBEAT_MS.contains(&limits.heartbeat_ms) {
+        let (from, to) = HEARTBEAT_MS.into_inner();
+        let why = format!("heartbeat_ms is {}: expected {from} to {to}", limits.heartbeat_ms);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let config = Config {
         cluster_name: "dunlin".to_owned(),
         heartbeat_interval: limits.heartbeat_ms,
-        election_timeout_min: limits.election_ms_min,
-        election_timeout_max: limits.election_ms_max,
+        election_timeout_min: limits.election_ms_min(),
+        election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
         // A leader may acknowledge what two others have synced and it has not. Restarted after a crash it would go on in
         // its term without it, and have others take that for what they hold (seen, by the test that cuts the power).
@@ -409,7 +414,8 @@ fn config(limits: &Limits) -> Config {
         max_payload_entries: 4_096,
         backoff: BACKOFF.to_owned(),
         ..Config::default()
-    }
+    };
+    config.validate().map_err(io::Error::other)
 }
 
 /// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it. Before a large state is written

@@ -24,7 +24,7 @@ mod suite;
 pub use commands::Commands;
 pub use error::GroupError;
 pub use group::{Group, Lead, Part, Status};
-pub use limits::Limits;
+pub use limits::{HEARTBEAT_MS, Limits};
 pub use machine::{Frozen, Machine};
 pub use network::{Asking, Lane, Member, Transport};
 pub use seed::seed;

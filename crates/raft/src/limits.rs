@@ -1,14 +1,14 @@
 //! How a group works, and how much it takes.
 
+/// What [`Limits::heartbeat_ms`] may be.
+pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
+
 /// Bounds, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The leader says so often that it is there, ms.
+    /// The leader sends a heartbeat so often, ms, and each answer has so long to arrive. A leader that receives no answers in time takes
+    /// no writes, so this has to be longer than a round trip to the other nodes. [`HEARTBEAT_MS`] are allowed, and it is the same on every node.
     pub heartbeat_ms: u64,
-    /// A follower that has heard nothing for the longest of these, and then for a random time between them, asks to lead, ms.
-    pub election_ms_min: u64,
-    /// See above, ms.
-    pub election_ms_max: u64,
     /// Those who wait for commands that are to be proposed.
     pub waiting_max: usize,
     /// Bytes of the commands of one entry of the log, one command apart.
@@ -42,9 +42,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            heartbeat_ms: 30,
-            election_ms_min: 60,
-            election_ms_max: 120,
+            heartbeat_ms: 250,
             waiting_max: 64 << 10,
             entry_bytes_max: 1 << 20,
             command_bytes_max: 8 << 20,
@@ -59,5 +57,19 @@ impl Default for Limits {
             block_ms_max: 10_000,
             install_ms_max: 300_000,
         }
+    }
+}
+
+impl Limits {
+    /// A follower that has heard nothing for [`election_ms_max`](Limits::election_ms_max), and then for a random time between this and
+    /// that, asks to lead, ms.
+    pub fn election_ms_min(&self) -> u64 {
+        self.heartbeat_ms * 6 / 5
+    }
+
+    /// How long an answer to a heartbeat counts, ms. openraft sends the next one up to 1.2 intervals after it, and the answer takes up
+    /// to one: less than 2.2 intervals would stop the writes of a leader that all others follow.
+    pub fn election_ms_max(&self) -> u64 {
+        self.heartbeat_ms * 12 / 5
     }
 }

@@ -16,10 +16,6 @@ use dunlin_raft::{Group, Limits};
 use dunlin_replica::{Links, Orders, PowerDisk, Replica, answer_peers, serve};
 use tokio::net::TcpListener;
 
-/// Slower than by default: the nodes share two cores with whoever tests them.
-const HEARTBEAT_MS: u64 = 40;
-const ELECTION_MS: (u64, u64) = (200, 400);
-
 /// How often it is looked whether raft has stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -34,13 +30,7 @@ fn main() -> Result<()> {
     let ways: BTreeMap<u64, SocketAddr> = arguments[4..].iter().filter_map(way).collect();
     let log = arguments[4..].iter().find_map(|argument| argument.strip_prefix("log="));
     let defaults = Limits::default();
-    let limits = Limits {
-        heartbeat_ms: HEARTBEAT_MS,
-        election_ms_min: ELECTION_MS.0,
-        election_ms_max: ELECTION_MS.1,
-        log_bytes_max: log.map_or(Ok(defaults.log_bytes_max), str::parse)?,
-        ..defaults
-    };
+    let limits = Limits { log_bytes_max: log.map_or(Ok(defaults.log_bytes_max), str::parse)?, ..defaults };
     let orders = Arc::new(Orders::default());
     let disk = Arc::new(PowerDisk::new(Arc::clone(&orders)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dunlin::raft::Limits;
 use dunlin_server::cluster::ClusterClient;
 
 use crate::port;
@@ -67,8 +66,6 @@ fn start(dir: &Path) -> Result<Vec<Member>> {
         let data: PathBuf = dir.join((number + 1).to_string());
         std::fs::create_dir_all(&data)?;
         let mut arguments = vec!["member".to_owned(), data.display().to_string(), address.clone()];
-        // As by default: that is what is measured.
-        arguments.push(format!("election={}", Limits::default().election_ms_min));
         if number > 0 {
             let token = dir.join("token");
             let made = ClusterClient::open(&dir.join("1"))?.token(None, false)?;

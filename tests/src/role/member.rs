@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS] [election=MS] [silent=MS] [users=FILE]`: a node of a cluster, with doors tcp, nats, http and grpc. It does what its
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS] [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with doors tcp, nats, http and grpc. It does what its
 //! standard input says:
 //!
 //! | line | answer |
@@ -52,7 +52,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             silent_ms_max: option(arguments, "silent", ClusterLimits::default().silent_ms_max)?,
             ..ClusterLimits::default()
         },
-        control: ControlLimits { raft: elections(arguments)?, ..ControlLimits::default() },
+        control: ControlLimits { raft: raft(arguments)?, ..ControlLimits::default() },
         tasks: TasksLimits { shards: option(arguments, "shards", 1)?, ..TasksLimits::default() },
         ownership: OwnershipLimits {
             lease_ttl: std::time::Duration::from_millis(option(arguments, "lease", 3_000)?),
@@ -96,17 +96,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     std::process::exit(0)
 }
 
-/// A follower waits `election=MS` to twice that for a heartbeat, and a leader half of that for its answer. Longer than by default: a leader
-/// whose followers answer later takes no writes, and tests share a busy machine.
-fn elections(arguments: &[String]) -> Result<Limits> {
+fn raft(arguments: &[String]) -> Result<Limits> {
     let usual = Limits::default();
-    let election_ms_min = option(arguments, "election", 300)?;
-    Ok(Limits {
-        heartbeat_ms: election_ms_min / 2,
-        election_ms_min,
-        election_ms_max: 2 * election_ms_min,
-        ..usual
-    })
+    Ok(Limits { heartbeat_ms: option(arguments, "heartbeat", usual.heartbeat_ms)?, ..usual })
 }
 
 fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {

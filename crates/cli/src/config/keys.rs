@@ -246,10 +246,18 @@ pub const KEYS: &[Key] = &[
         help: "The file with the join token that `dunlin cluster token` made; --token-file will do as well",
     },
     Key {
+        name: "cluster.heartbeat",
+        value: "DURATION",
+        default: "250ms",
+        help: "How often the leader sends a heartbeat, and how long each answer may take: longer than a round trip between the nodes. A \
+               leader that is gone is replaced after 4 to 5 of it. 10ms to 10s, the same on every node",
+    },
+    Key {
         name: "cluster.lease_ttl",
         value: "DURATION",
-        default: "1500ms",
-        help: "How long a node that gives no sign of life keeps its volatile topics; then they get other owners. 500ms to 1m",
+        default: "2s",
+        help: "How long a node that gives no sign of life keeps its volatile topics; then they get other owners. 500ms to 1m, and at \
+               least 4 times cluster.heartbeat: topics stand still when it is shorter than a change of the leader",
     },
     Key {
         name: "workers",

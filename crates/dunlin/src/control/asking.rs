@@ -15,7 +15,7 @@ use super::forward::{self, Request};
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// A node to which no majority answers for so long is taken to have none.
-const MAJORITY_WITHIN: Duration = Duration::from_secs(1);
+const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long has been tried, and for how long it is.
 pub(crate) struct Patience {

@@ -70,7 +70,7 @@ pub(super) async fn propose(
     limits: Limits,
 ) {
     let slots = Arc::new(Semaphore::new(limits.in_flight_max));
-    let unsure = Duration::from_millis(2 * limits.election_ms_max);
+    let unsure = Duration::from_millis(2 * limits.election_ms_max());
     let mut clock = Clock::default();
     let mut queue = Queue { asking, left: None, bytes_max: limits.entry_bytes_max };
     loop {

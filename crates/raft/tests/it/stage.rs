@@ -10,11 +10,8 @@ use dunlin_journal::FakeDisk;
 use dunlin_raft::{Asking, Frozen, Group, GroupError, Lane, Limits, Machine, Member, Transport};
 use dunlin_wait::{Deadline, POLL};
 
-/// Slower than by default: the nodes of a test share two cores with other tests.
 pub const LIMITS: Limits = Limits {
-    heartbeat_ms: 50,
-    election_ms_min: 200,
-    election_ms_max: 400,
+    heartbeat_ms: 150,
     waiting_max: 4_096,
     entry_bytes_max: 1 << 20,
     command_bytes_max: 1 << 20,

@@ -15,10 +15,9 @@ use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, POLL};
 
-/// Slower than by default: the nodes of a test share two cores with other tests.
+/// More patient than by default: the nodes of a test share two cores with other tests.
 pub fn limits() -> ControlLimits {
     let mut limits = ControlLimits::default();
-    (limits.raft.heartbeat_ms, limits.raft.election_ms_min, limits.raft.election_ms_max) = (50, 200, 400);
     limits.raft.answer_ms_max = 30_000;
     limits
 }
