@@ -27,6 +27,9 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
 
     /// This node has taken it.
     fn taken_by(&self, _node: u64) {}
+
+    /// What was [under way](Handed::is_under_way) has its last word.
+    fn landed(&self) {}
 }
 
 /// A run for an owner elsewhere. Whoever has it answers it once; dropped, it answers by itself that nothing is known.
@@ -54,6 +57,8 @@ pub struct Handed {
     pub(super) handed_ns: u64,
     /// Somebody may have taken it, who was not heard.
     pub(super) was_lost: bool,
+    /// Its sender counts it among those that have neither an answer nor come back.
+    pub(super) is_under_way: bool,
     answered: bool,
 }
 
@@ -82,6 +87,7 @@ impl Handed {
             expect_last,
             handed_ns,
             was_lost: false,
+            is_under_way: false,
             answered: false,
         }
     }
@@ -130,6 +136,9 @@ impl Handed {
 
     fn settle(&mut self, outcome: Result<Receipt, PublishError>) {
         if !std::mem::replace(&mut self.answered, true) {
+            if std::mem::take(&mut self.is_under_way) {
+                self.sender.upgrade().into_iter().for_each(|sender| sender.landed());
+            }
             self.tickets.settle(self.ticket, self.frames.len() as u64, outcome);
         }
     }

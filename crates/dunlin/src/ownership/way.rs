@@ -3,6 +3,7 @@
 mod feeding;
 mod members;
 mod publishers;
+mod sending;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use dunlin_topic::{
 };
 
 use super::feed::{Feed, Place};
-use super::handed::{Handed, Sender};
+use super::handed::Handed;
 use super::membership::Membership;
 use super::presence::Presence;
 use super::{AskError, Ownership, lock};
@@ -53,6 +54,12 @@ struct State {
     waiting: BTreeMap<u64, Handed>,
     /// They are being appended here: the log takes them, and no others yet.
     appending: bool,
+    /// Runs that were sent to `sent_to` and have neither an answer nor come back. Nothing newer goes to another node, or into the
+    /// log here, before they have.
+    unanswered: usize,
+    sent_to: u64,
+    /// The ticket of the newest of them.
+    sent_through: u64,
     feed: Option<Arc<Feed>>,
     /// Of publishers of this node, while another owns it.
     presence: Option<Arc<Presence>>,
@@ -90,6 +97,9 @@ impl Way {
                 draining: None,
                 waiting: BTreeMap::new(),
                 appending: false,
+                unanswered: 0,
+                sent_to: 0,
+                sent_through: 0,
                 feed: None,
                 presence: None,
                 publishers_until_ns: None,
@@ -259,14 +269,14 @@ impl Way {
             if self.kind == Kind::Volatile {
                 self.find_owner(ownership, &topic);
             }
-            self.give_up_late(ownership);
+            self.give_up_late(ownership, self.kind != Kind::Volatile);
             return self.kind == Kind::Volatile || !lock(&self.state).waiting.is_empty();
         }
         self.place_members(ownership);
-        self.send_waiting(ownership);
+        let is_left = self.send_waiting(ownership);
         self.feed_if_read();
         self.announce_publishers(ownership, &topic);
-        false
+        is_left
     }
 
     /// A mirror of one reader is to be fed, and the owner is gone.
@@ -313,104 +323,6 @@ impl Way {
             }
         }
     }
-
-    /// Whether this run is sent until an owner answers. One that may have been taken is not said to be refused: its publisher would
-    /// give its number to other records, which who has it would take for the same.
-    fn waits_on(&self, run: &Handed) -> bool {
-        run.was_lost && self.kind == Kind::Volatile
-    }
-
-    /// Answers what has waited for an owner for too long.
-    fn give_up_late(&self, ownership: &Ownership) {
-        let before_ns = steady_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
-        let durable = self.kind != Kind::Volatile;
-        let (late, why) = {
-            let mut state = lock(&self.state);
-            let is_late =
-                |_: &u64, run: &mut Handed| !self.waits_on(run) && (durable || run.handed_ns <= before_ns);
-            (state.waiting.extract_if(.., is_late).collect::<Vec<_>>(), state.why.clone())
-        };
-        late.into_iter().for_each(|(_, run)| self.give_up(run, &why));
-    }
-
-    /// Whether the owner has it is not said where that is not known.
-    fn give_up(&self, run: Handed, why: &str) {
-        let away = self.away(why);
-        let error = if run.was_lost { PublishError::Unknown(away.to_string()) } else { away };
-        run.answer(Err(error));
-    }
-
-    /// Has it wait for an owner, behind those before it; nobody waits for one that is never to be.
-    fn wait(&self, run: Handed, why: Option<&str>) {
-        let mut state = lock(&self.state);
-        if self.is_over() {
-            drop(state);
-            return run.answer(Err(PublishError::Closed));
-        }
-        why.into_iter().for_each(|why| why.clone_into(&mut state.why));
-        state.waiting.insert(run.ticket, run);
-    }
-
-    /// In the order in which they were handed on; what comes meanwhile waits behind them.
-    fn send_waiting(&self, ownership: &Ownership) {
-        let _in_order = lock(&self.sending);
-        let (owner, waiting) = {
-            let mut state = lock(&self.state);
-            (state.owner, std::mem::take(&mut state.waiting))
-        };
-        waiting.into_values().for_each(|run| ownership.peers.hand_on(owner, run));
-    }
-
-    /// What waited for an owner is this node's own now, as long as its lease lasts: who was away hears of all that it was said to own
-    /// meanwhile, and does not own any more. Whether there is more to do soon.
-    fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
-        let _in_order = lock(&self.sending);
-        lock(&self.state).appending = true;
-        while ownership.has_lease() {
-            let first = lock(&self.state).waiting.pop_first();
-            let Some((_, run)) = first else { break };
-            match run.append_to(topic) {
-                // It has gone on to another.
-                Err(PublishError::Elsewhere) => {
-                    run.not_taken("it has changed hands again");
-                    break;
-                }
-                outcome => run.answer(outcome),
-            }
-        }
-        let is_left = {
-            let mut state = lock(&self.state);
-            state.appending = false;
-            !state.waiting.is_empty()
-        };
-        if is_left {
-            self.give_up_late(ownership);
-        }
-        is_left
-    }
-}
-
-impl Sender for Way {
-    fn again(&self, run: Handed, why: &str) {
-        let Some(ownership) = self.ownership.upgrade() else { return };
-        let waited_ns = steady_ns().saturating_sub(run.handed_ns);
-        let is_late = waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64;
-        if is_late && !self.waits_on(&run) {
-            return self.give_up(run, why);
-        }
-        self.wait(run, Some(why));
-        ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
-    }
-
-    fn refused(&self, run: Handed, error: PublishError) {
-        let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
-        if run.was_lost && is_gone {
-            // Whoever may have taken it cannot say so any more.
-            return run
-                .end(Err(PublishError::Unknown(format!("topic {:?} was deleted meanwhile", self.name))));
-        }
-        run.end(Err(error));
-    }
 }
 
 impl Upstream for Way {
@@ -421,9 +333,9 @@ impl Upstream for Way {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // What waits for an owner goes first.
+        // What waits for an owner goes first, and so does what the owner before may give back.
         let is_own = state.owner == ownership.id && state.draining.is_none();
-        if is_own && state.waiting.is_empty() && !state.appending {
+        if is_own && state.waiting.is_empty() && !state.appending && state.unanswered == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
         } else {
             0
@@ -431,32 +343,7 @@ impl Upstream for Way {
     }
 
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
-        let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
-        if run.relayed {
-            return Err(self.away("the node that was asked is not its owner, or is not sure to be"));
-        }
-        let _in_order = lock(&self.sending);
-        let (owner, waits) = {
-            let state = lock(&self.state);
-            let is_own = state.owner == ownership.id;
-            (state.owner, is_own || !state.waiting.is_empty() || !ownership.is_alive(state.owner))
-        };
-        if owner == ownership.id && !ownership.has_lease() {
-            return Err(self.away("the lease of this node, its owner, has lapsed"));
-        }
-        if self.kind != Kind::Volatile && !ownership.is_alive(owner) {
-            return Err(self.away("it takes no part at present"));
-        }
-        let ticket = ownership.tickets.open(run.frames.len() as u64)?;
-        let (way, tickets): (Weak<Way>, _) = (Weak::clone(&self.this), &ownership.tickets);
-        let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, steady_ns());
-        if waits {
-            self.wait(handed, None);
-            ownership.keeper.look_at(&self.this);
-        } else {
-            ownership.peers.hand_on(owner, handed);
-        }
-        Ok(ticket)
+        self.send(run)
     }
 
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {

@@ -3,6 +3,7 @@
 
 mod aside;
 mod deleted;
+mod order;
 mod states;
 
 use std::collections::{HashMap, HashSet};
@@ -38,6 +39,8 @@ struct Hall {
     mute: Mutex<HashSet<u64>>,
     /// Those who take what is handed on to them, and whose answers are lost.
     unheard: Mutex<HashSet<u64>>,
+    /// From and to whom records are on their way, and have yet to arrive.
+    on_the_way: Mutex<HashSet<(u64, u64)>>,
     /// Those who hear of changes later, and of which they have not heard yet.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// How often records were handed on to a node that was cut off or unheard.
@@ -126,6 +129,9 @@ impl Peers for Door {
 
 fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
     let Some(hall) = hall.upgrade() else { return };
+    while hall.on_the_way.lock().unwrap().contains(&(id, to)) {
+        thread::sleep(POLL);
+    }
     if hall.is_cut(id, to) {
         hall.unanswered.fetch_add(1, Ordering::Relaxed);
         return run.not_taken("cut off");
@@ -207,6 +213,7 @@ impl Stage {
             cut: Mutex::default(),
             mute: Mutex::default(),
             unheard: Mutex::default(),
+            on_the_way: Mutex::default(),
             late: Mutex::default(),
             unanswered: AtomicU64::default(),
         });

@@ -56,7 +56,8 @@ struct Open {
     producer: u64,
     producer_epoch: u32,
     /// Partitions, and the first number there that was refused and has not come again: a log that has never
-    /// heard of the producer would take what follows it for a beginning.
+    /// heard of the producer would take what follows it for a beginning. A node that hands on runs of no producer opens another
+    /// publisher for what was not taken, and all behind it.
     refused: Vec<(u32, u64)>,
 }
 
@@ -413,11 +414,15 @@ impl Session {
     }
 
     pub(super) fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
-        // What is too old to be remembered was appended once: what follows it stands by itself.
-        if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
-            && refused.code != ErrorCode::DuplicateForgotten
-        {
-            open.was_refused(header);
+        if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
+            let comes_again = match open.producer {
+                NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
+                // What is too old to be remembered was appended once: what follows it stands by itself.
+                _ => refused.code != ErrorCode::DuplicateForgotten,
+            };
+            if comes_again {
+                open.was_refused(header);
+            }
         }
         self.outbound.say(FromNode::PublishRefused(PublishRefused {
             publisher: header.publisher,
@@ -447,7 +452,7 @@ impl Open {
     fn was_refused(&mut self, header: &PublishHeader) {
         let known = self.refused.iter().any(|(partition, _)| *partition == header.partition);
         let exists = (header.partition as usize) < self.topic.logs().len();
-        if self.producer != NO_PRODUCER && !known && exists {
+        if !known && exists {
             self.refused.push((header.partition, header.producer_seq));
         }
     }

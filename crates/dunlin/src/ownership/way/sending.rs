@@ -1,0 +1,199 @@
+//! Runs of this node's publishers on their way to the topic's owner, or into the log here where that is this node.
+//!
+//! Invariant: what was handed on goes out in that order, and nothing newer goes to another node, or into the log here, before what is
+//! older has an answer or has come back.
+
+use std::sync::{Arc, Weak};
+
+use dunlin_control::Kind;
+use dunlin_topic::{PublishError, ToOwner, Topic};
+
+use super::Way;
+use crate::clock::steady_ns;
+use crate::ownership::handed::{Handed, Sender};
+use crate::ownership::{Ownership, keeper, lock};
+
+impl Way {
+    /// Hands a run on, behind all that was handed on before; the ticket by which its outcome is asked for.
+    pub(super) fn send(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
+        let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
+        if run.relayed {
+            return Err(self.away("the node that was asked is not its owner, or is not sure to be"));
+        }
+        let _in_order = lock(&self.sending);
+        let owner = self.owner().0;
+        if owner == ownership.id && !ownership.has_lease() {
+            return Err(self.away("the lease of this node, its owner, has lapsed"));
+        }
+        if self.kind != Kind::Volatile && !ownership.is_alive(owner) {
+            return Err(self.away("it takes no part at present"));
+        }
+        let ticket = ownership.tickets.open(run.frames.len() as u64)?;
+        let (way, tickets): (Weak<Way>, _) = (Weak::clone(&self.this), &ownership.tickets);
+        let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, steady_ns());
+        self.wait(handed, None);
+        let is_left = if owner == ownership.id {
+            // The log may have opened meanwhile: what its publisher sends next is not to come before this.
+            self.topic().is_some_and(|topic| self.append_in_order(&ownership, &topic))
+        } else {
+            self.send_in_order(&ownership)
+        };
+        if is_left {
+            ownership.keeper.look_at(&self.this);
+        }
+        Ok(ticket)
+    }
+
+    /// Whether this run is sent until an owner answers. One that may have been taken is not said to be refused: its publisher would
+    /// give its number to other records, which who has it would take for the same.
+    fn waits_on(&self, run: &Handed) -> bool {
+        run.was_lost && self.kind == Kind::Volatile
+    }
+
+    /// Answers what has waited for an owner for too long, or, where nobody is to wait, all that waits.
+    pub(super) fn give_up_late(&self, ownership: &Ownership, at_once: bool) {
+        let before_ns = steady_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
+        let (late, why) = {
+            let mut state = lock(&self.state);
+            let is_late =
+                |_: &u64, run: &mut Handed| !self.waits_on(run) && (at_once || run.handed_ns <= before_ns);
+            (state.waiting.extract_if(.., is_late).collect::<Vec<_>>(), state.why.clone())
+        };
+        late.into_iter().for_each(|(_, run)| self.give_up(run, &why));
+    }
+
+    /// Whether the owner has it is not said where that is not known.
+    fn give_up(&self, run: Handed, why: &str) {
+        let away = self.away(why);
+        let error = if run.was_lost { PublishError::Unknown(away.to_string()) } else { away };
+        run.answer(Err(error));
+    }
+
+    /// Has it wait for an owner, behind those before it; nobody waits for one that is never to be.
+    fn wait(&self, mut run: Handed, why: Option<&str>) {
+        let mut state = lock(&self.state);
+        if self.is_over() {
+            drop(state);
+            return run.answer(Err(PublishError::Closed));
+        }
+        why.into_iter().for_each(|why| why.clone_into(&mut state.why));
+        if std::mem::take(&mut run.is_under_way) {
+            state.unanswered -= 1;
+        }
+        state.waiting.insert(run.ticket, run);
+    }
+
+    /// Sends what waits, in the order in which it was handed on; what comes meanwhile waits behind it. Whether there is more to do soon.
+    pub(super) fn send_waiting(&self, ownership: &Ownership) -> bool {
+        let is_left = {
+            let _in_order = lock(&self.sending);
+            self.send_in_order(ownership)
+        };
+        if is_left {
+            self.give_up_late(ownership, false);
+        }
+        is_left
+    }
+
+    /// Whether anything waits still. [`Way::sending`] is held.
+    fn send_in_order(&self, ownership: &Ownership) -> bool {
+        let mut last = None;
+        loop {
+            let (owner, run) = {
+                let mut state = lock(&self.state);
+                let owner = state.owner;
+                if owner == ownership.id || !ownership.is_alive(owner) {
+                    return !state.waiting.is_empty();
+                }
+                let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
+                // What came back goes out again when all that was sent behind it has an answer or has come back, too.
+                let is_held_up =
+                    state.unanswered > 0 && (state.sent_to != owner || ticket <= state.sent_through);
+                let has_come_back = last.is_some_and(|last| ticket <= last);
+                if is_held_up || has_come_back {
+                    return true;
+                }
+                let Some((_, mut run)) = state.waiting.pop_first() else { return false };
+                run.is_under_way = true;
+                (state.sent_to, state.sent_through) = (owner, ticket);
+                state.unanswered += 1;
+                (owner, run)
+            };
+            last = Some(run.ticket);
+            ownership.peers.hand_on(owner, run);
+        }
+    }
+
+    /// What waited for an owner is this node's own now, as long as its lease lasts: who was away hears of all that it was said to own
+    /// meanwhile, and does not own any more. Whether there is more to do soon.
+    pub(super) fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
+        let is_left = {
+            let _in_order = lock(&self.sending);
+            self.append_in_order(ownership, topic)
+        };
+        if is_left {
+            self.give_up_late(ownership, self.kind != Kind::Volatile);
+        }
+        is_left
+    }
+
+    /// Whether anything waits still. [`Way::sending`] is held.
+    fn append_in_order(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
+        {
+            let mut state = lock(&self.state);
+            if state.owner != ownership.id || state.draining.is_some() || state.unanswered > 0 {
+                return !state.waiting.is_empty();
+            }
+            state.appending = true;
+        }
+        while ownership.has_lease() {
+            let first = lock(&self.state).waiting.pop_first();
+            let Some((_, run)) = first else { break };
+            match run.append_to(topic) {
+                // It has gone on to another.
+                Err(PublishError::Elsewhere) => {
+                    run.not_taken("it has changed hands again");
+                    break;
+                }
+                outcome => run.answer(outcome),
+            }
+        }
+        let mut state = lock(&self.state);
+        state.appending = false;
+        !state.waiting.is_empty()
+    }
+}
+
+impl Sender for Way {
+    fn again(&self, run: Handed, why: &str) {
+        let Some(ownership) = self.ownership.upgrade() else { return };
+        let waited_ns = steady_ns().saturating_sub(run.handed_ns);
+        let is_late = waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64;
+        if is_late && !self.waits_on(&run) {
+            return self.give_up(run, why);
+        }
+        self.wait(run, Some(why));
+        ownership.keeper.look_at_after(&self.this, keeper::PAUSE);
+    }
+
+    fn refused(&self, run: Handed, error: PublishError) {
+        let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
+        if run.was_lost && is_gone {
+            // Whoever may have taken it cannot say so any more.
+            return run
+                .end(Err(PublishError::Unknown(format!("topic {:?} was deleted meanwhile", self.name))));
+        }
+        run.end(Err(error));
+    }
+
+    fn landed(&self) {
+        let is_awaited = {
+            let mut state = lock(&self.state);
+            state.unanswered -= 1;
+            state.unanswered == 0 && !state.waiting.is_empty()
+        };
+        if is_awaited && let Some(ownership) = self.ownership.upgrade() {
+            ownership.keeper.look_at(&self.this);
+        }
+    }
+}

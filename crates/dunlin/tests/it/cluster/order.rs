@@ -1,0 +1,69 @@
+//! One publisher's records while their topic changes hands: what it sent first stands first, though it was on its way to the
+//! owner before.
+
+use dunlin::topic::{Acknowledged, Draft, Meta, Payload, Receipt, StoredState};
+
+use super::*;
+
+/// Publishes without waiting for what becomes of it, as protocols do that acknowledge nothing, or that pipeline.
+fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
+    let topic = node.topic("t").unwrap();
+    let meta = Meta::default();
+    let Some(_) = mark else {
+        let draft = Draft { meta, payload: Payload::Copied(text.as_bytes()) };
+        return topic.append_drafts(now_ns(), 0, false, [draft].iter()).unwrap();
+    };
+    let encoded = meta.measure(text.len()).unwrap();
+    let mut frame = vec![0; encoded.padded()];
+    meta.encode(encoded, 0, text.as_bytes(), &mut frame);
+    let run = CheckedRun::check(&frame, 1, 1 << 20).unwrap();
+    let append = RunAppend { run, partition: 0, mark, expect_last: None, evict: false, relayed: false };
+    topic.append_run(now_ns(), append).unwrap()
+}
+
+/// What a publisher at node 1 sent before and after its topic moves from node 2 to `to`; records are on their way to node 2 when
+/// node 1 hears of the new owner.
+fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
+    let stage = Stage::of(3);
+    stage.topic_at(2, "t");
+    let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    let node = stage.node(1);
+    let mut receipts = Vec::new();
+    let mut publish = |number: u64| {
+        let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: number };
+        receipts.push(send(&node, &number.to_string(), has_producer.then_some(mark)));
+    };
+    stage.hall.on_the_way.lock().unwrap().insert((1, 2));
+    (1..=3).for_each(&mut publish);
+    stage.ownership(1).move_topic("t", to).unwrap();
+    stage.until_owned_by("t", to);
+    (4..=6).for_each(&mut publish);
+    stage.hall.on_the_way.lock().unwrap().clear();
+    let mut all = Vec::new();
+    while all.len() < receipts.len() {
+        all.extend(told(&mut reader, 1).into_iter().filter(|event| !event.starts_with("epoch")));
+    }
+    let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
+    for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == Acknowledged::ByOwner) {
+        until("it is answered", || {
+            match log.await_stored(receipt.position, Acknowledged::ByOwner, &waiter, 0) {
+                StoredState::Waiting => false,
+                outcome => {
+                    assert!(matches!(outcome, StoredState::Answered(_)), "{outcome:?}");
+                    true
+                }
+            }
+        });
+    }
+    all
+}
+
+#[test]
+fn moved_topic_keeps_order_of_records_on_their_way() {
+    let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
+    // To a third node, and to the publisher's own.
+    for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
+        let all = moved_behind_records_on_their_way(to, has_producer);
+        assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");
+    }
+}
