@@ -51,7 +51,7 @@ pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The node to talk to: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
+    /// The node to talk to, or several nodes (HOST:PORT,HOST:PORT): dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
     #[arg(long, global = true, env = "DUNLIN_URL")]
     pub url: Option<String>,
     /// Our user, for a node that asks; its password is in --password-file

@@ -47,7 +47,7 @@ def connect(
     wait: Wait = "default",
 ) -> Client:
     """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), or where DUNLIN_URL says, or
-    on this host.
+    on this host. Of several nodes (`dunlin://one:4220,two:4220`) it uses one, and the next when that is gone.
 
     `name` is what operators see. To a node that asks who one is, give a `token`, or `user` and `password`; without them the
     files are read that DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE, name. The client makes the connection anew when it is lost. For `tls://` there are files, PEM:

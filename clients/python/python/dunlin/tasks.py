@@ -316,7 +316,8 @@ class Tasks:
         return self._calls.why(number_of(task))
 
     def cancel(self, task: str) -> None:
-        """Ends a task, and those that wait for it; one that runs, when its worker says so."""
+        """Ends a task, and those that wait for it. One that runs goes on until its worker answers: a function that looks at
+        `Task.is_stopped` and raises ends it as cancelled; one that returns has completed it."""
         self._calls.cancel(number_of(task))
 
     def retry(self, task: str) -> None:

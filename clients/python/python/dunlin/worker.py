@@ -82,6 +82,9 @@ class Task:
     def is_stopped(self) -> bool:
         """Whether nobody waits for it any more: it was cancelled, took too long, or went to another worker.
 
+        A function that returns has completed its task, even then. One that stops early raises an exception: a cancelled task ends as
+        cancelled, and tasks that wait for it do not run.
+
         Where it runs in a process of its own that process is ended instead, so that it says `False` there.
         """
         return self._attachment is not None and self._attachment.is_stopped(self.token)
