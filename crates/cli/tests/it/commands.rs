@@ -16,6 +16,15 @@ fn exit_codes_tell_refused_from_failed() {
     assert!(nobody.err.contains("dunlin://127.0.0.1:9") && nobody.err.contains("dunlin dev"), "{nobody:?}");
 }
 
+/// A record that its topic's state refuses was advised on as a bug of the node.
+#[test]
+fn refused_record_is_advised_on_by_its_own_code() {
+    let node = Node::start();
+    run(&["topics", "create", "md.X", "--fold", "book", "--url", &node.url]).done();
+    let refused = run(&["pub", "md.X", "hello", "--url", &node.url]);
+    assert!(refused.code == Some(1) && refused.err.contains("dunlin errors FOLD"), "{refused:?}");
+}
+
 #[test]
 fn command_below_another_is_hinted_at() {
     let outcome = run(&["status"]);

@@ -140,7 +140,7 @@ impl Ownership {
             // Deleted while this node was away, and made anew with another: what lies here is of the one before.
             let owner = placement.owner;
             let why = format!(
-                "it was deleted while this node was away and made anew; node {owner} owns the topic of this name, and the one on this                  node's disk is not served any more"
+                "it was deleted while this node was away and made anew; node {owner} owns the topic of this name, and the one on this node's disk is not served any more"
             );
             node.set_aside(&there, why.clone());
             lock(&self.aside).push((name.to_owned(), why));

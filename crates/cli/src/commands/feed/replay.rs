@@ -107,7 +107,7 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
     };
     if publishers > 0 {
         let said = format!(
-            "somebody publishes to {topic}: their records among those of the recording would make a state that is              neither's. End that first, or replay into another node (--url); --force replays all the same"
+            "somebody publishes to {topic}: their records among those of the recording would make a state that is neither's. End that first, or replay into another node (--url); --force replays all the same"
         );
         return Err(Refusal(said).into());
     }
