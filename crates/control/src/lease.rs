@@ -75,6 +75,13 @@ impl State {
         self.leases.iter().filter(|(_, found)| *found.owner == *user).map(|(lease, _)| *lease).collect()
     }
 
+    /// The locks that a user's leases wait for, each with its lease.
+    pub fn waits_of_user(&self, user: &[u8]) -> Vec<(u64, Key)> {
+        let leases = self.leases_of_user(user).into_iter();
+        let waits = leases.filter_map(|lease| Some((lease, self.leases.get(&lease)?.waits.keys())));
+        waits.flat_map(|(lease, names)| names.map(move |name| (lease, name.clone()))).collect()
+    }
+
     /// Whose a lease is: a user's name, or empty.
     pub fn lease_owner(&self, lease: u64) -> Option<&[u8]> {
         self.leases.get(&lease).map(|found| &*found.owner)

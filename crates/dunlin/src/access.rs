@@ -19,12 +19,14 @@ mod permissions;
 mod permit;
 mod rule;
 mod tasks;
+mod waiting;
 
 use std::sync::{Arc, Weak};
 
 use dunlin_control::Query;
 use dunlin_topic::{Budget, Pattern, Subject, Topic};
 use dunlin_wire::ErrorCode;
+use tokio::sync::watch;
 
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
@@ -46,6 +48,9 @@ pub trait User: std::fmt::Debug + Send + Sync {
 
     /// What they may do now.
     fn permissions(&self) -> Arc<Permissions>;
+
+    /// Notified after each change of what users may do.
+    fn changes(&self) -> watch::Receiver<()>;
 
     /// What the topics that they create are charged to.
     fn budget(&self) -> &Arc<Budget>;

@@ -26,6 +26,8 @@ mod remembered;
 mod secret;
 mod standing;
 mod tenancy;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod users;
 mod users_file;
@@ -36,6 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use dunlin::{Node, now_ns};
+use tokio::sync::watch;
 
 pub(crate) use account::Account;
 pub(crate) use credentials::Credentials;
@@ -44,7 +47,7 @@ pub(crate) use login::{Login, Pending};
 pub(crate) use quota::{pause, slow_down};
 pub(crate) use remembered::Remembered;
 pub use secret::{SecretError, TOKEN_PREFIX, hash_password, new_token};
-pub(crate) use standing::Standing;
+pub(crate) use standing::{Admission, Standing};
 pub use users::{TENANT_DEFAULT, TenantLimits, UserInfo, UserLimits, Users, UsersError, is_name};
 pub(crate) use users_file::UsersFile;
 
@@ -86,6 +89,8 @@ pub(crate) struct Access {
     users: RwLock<Arc<Users>>,
     /// How often the file was taken.
     generation: AtomicU64,
+    /// Notified after that.
+    changes: watch::Sender<()>,
     accounts: Mutex<HashMap<String, Arc<Account>>>,
     tenancies: Mutex<HashMap<String, Arc<Tenancy>>>,
     throttle: Mutex<Throttle>,
@@ -102,6 +107,15 @@ pub(crate) struct Counts {
     pub(crate) accepted: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) throttled: AtomicU64,
+}
+
+/// Whom a new users file is about.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Those that are in it no more.
+    pub(crate) removed: Vec<String>,
+    /// Those whose permissions for keys are others.
+    pub(crate) changed: Vec<String>,
 }
 
 /// What a tenant has.
@@ -123,6 +137,7 @@ impl Access {
             limits,
             users: RwLock::new(Arc::new(users)),
             generation: AtomicU64::new(1),
+            changes: watch::Sender::new(()),
             accounts: Mutex::default(),
             tenancies: Mutex::default(),
             throttle: Mutex::default(),
@@ -137,29 +152,44 @@ impl Access {
         Ok(access)
     }
 
-    /// Reads the file again; the users that are in it no more. A broken one changes nothing.
-    pub(crate) fn reload(&self) -> Result<Vec<String>, UsersError> {
+    /// Reads the file again. A broken one changes nothing.
+    pub(crate) fn reload(&self) -> Result<Changed, UsersError> {
         let users = Arc::new(Users::read(&self.path)?);
-        for (name, tenancy) in lock(&self.tenancies).iter() {
-            if let Some(tenant) = users.tenants.get(name) {
-                tenancy.set(tenant.limits);
-            }
-        }
-        lock(&self.accounts).retain(|name, account| match users.by_name.get(name) {
-            Some(user) if user.tenant == account.tenant().name() => {
-                account.set(user);
-                true
-            }
-            _ => false,
-        });
         let before = {
+            // An account is made with the users of this moment: nobody gets one from here on with those of before.
+            let mut accounts = lock(&self.accounts);
+            for (name, tenancy) in lock(&self.tenancies).iter() {
+                if let Some(tenant) = users.tenants.get(name) {
+                    tenancy.set(tenant.limits);
+                }
+            }
+            accounts.retain(|name, account| match users.by_name.get(name) {
+                Some(user) if user.tenant == account.tenant().name() => {
+                    account.set(user);
+                    true
+                }
+                _ => {
+                    account.close();
+                    false
+                }
+            });
             let mut current = self.users.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, Arc::clone(&users))
         };
         lock(&self.cache).clear();
         self.generation.fetch_add(1, Ordering::Release);
-        let is_gone = |name: &&String| !users.by_name.contains_key(*name);
-        Ok(before.by_name.keys().filter(is_gone).cloned().collect())
+        self.changes.send_replace(());
+        let mut changed = Changed::default();
+        for (name, user) in &before.by_name {
+            match users.by_name.get(name) {
+                None => changed.removed.push(name.clone()),
+                Some(now) if now.permissions.keys != user.permissions.keys => {
+                    changed.changed.push(name.clone())
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(changed)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -205,28 +235,29 @@ impl Access {
         Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The account of a user that is in the file.
-    fn account(&self, name: &str, user: &users::User, tenant: &users::Tenant) -> Arc<Account> {
+    /// The account of a user; none of one who is not in the file.
+    fn account(&self, name: &str) -> Option<Arc<Account>> {
         let mut accounts = lock(&self.accounts);
         if let Some(account) = accounts.get(name) {
-            return Arc::clone(account);
+            return Some(Arc::clone(account));
         }
+        // Not before: the users change while the accounts are locked.
+        let users = self.users();
+        let user = users.by_name.get(name)?;
+        let tenant = users.tenants.get(&user.tenant)?;
         let mut tenancies = lock(&self.tenancies);
         let tenancy = tenancies
             .entry(user.tenant.clone())
             .or_insert_with(|| Arc::new(Tenancy::new(&user.tenant, tenant, &self.node)));
-        let account = Arc::new(Account::new(name, user, tenancy));
+        let account = Arc::new(Account::new(name, user, tenancy, self.changes.subscribe()));
         accounts.insert(name.to_owned(), Arc::clone(&account));
-        account
+        Some(account)
     }
 }
 
 impl dunlin::Users for Access {
     fn user(&self, name: &str) -> Option<Arc<dyn dunlin::User>> {
-        let users = self.users();
-        let user = users.by_name.get(name)?;
-        let tenant = users.tenants.get(&user.tenant)?;
-        Some(self.account(name, user, tenant))
+        self.account(name).map(|account| account as Arc<dyn dunlin::User>)
     }
 }
 

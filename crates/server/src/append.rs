@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use dunlin::now_ns;
 use dunlin::topic::{
     Acknowledged, CheckedRun, Log, OnFull, Position, ProducerMark, PublishError, Receipt, RunAppend,
-    StoredState, Topic, Waiter,
+    StoredState, Subject, Topic, Waiter,
 };
+use dunlin::{Node, TopicError, now_ns};
 
 /// The token that progress of the disk notifies.
 const STORED: u32 = 1;
@@ -29,9 +29,19 @@ pub(crate) struct ToAppend<'a> {
     pub(crate) expect_last: Option<u64>,
     /// The publisher's last acknowledged record of the partition, where it says so: it is told if that is lost.
     pub(crate) after: Option<Position>,
+    /// The node as the publisher may use it, and what the record's subject has behind the topic's prefix.
+    pub(crate) node: &'a Node,
+    pub(crate) tail: &'a str,
 }
 
 impl ToAppend<'_> {
+    /// The publisher may do it now: it was asked before, but what was waited for since may have taken long.
+    fn check_permission(&self, topic: &Topic) -> Result<(), PublishError> {
+        let subject = format!("{}{}", topic.logs()[0].name().subject_prefix, self.tail);
+        let subject = Subject::parse(&subject).map_err(TopicError::from)?;
+        Ok(self.node.may_publish(subject)?)
+    }
+
     /// A state that has lost the publisher's last record has begun with nothing, and takes no change of what was before.
     fn check_state(&self, topic: &Topic) -> Result<(), PublishError> {
         let has_lost =
@@ -51,6 +61,7 @@ pub(crate) fn receipt_after(receipt: Receipt, after: Option<Position>) -> Receip
 /// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges, or its owner
 /// elsewhere has answered.
 pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+    what.check_permission(topic)?;
     let receipt = match try_append(topic, what) {
         Err(refused) if may_be_taken_later(&refused) => append_when_there_is_room(topic, what).await,
         appended => appended,
@@ -90,6 +101,7 @@ pub(crate) async fn append_when_there_is_room(
         let now_ns = now_ns();
         let is_over = now_ns >= deadline_ns;
         let waited = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+        what.check_permission(topic)?;
         let refused = match attempt(topic, what, is_over && evicts) {
             Err(refused) if refused.may_pass() => refused.after(waited),
             appended => return appended,

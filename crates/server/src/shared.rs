@@ -11,7 +11,7 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 use tokio::sync::Semaphore;
 
-use crate::access::{Access, UsersError};
+use crate::access::{Access, Changed, UsersError};
 use crate::cluster::{Owner, Seat};
 use crate::config::{Limits, ServerConfig};
 use crate::departures::Departures;
@@ -210,9 +210,9 @@ impl Shared {
     /// Takes the users file anew, and has every session look at what its user may do now.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
-        let removed = access.reload()?;
+        let Changed { removed, changed } = access.reload()?;
         self.tell(USERS);
-        self.node.end_leases_of(removed);
+        self.node.users_changed(removed, changed);
         Ok(())
     }
 

@@ -113,6 +113,24 @@ impl Permissions {
         }
     }
 
+    /// Whether subscribers with these permissions read the same as with the others.
+    pub fn reads_like(&self, other: &Permissions) -> bool {
+        // Every field is named: a new one is either read by or is not.
+        let Permissions {
+            tenant,
+            subscribe,
+            keys,
+            tasks,
+            surveys,
+            publish: _,
+            create: _,
+            delete: _,
+            groups: _,
+        } = self;
+        (tenant, subscribe, keys, tasks.reads(), surveys)
+            == (&other.tenant, &other.subscribe, &other.keys, other.tasks.reads(), &other.surveys)
+    }
+
     fn rule(&self, action: Action) -> &Rule {
         /// Keys and tasks are no subjects.
         static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use dunlin_control::{Answer, Command, Query, Refusal, Reply, State};
+use dunlin_control::{Answer, Command, Query, Reply, State};
 use dunlin_raft::Commands;
 use dunlin_tasks::{Command as TaskCommand, Destination, NewTask, PUBLISH};
 use dunlin_topic::Subject;
@@ -40,15 +40,8 @@ impl Node {
         control.ask_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
-    /// Takes a lock under a lease of the user's, however long it takes; its token.
-    pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, Refused> {
-        let command = Command::Acquire { name, lease, value, wait: true };
-        let (control, bytes) = self.permitted(&command).await?;
-        control.acquire_by(name, lease, &bytes).await.map_err(|error| Refused::from(&error))
-    }
-
     /// Where the cluster takes commands in, and the command's bytes for it, if the user may give it.
-    async fn permitted(&self, command: &Command<'_>) -> Result<(Arc<Control>, Vec<u8>), Refused> {
+    pub(super) async fn permitted(&self, command: &Command<'_>) -> Result<(Arc<Control>, Vec<u8>), Refused> {
         self.check_command(command).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let mut bytes = Vec::new();
@@ -61,22 +54,25 @@ impl Node {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let found = control.read(consistency, |state| self.find_in(state, query)).await;
-        found.map_err(|error| Refused::from(&error))?.map_err(|refusal| Refused::from(&refusal))
+        found.map_err(|error| Refused::from(&error))?
     }
 
-    /// Answers a question that the user may ask. A lease of another user is as one that is not there.
-    pub fn find_in(&self, state: &State, query: &Query<'_>) -> Result<Answer, Refusal> {
-        match (query, self.user()) {
+    /// Answers a question, if the user may ask it now, however long ago it was asked. A lease of another user is as one that is
+    /// not there.
+    pub fn find_in(&self, state: &State, query: &Query<'_>) -> Result<Answer, Refused> {
+        self.may_query(query).map_err(|error| Refused::from(&error))?;
+        let answer = match (query, self.user()) {
             (Query::Lease { lease }, Some(user))
                 if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
             {
                 Ok(Answer::Leases { leases: Vec::new(), more: false })
             }
             _ => state.answer(query),
-        }
+        };
+        answer.map_err(|refusal| Refused::from(&refusal))
     }
 
-    fn check_command(&self, command: &Command<'_>) -> Result<(), TopicError> {
+    pub(super) fn check_command(&self, command: &Command<'_>) -> Result<(), TopicError> {
         let forbidden = |subject| TopicError::Forbidden { action: Action::Keys, subject };
         if !command.is_for_clients() {
             return Err(forbidden("the cluster".to_owned()));

@@ -1,27 +1,25 @@
 //! Asking: here where this node leads, else the leader over the transport.
 
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_control::{Answer, Answered, Command, Query, Refusal, Reply, State};
+use dunlin_control::{Answer, Answered, Command, Key, Query, Refusal, Reply, State};
 use dunlin_raft::{Commands, Group, GroupError, Lead};
+use futures_util::future::{Either, select};
 
 use super::asking::{self, PAUSE, Patience};
 use super::forward::{self, Request};
 use super::machine::Replicated;
 use super::waiting::Told;
-use super::{Consistency, Control, ControlError, block_on};
-use crate::node::Node;
+use super::{Consistency, Control, ControlError};
 
 /// There may be as many leases as would take the room of keys with so much for each, within these bounds.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
-/// Attempts to end a removed user's leases, each for `answer_ms_max`.
-const REMOVED_TRIES: u32 = 12;
-/// Leases that one entry of the log ends.
+/// Leases, or waits for locks, that one entry of the log ends.
 const TOGETHER_MAX: usize = 1_000;
 
 impl Control {
@@ -98,6 +96,19 @@ impl Control {
         }
     }
 
+    /// The locks that a user's leases wait for, each with its lease.
+    pub(crate) async fn waits_of(&self, user: &str) -> Result<Vec<(u64, Key)>, ControlError> {
+        self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
+    }
+
+    /// Has the cluster take in releases of locks and of places in their queues; those that are not held any more are none.
+    pub(crate) async fn release_all(&self, releases: &[Command<'_>]) -> Result<(), ControlError> {
+        for together in releases.chunks(TOGETHER_MAX) {
+            self.ask_all(together).await?;
+        }
+        Ok(())
+    }
+
     /// Ends a user's leases, and the keys and locks under them.
     pub(crate) async fn end_leases_of(&self, user: &str) -> Result<(), ControlError> {
         loop {
@@ -147,25 +158,30 @@ impl Control {
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
         let mut command = Vec::new();
         Command::Acquire { name, lease, value, wait: true }.encode(&mut command);
-        self.acquire_by(name, lease, &command).await
+        let acquired = self.acquire_by(name, lease, &command, std::future::pending()).await?;
+        acquired.ok_or(ControlError::Unknown)
     }
 
-    /// The same, by a command that may be a user's.
+    /// The same, by a command that may be a user's; none when `ends` came first. The command was taken in then or never is.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],
         lease: u64,
         command: &[u8],
-    ) -> Result<u64, ControlError> {
+        ends: impl Future<Output = ()>,
+    ) -> Result<Option<u64>, ControlError> {
+        let mut ends = pin!(ends);
         loop {
             let mut seat = Seat { control: self, name, lease, told: Some(self.waiting.enter(name, lease)) };
             match self.ask_encoded(command).await? {
-                Reply::Held { token } => return Ok(token),
+                Reply::Held { token } => return Ok(Some(token)),
                 Reply::Waiting { .. } => {}
                 _ => return Err(ControlError::Unknown),
             }
-            if let Some(told) = seat.wait().await {
-                return Ok(told?);
+            match select(pin!(seat.wait()), ends.as_mut()).await {
+                Either::Left((Some(told), _)) => return Ok(Some(told?)),
+                Either::Left((None, _)) => {}
+                Either::Right(((), _)) => return Ok(None),
             }
             // All has become another at once, or the node ends, which is said there.
             self.group()?;
@@ -236,21 +252,6 @@ impl Control {
             return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
         }
         asking::answer(group, request, |command| Command::decode(command).is_ok()).await
-    }
-}
-
-impl Node {
-    /// Ends the leases of removed users, and the keys and locks under them. Tries for a while where there is no leader.
-    pub fn end_leases_of(&self, users: Vec<String>) {
-        let Some(control) = self.control_if_any().filter(|_| !users.is_empty()).map(Arc::clone) else {
-            return;
-        };
-        self.0.waiters.run(move || {
-            for user in users {
-                let mut tries = 0..REMOVED_TRIES;
-                while tries.next().is_some() && block_on(control.end_leases_of(&user)).is_err() {}
-            }
-        });
     }
 }
 

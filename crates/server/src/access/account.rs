@@ -1,11 +1,13 @@
 //! A user while the node runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dunlin::topic::{Budget, Topic};
 use dunlin::wire::NO_PRODUCER;
 use dunlin::{Permissions, Refused, TopicError, now_ns};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use super::quota::Quota;
 use super::tenancy::Tenancy;
@@ -17,15 +19,26 @@ pub(crate) struct Account {
     name: String,
     tenant: Arc<Tenancy>,
     permissions: RwLock<Arc<Permissions>>,
+    /// The user was removed, or is another tenant's now: the account is nobody's, for good.
+    is_closed: AtomicBool,
+    /// Notified after the users file was taken anew.
+    changes: watch::Receiver<()>,
     pub(super) quota: Quota,
 }
 
 impl Account {
-    pub(super) fn new(name: &str, user: &User, tenant: &Arc<Tenancy>) -> Account {
+    pub(super) fn new(
+        name: &str,
+        user: &User,
+        tenant: &Arc<Tenancy>,
+        changes: watch::Receiver<()>,
+    ) -> Account {
         Account {
             name: name.to_owned(),
             tenant: Arc::clone(tenant),
             permissions: RwLock::new(Arc::clone(&user.permissions)),
+            is_closed: AtomicBool::new(false),
+            changes,
             quota: Quota::new(format!("users.{name}"), user.limits),
         }
     }
@@ -48,8 +61,22 @@ impl Account {
 
     /// The file says something else of the user now.
     pub(super) fn set(&self, user: &User) {
-        *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&user.permissions);
+        self.permit(Arc::clone(&user.permissions));
         self.quota.set(user.limits);
+    }
+
+    /// Whoever holds it may do nothing any more.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.permit(Arc::default());
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn permit(&self, permissions: Arc<Permissions>) {
+        *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
     /// Whether so much may be published now. Without limits it costs two loads.
@@ -94,6 +121,10 @@ impl dunlin::User for Account {
 
     fn permissions(&self) -> Arc<Permissions> {
         Arc::clone(&self.permissions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        self.changes.clone()
     }
 
     fn budget(&self) -> &Arc<Budget> {

@@ -26,6 +26,8 @@ pub(crate) struct Login {
     access: Arc<Access>,
     account: Arc<Account>,
     proof: Proof,
+    /// Of the users file, before the proof was last compared with it.
+    generation: u64,
 }
 
 /// What proved who somebody is, as the users file has it.
@@ -48,10 +50,15 @@ type LoggedIn = Result<Arc<Login>, Refused>;
 pub(crate) struct Pending(Arc<Mutex<Option<LoggedIn>>>);
 
 impl Pending {
-    /// The answer; `None` before it is there.
+    /// The answer; `None` before it is there. The users may have changed since it came: from here on the session looks.
     pub(crate) fn take(&self) -> Option<LoggedIn> {
-        lock(&self.0).take()
+        lock(&self.0).take().map(still)
     }
+}
+
+/// Whoever came in is let in still.
+fn still(login: LoggedIn) -> LoggedIn {
+    login.and_then(|login| login.standing().map(|()| login))
 }
 
 impl Access {
@@ -76,7 +83,8 @@ impl Access {
     pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: From) -> LoggedIn {
         let (send, receive) = tokio::sync::oneshot::channel();
         self.check(credentials, "", from, move |login| drop(send.send(login)));
-        receive.await.unwrap_or_else(|_| Err(Refused::new(ErrorCode::Internal, "a check was given up")))
+        let given_up = |_| Err(Refused::new(ErrorCode::Internal, "a check was given up"));
+        still(receive.await.unwrap_or_else(given_up))
     }
 
     /// Calls `done`, here or on another thread.
@@ -181,29 +189,29 @@ impl Access {
         });
     }
 
-    /// Somebody is who they say.
+    /// Somebody is who they say, by the users of a moment ago.
     fn enter(self: &Arc<Access>, name: &str, proof: Proof, tenant: &str, from: From) -> LoggedIn {
-        let users = self.users();
-        let user = users.by_name.get(name);
-        let Some((user, of_tenant)) = user.and_then(|user| Some((user, users.tenants.get(&user.tenant)?)))
-        else {
+        let generation = self.generation();
+        let Some(account) = self.account(name) else {
             return Err(self.fail(from, name, "unknown user"));
         };
         match proof {
             Proof::Password(_) => lock(&self.throttle).succeeded(from, name, now_ns()),
             _ => lock(&self.throttle).proved(from),
         }
-        if !tenant.is_empty() && tenant != user.tenant {
+        if !tenant.is_empty() && tenant != account.tenant().name() {
             return Err(Refused::new(ErrorCode::TenantUnknown, tenant));
         }
-        let account = self.account(name, user, of_tenant);
         account.tenant().enter()?;
         if let Err(refused) = account.quota.enter() {
             account.tenant().quota.leave();
             return Err(refused);
         }
+        let login = Arc::new(Login { access: Arc::clone(self), account, proof, generation });
+        // What it was compared with may have been replaced meanwhile.
+        login.standing()?;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Login { access: Arc::clone(self), account, proof }))
+        Ok(login)
     }
 
     /// Nothing of what was tried is written down but the user's name, and that only if it could be one.
@@ -225,6 +233,34 @@ impl Login {
         &self.access
     }
 
+    /// A look at the number that this was is enough as long as it stays: see [`Admission`](super::Admission).
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Waits for it as long as the user is let in.
+    pub(crate) async fn while_let_in<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refused>>,
+    ) -> Result<T, Refused> {
+        let mut changes = dunlin::User::changes(&*self.account);
+        let shut_out = async {
+            loop {
+                self.standing()?;
+                // They change no more when the server ends.
+                if changes.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            // First, so that whoever is shut out hears that, and not what follows from it.
+            biased;
+            ended = shut_out => ended,
+            done = work => done,
+        }
+    }
+
     /// The node as this user may use it.
     pub(crate) fn node(&self, node: &Node) -> Node {
         node.used_by(Arc::clone(&self.account) as Arc<dyn dunlin::User>)
@@ -240,6 +276,9 @@ impl Login {
         let Some(user) = users.by_name.get(self.account.name()) else { return gone("was removed") };
         if user.tenant != self.account.tenant().name() {
             return gone("belongs to another tenant now");
+        }
+        if self.account.is_closed() {
+            return gone("was removed, and is another now");
         }
         let holds = match &self.proof {
             Proof::Token(digest) => user.tokens.contains(digest),

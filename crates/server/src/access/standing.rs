@@ -1,4 +1,4 @@
-//! Whether a stream of records may go on: one look at a number as long as the users file stays what it is.
+//! Whether what lasts may go on: one look at a number as long as the users file stays what it is.
 
 use std::sync::Arc;
 
@@ -7,12 +7,36 @@ use dunlin::{Permissions, Refused, User as _};
 
 use super::Login;
 
+/// Of whatever lasts longer than a request, and asks for permissions whenever it does something.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    login: Arc<Login>,
+    /// Of the users file that was looked at last.
+    generation: u64,
+}
+
+impl Admission {
+    pub(crate) fn of(login: &Arc<Login>) -> Admission {
+        Admission { login: Arc::clone(login), generation: login.generation() }
+    }
+
+    /// Whether the users may be others than at the last look; why the client is let in no more.
+    #[inline]
+    pub(crate) fn check(&mut self) -> Result<bool, Refused> {
+        if self.login.access().generation() == self.generation { Ok(false) } else { self.check_anew() }
+    }
+
+    fn check_anew(&mut self) -> Result<bool, Refused> {
+        self.generation = self.login.access().generation();
+        self.login.standing().map(|()| true)
+    }
+}
+
 /// Of a reader that began with certain permissions. One whose permissions to read have changed ends, and begins anew where
 /// it was with those it has now.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    login: Arc<Login>,
-    generation: u64,
+    admission: Admission,
     permissions: Arc<Permissions>,
     is_member: bool,
 }
@@ -20,9 +44,8 @@ pub(crate) struct Standing {
 impl Standing {
     /// To be made before anything is looked up by the permissions.
     pub(crate) fn of(login: &Arc<Login>) -> Standing {
-        let generation = login.access().generation();
         let permissions = login.account().permissions();
-        Standing { login: Arc::clone(login), generation, permissions, is_member: false }
+        Standing { admission: Admission::of(login), permissions, is_member: false }
     }
 
     /// The same for a member of a group.
@@ -33,17 +56,13 @@ impl Standing {
     /// Why it may not go on.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<(), Refused> {
-        if self.login.access().generation() == self.generation { Ok(()) } else { self.check_anew() }
+        if self.admission.check()? { self.check_permissions() } else { Ok(()) }
     }
 
-    fn check_anew(&mut self) -> Result<(), Refused> {
-        self.generation = self.login.access().generation();
-        self.login.standing()?;
-        let now = self.login.account().permissions();
+    fn check_permissions(&mut self) -> Result<(), Refused> {
+        let now = self.admission.login.account().permissions();
         let before = &self.permissions;
-        if (&now.subscribe, &now.tenant, &now.keys) != (&before.subscribe, &before.tenant, &before.keys)
-            || self.is_member && now.groups != before.groups
-        {
+        if !now.reads_like(before) || self.is_member && now.groups != before.groups {
             let text = "the permissions to read were changed: subscribe again";
             return Err(Refused::new(ErrorCode::Forbidden, text));
         }

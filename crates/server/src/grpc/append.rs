@@ -25,6 +25,8 @@ thread_local! {
 pub(super) struct Target {
     pub(super) topic: Arc<Owner>,
     tail: String,
+    /// As the publisher may use it.
+    node: Node,
 }
 
 impl Target {
@@ -45,7 +47,7 @@ impl Target {
         let topic = found.map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
-        Ok(Target { topic: Arc::new(topic), tail })
+        Ok(Target { topic: Arc::new(topic), tail, node: node.clone() })
     }
 }
 
@@ -63,11 +65,11 @@ pub(super) struct Incoming<'a> {
 pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Receipt, Refused> {
     let topic = &*target.topic;
     let appended =
-        with_frame(target, incoming.record, |frame| append::try_append(topic, incoming.with(topic, frame)))?;
+        with_frame(target, incoming.record, |frame| append::try_append(topic, incoming.to(target, frame)))?;
     let appended = match appended {
         Err(refused) if append::may_be_taken_later(&refused) => {
             let frame = with_frame(target, incoming.record, <[u8]>::to_vec)?;
-            append::append_when_there_is_room(topic, incoming.with(topic, &frame)).await
+            append::append_when_there_is_room(topic, incoming.to(target, &frame)).await
         }
         appended => appended,
     };
@@ -80,10 +82,11 @@ pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, 
 }
 
 impl Incoming<'_> {
-    fn with<'f>(&self, topic: &Topic, frame: &'f [u8]) -> ToAppend<'f> {
-        let partition = topic.partition_of(self.record.key.as_deref());
+    fn to<'f>(&self, target: &'f Target, frame: &'f [u8]) -> ToAppend<'f> {
+        let partition = target.topic.partition_of(self.record.key.as_deref());
         let Incoming { mark, expect_last, after, .. } = *self;
-        ToAppend { frames: frame, count: 1, partition, mark, expect_last, after }
+        let Target { node, tail, .. } = target;
+        ToAppend { frames: frame, count: 1, partition, mark, expect_last, after, node, tail }
     }
 }
 

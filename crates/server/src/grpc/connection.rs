@@ -147,6 +147,17 @@ impl Connection {
         ProducerMark { producer, producer_epoch, producer_seq }
     }
 
+    /// Waits for it as long as the client is let in.
+    pub(super) async fn while_let_in<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refused>>,
+    ) -> Result<T, Refused> {
+        match &self.login {
+            Some(login) => login.while_let_in(work).await,
+            None => work.await,
+        }
+    }
+
     /// Whether so much may be published now.
     pub(super) fn admit_publish(&self, bytes: usize) -> Result<(), Refused> {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))

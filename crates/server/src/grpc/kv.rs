@@ -95,7 +95,7 @@ impl Keys {
             };
         }
         slow_down(self.0.admit_publish(name.len() + value.len())).await?;
-        let acquired = self.0.node.acquire(name, *lease, value);
+        let acquired = self.0.while_let_in(self.0.node.acquire(name, *lease, value));
         let token = waiting::until_it_ends(&self.0, acquired);
         Ok(v1::LockResponse { token: token.await? })
     }

@@ -18,7 +18,7 @@ use super::proto::dunlin as v1;
 use super::status::{refusal, status};
 use super::translate;
 use super::unfold::unfold;
-use crate::access::pause;
+use crate::access::{Admission, pause};
 use crate::append::receipt_after;
 use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
@@ -34,8 +34,9 @@ struct Publishing {
     target: Option<Target>,
     /// What it was found by.
     subject: String,
-    /// Of the users file, when that was.
-    generation: u64,
+    admission: Option<Admission>,
+    /// Permissions may be others since the target was found.
+    is_stale: bool,
     /// Of the next record.
     mark: Option<ProducerMark>,
     /// The publisher's last record: what it said, then what it was told last, of this stream's subject and partition.
@@ -71,7 +72,8 @@ pub(super) fn answers(
         waiter,
         target: None,
         subject: String::new(),
-        generation: connection.login.as_ref().map_or(0, |login| login.access().generation()),
+        admission: connection.login.as_ref().map(Admission::of),
+        is_stale: false,
         mark: None,
         after: None,
         count: 0,
@@ -131,10 +133,12 @@ impl Publishing {
         Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
     }
 
-    /// Whether permissions may be others since the last look.
-    fn users_have_changed(&mut self) -> bool {
-        let generation = self.connection.login.as_ref().map_or(0, |login| login.access().generation());
-        std::mem::replace(&mut self.generation, generation) != generation
+    /// Why the client is let in no more.
+    fn look_at_users(&mut self) -> Result<(), Refused> {
+        if let Some(admission) = &mut self.admission {
+            self.is_stale |= admission.check()?;
+        }
+        Ok(())
     }
 
     async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut Came) {
@@ -142,19 +146,11 @@ impl Publishing {
         if !message.subject.is_empty() {
             self.subject.clone_from(&message.subject);
         }
-        let has_changed = self.users_have_changed();
-        if let Some(login) = &self.connection.login
-            && has_changed
-            && let Err(refused) = login.standing()
-        {
-            self.is_over = true;
-            self.failed = Some(status(&refused));
-            return;
-        }
+        let is_stale = std::mem::take(&mut self.is_stale);
         if let Some(last) = message.last_position {
             self.after = Some(translate::last_position(last));
         }
-        if !message.subject.is_empty() || has_changed && !self.subject.is_empty() {
+        if !message.subject.is_empty() || is_stale && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
             match Target::find(&self.connection.node, &self.subject, first, self.after).await {
                 Ok(target) => self.target = Some(target),
@@ -206,6 +202,8 @@ impl Publishing {
             if stop {
                 return Poll::Ready(Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))));
             }
+            // Before each message, and when the users file has changed: the stream is woken then.
+            self.look_at_users().map_err(|refused| status(&refused))?;
             if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
                 return Poll::Ready(next.transpose());
             }

@@ -71,15 +71,18 @@ pub(super) async fn request(
         0 => PATIENCE,
         ms => Duration::from_millis(ms.into()),
     };
-    match tokio::time::timeout(patience, &mut expected.reply).await {
-        Ok(Ok(reply)) => Ok(v1::RequestResponse { reply: Some(reply) }),
-        // The responder has ended, with the node.
-        Ok(Err(_)) => Err(Refused::new(ErrorCode::ShuttingDown, "")),
-        Err(_) => {
-            let numbers = [patience.as_millis() as u64, 0, 0];
-            Err(Refused { numbers, ..Refused::new(ErrorCode::NoReply, "") })
+    let reply = async {
+        match tokio::time::timeout(patience, &mut expected.reply).await {
+            Ok(Ok(reply)) => Ok(v1::RequestResponse { reply: Some(reply) }),
+            // The responder has ended, with the node.
+            Ok(Err(_)) => Err(Refused::new(ErrorCode::ShuttingDown, "")),
+            Err(_) => {
+                let numbers = [patience.as_millis() as u64, 0, 0];
+                Err(Refused { numbers, ..Refused::new(ErrorCode::NoReply, "") })
+            }
         }
-    }
+    };
+    connection.while_let_in(reply).await
 }
 
 impl Connection {

@@ -88,20 +88,23 @@ pub(super) async fn publish(
     }
     let count = parts.values().map(|part| part.count).sum();
     context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum()).await?;
-    let published = append_all(&target.topic, &terms, parts).await?;
+    let published = append_all(&context, &target, &terms, parts).await?;
     context.has_published_to(&target.topic);
     Ok(published)
 }
 
 async fn append_all(
-    topic: &Topic,
+    context: &Context,
+    target: &Target,
     terms: &Terms,
     parts: BTreeMap<usize, Part>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
+    let (topic, node, tail): (&Topic, _, _) = (&target.topic, context.node(), target.tail.as_str());
     let (mut published, mut outcomes, mut first_refusal) = (0, Vec::new(), None);
     for (partition, Part { frames, count }) in parts {
         let Terms { mark, expect_last, after } = *terms;
-        match append(topic, ToAppend { frames: &frames, count, partition, mark, expect_last, after }).await {
+        let what = ToAppend { frames: &frames, count, partition, mark, expect_last, after, node, tail };
+        match append(topic, what).await {
             Ok(receipt) => {
                 published += u64::from(count);
                 let mut outcome = receipt_json(topic, &receipt);

@@ -75,6 +75,17 @@ impl Context {
         self.user.as_ref().map(|user| &user.login)
     }
 
+    /// Waits for it as long as the client is let in.
+    pub(super) async fn while_let_in<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refused>>,
+    ) -> Result<T, Refused> {
+        match self.login() {
+            Some(login) => login.while_let_in(work).await,
+            None => work.await,
+        }
+    }
+
     /// Whether so much may be published now. Who may not hears of it after a while.
     pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         let Some(login) = self.login() else { return Ok(()) };

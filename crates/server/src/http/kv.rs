@@ -162,9 +162,9 @@ pub(super) async fn range(
     context.node().may_query(&asked)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
     // At one moment: with the revision it says where a watch goes on.
-    let look = |state: &State| (state.epoch(), state.answer(&asked));
+    let look = |state: &State| (state.epoch(), context.node().find_in(state, &asked));
     let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
-    match answer.map_err(ControlError::from)? {
+    match answer? {
         Answer::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
             let more = found.more;

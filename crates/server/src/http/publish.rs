@@ -71,7 +71,8 @@ pub(super) async fn publish_record(
     encode(meta, payload, &mut frame)?;
     let partition = target.topic.partition_of(meta.key);
     let Terms { mark, expect_last, after } = terms;
-    let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last, after };
+    let (node, tail) = (context.node(), target.tail.as_str());
+    let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last, after, node, tail };
     context.admit_publish(1, frame.len()).await?;
     let receipt = append(&target.topic, what).await?;
     context.has_published_to(&target.topic);

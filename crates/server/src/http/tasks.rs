@@ -135,8 +135,9 @@ pub(super) async fn cancel(
 
 /// Nothing where no task was ever submitted.
 async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
-    context.node().may_ask_of_tasks(question)?;
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
+    // Not before it was waited for.
+    context.node().may_ask_of_tasks(question)?;
     let Some(tasks) = tasks else { return Ok(None) };
     tasks.answer(question).map(Some).map_err(|error| refused(&error))
 }

@@ -9,14 +9,14 @@ use dunlin::topic::Waiter;
 use dunlin::wire::ErrorCode;
 
 use super::super::connection::{Connection, StreamPlace};
-use crate::access::Standing;
+use crate::access::Admission;
 use crate::shared::STOP;
 
 /// Whether a call may go on.
 #[derive(Debug)]
 pub(super) struct Staying {
     waiter: Arc<Waiter>,
-    standing: Option<Standing>,
+    admission: Option<Admission>,
     _place: StreamPlace,
 }
 
@@ -24,14 +24,14 @@ impl Staying {
     pub(super) fn new(connection: &Connection) -> Result<Staying, Refused> {
         let waiter = Waiter::new();
         let place = connection.stream(&waiter)?;
-        Ok(Staying { waiter, standing: connection.login.as_ref().map(Standing::of), _place: place })
+        Ok(Staying { waiter, admission: connection.login.as_ref().map(Admission::of), _place: place })
     }
 
     /// Why it may not; the task is woken when that is to be asked again.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         loop {
-            if let Some(standing) = &mut self.standing {
-                standing.check()?;
+            if let Some(admission) = &mut self.admission {
+                admission.check()?;
             }
             let mut stop = false;
             self.waiter.take_ready(|token| stop |= token == STOP);

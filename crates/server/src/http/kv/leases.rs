@@ -101,7 +101,7 @@ pub(in crate::http) async fn acquire(
     let (name, value) = (name.as_bytes(), &content.bytes[..]);
     let asked = Command::Acquire { name, lease, value, wait };
     let token = if wait {
-        context.node().acquire(name, lease, value).await?
+        context.while_let_in(context.node().acquire(name, lease, value)).await?
     } else {
         match command(&context, &asked, name.len() + value.len()).await? {
             Reply::Held { token } => token,

@@ -77,10 +77,13 @@ impl Reading {
         read
     }
 
+    /// Why it may not go on by what the client may read now.
+    pub(super) fn check(&mut self) -> Result<(), Refused> {
+        self.standing.as_mut().map_or(Ok(()), Standing::check)
+    }
+
     fn read(&mut self, bytes_max: usize, out: &mut Vec<String>) -> Result<(), Problem> {
-        if let Some(standing) = &mut self.standing {
-            standing.check()?;
-        }
+        self.check()?;
         let mut bytes = 0;
         while bytes < bytes_max {
             let (op, object) = match self.subscriber.try_next()? {

@@ -274,7 +274,7 @@ impl Texts {
             Next::Look if self.context.shared().is_stopping() => {
                 Err(told(Refused::new(ErrorCode::ShuttingDown, "")))
             }
-            Next::Look => self.context.login().map_or(Ok(()), |login| login.standing()).map_err(told),
+            Next::Look => self.look_at_users().await,
             Next::Said => {
                 let text = self.take_said()?;
                 self.text_since = None;
@@ -299,6 +299,18 @@ impl Texts {
                 self.send(&out).await
             }
         }
+    }
+
+    /// Ends what the client may not have any more, and says why.
+    async fn look_at_users(&mut self) -> Result<(), End> {
+        let Some(login) = self.context.login() else { return Ok(()) };
+        login.standing().map_err(told)?;
+        let denied = |(id, reading): (&u64, &mut Reading)| Some((*id, reading.check().err()?));
+        let ended: Vec<_> = self.readings.iter_mut().filter_map(denied).collect();
+        for (id, refused) in ended {
+            self.end_reading(id, &Problem::from(refused)).await?;
+        }
+        Ok(())
     }
 
     fn take_said(&mut self) -> Result<String, End> {
@@ -388,6 +400,11 @@ impl Texts {
     /// A subscription has begun, or was refused.
     async fn begun(&mut self, id: u64, begun: Begun) -> Result<(), End> {
         let mut out = Vec::new();
+        // What it was begun by may have been taken away meanwhile.
+        let begun = begun.and_then(|(mut reading, said)| match reading.check() {
+            Ok(()) => Ok((reading, said)),
+            Err(refused) => Err((Some(reading.reader.name.clone()), Box::new(Problem::from(refused)))),
+        });
         match begun {
             Ok((reading, said)) => {
                 self.readings.insert(id, *reading);

@@ -231,12 +231,9 @@ impl Session {
 
     fn say_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
         let query = Query::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-        let answer = self
-            .cluster()?
-            .with(|state| self.node.find_in(state, &query))
-            .map_err(|error| Refused::from(&error))?;
+        let found = self.cluster()?.with(|state| self.node.find_in(state, &query));
         let mut out = Vec::new();
-        answer.map_err(|refusal| Refused::from(&refusal))?.encode(&mut out);
+        found.map_err(|error| Refused::from(&error))??.encode(&mut out);
         self.outbound.say(FromNode::Controlled(Controlled { request, bytes: Long(&out) }));
         Ok(())
     }

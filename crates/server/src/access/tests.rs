@@ -1,0 +1,195 @@
+use std::fs;
+use std::future::Future as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dunlin::state::{Command, Query};
+use dunlin::topic::{
+    PublishError, Reliable, Retention, Subscribe as _, SubscribeOptions, TopicConfig, Waiter,
+};
+use dunlin::wire::ErrorCode;
+use dunlin::{Config, Node, User as _};
+
+use super::*;
+use crate::append::{ToAppend, append_when_there_is_room, try_append};
+
+struct Stage {
+    node: Node,
+    access: Arc<Access>,
+    file: PathBuf,
+    token: String,
+    digest: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Stage {
+    /// With the user `ana`, who comes in by a token and has these permissions.
+    fn new(permissions: &str) -> Stage {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users.toml");
+        let (token, digest) = new_token().unwrap();
+        fs::write(&file, ana(&digest, permissions)).unwrap();
+        let node = Node::start(Config::default()).unwrap();
+        let access = Access::open(&file, &node, AccessLimits::default()).unwrap();
+        Stage { node, access, file, token, digest, _dir: dir }
+    }
+
+    fn rewrite(&self, users: &str) {
+        fs::write(&self.file, users).unwrap();
+        self.access.reload().unwrap();
+    }
+
+    fn pending(&self) -> Pending {
+        let told = (Waiter::new(), 1);
+        self.access.log_in_waking(
+            Credentials::of_header(Some(format!("Bearer {}", self.token).as_bytes())),
+            "",
+            None,
+            told,
+        )
+    }
+
+    fn log_in(&self) -> Arc<Login> {
+        self.pending().take().expect("a token is known at once").unwrap()
+    }
+}
+
+fn ana(digest: &str, permissions: &str) -> String {
+    format!("[users.ana]\ntokens = [\"{digest}\"]\n{permissions}\n")
+}
+
+const NOBODY: &str = "# nobody\n";
+
+#[test]
+fn login_that_a_reload_overtook_is_refused() {
+    let stage = Stage::new("publish = [\">\"]");
+    let pending = stage.pending();
+    stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
+    // The answer was there, and the session had not looked.
+    let refused = pending.take().unwrap().unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
+    assert!(refused.text.contains("has other credentials now"), "{refused:?}");
+}
+
+#[test]
+fn account_made_during_a_reload_has_the_permissions_after_it() {
+    let stage = Stage::new("publish = [\">\"]");
+    let before = stage.access.users();
+    stage.rewrite(&ana(&stage.digest, "publish = [\"a\"]"));
+    // Somebody found the name in the users of before, and has been on the way since.
+    assert!(before.by_name.contains_key("ana"));
+    let account = stage.access.account("ana").unwrap();
+    assert_eq!(account.permissions(), stage.access.users().by_name["ana"].permissions);
+    stage.rewrite(NOBODY);
+    assert!(stage.access.account("ana").is_none());
+}
+
+#[test]
+fn removed_user_who_comes_back_is_another() {
+    let stage = Stage::new("publish = [\">\"]");
+    let login = stage.log_in();
+    stage.rewrite(NOBODY);
+    // Nobody looked in between.
+    stage.rewrite(&ana(&stage.digest, "publish = [\">\"]"));
+    assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
+    assert_eq!(login.standing().unwrap_err().code, ErrorCode::Unauthenticated);
+    stage.log_in().standing().unwrap();
+}
+
+#[test]
+fn stream_begun_by_an_old_login_looks_first() {
+    let stage = Stage::new("subscribe = [\">\"]");
+    let login = stage.log_in();
+    stage.rewrite(NOBODY);
+    assert_eq!(Admission::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
+    assert_eq!(Standing::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
+}
+
+#[test]
+fn stream_ends_by_what_it_reads_and_nothing_else() {
+    let everything = "subscribe = [\">\"]\nkeys = [\"*\"]\ntasks = [\"submit\"]\nsurveys = true\n";
+    for (after, ends) in [
+        (everything.replace("subscribe = [\">\"]\n", ""), true),
+        (everything.replace("keys = [\"*\"]\n", ""), true),
+        (everything.replace("tasks = [\"submit\"]\n", ""), true),
+        (everything.replace("surveys = true\n", ""), true),
+        (everything.replace("[\"submit\"]", "[\"submit\", \"work\"]"), false),
+        (format!("{everything}publish = [\"a\"]\n"), false),
+        (format!("{everything}groups = [\"a\"]\n"), false),
+    ] {
+        let stage = Stage::new(everything);
+        let mut standing = Standing::of(&stage.log_in());
+        stage.rewrite(&ana(&stage.digest, &after));
+        assert_eq!(standing.check().is_err(), ends, "{after}");
+    }
+}
+
+#[test]
+fn question_is_answered_by_what_may_be_asked_then() {
+    let stage = Stage::new("keys = [\"*\"]");
+    let node = stage.log_in().node(&stage.node);
+    let control = Arc::clone(stage.node.control().unwrap());
+    let put = Command::Put { key: b"a", value: b"1", lease: 0 };
+    dunlin::block_on(node.ask(&put)).unwrap();
+    let query = Query::Get { key: b"a" };
+    let ask = || control.with(|state| node.find_in(state, &query)).unwrap();
+    node.may_query(&query).unwrap();
+    ask().unwrap();
+    // It waits in a session's queue meanwhile.
+    stage.rewrite(&ana(&stage.digest, "keys = [\"b\"]"));
+    assert_eq!(ask().unwrap_err().code, ErrorCode::Forbidden);
+}
+
+#[test]
+fn record_that_waits_for_room_is_not_appended_by_whom_may_not() {
+    let stage = Stage::new("publish = [\"a\"]");
+    let config = TopicConfig {
+        retention: Retention { bytes: 64 << 10, ..Retention::default() },
+        reliable: Some(Reliable { wait_max: Duration::from_secs(3_600), ..Reliable::default() }),
+        ..TopicConfig::default()
+    };
+    let topic = stage.node.create_topic("a", config, false).unwrap();
+    let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
+    let mut reader = stage.node.subscribe("a", &options).unwrap();
+    let frame = {
+        let meta = dunlin::topic::frame::Meta::default();
+        let payload = [0; 1_024];
+        let encoded = meta.measure(payload.len()).unwrap();
+        let mut frame = vec![0; encoded.padded()];
+        meta.encode(encoded, 0, &payload, &mut frame);
+        frame
+    };
+    let node = stage.log_in().node(&stage.node);
+    let (frames, tail) = (&frame[..], "");
+    let what = ToAppend {
+        frames,
+        count: 1,
+        partition: 0,
+        mark: None,
+        expect_last: None,
+        after: None,
+        node: &node,
+        tail,
+    };
+    let full = loop {
+        if let Err(full) = try_append(&topic, what) {
+            break full;
+        }
+    };
+    assert!(full.may_pass(), "{full:?}");
+    let last = topic.logs()[0].last();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _inside = runtime.enter();
+    let mut waiting = pin!(append_when_there_is_room(&topic, what));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    stage.rewrite(&ana(&stage.digest, "publish = [\"b\"]"));
+    while let Ok(Some(_)) = reader.try_next() {}
+    let _ = reader.drain(0, |_| ());
+    drop(reader);
+    let Poll::Ready(refused) = waiting.as_mut().poll(&mut cx) else { panic!("there is room now") };
+    assert!(matches!(refused, Err(PublishError::Forbidden(_))), "{refused:?}");
+    assert_eq!(topic.logs()[0].last(), last);
+}
