@@ -7,6 +7,7 @@ mod limits;
 mod permissions;
 mod producers;
 mod reloading;
+mod revoked;
 mod table;
 mod tasks;
 mod worlds;

@@ -76,8 +76,15 @@ impl Socket {
     }
 
     pub(crate) fn json_at(address: SocketAddr) -> Socket {
+        Socket::json_as(address, &json!({}))
+    }
+
+    /// With these credentials.
+    pub(crate) fn json_as(address: SocketAddr, credentials: &Value) -> Socket {
         let mut socket = Socket::open_at(address, "dunlin.v1.json");
-        socket.say(&json!({"op": "hello", "name": "raw"}));
+        let mut hello = credentials.clone();
+        (hello["op"], hello["name"]) = ("hello".into(), "raw".into());
+        socket.say(&hello);
         assert_eq!(socket.hear()["op"], "welcome");
         socket
     }

@@ -1,0 +1,288 @@
+//! What was allowed once ends when the permission is taken away, and whoever has it is told at once.
+
+use std::thread;
+use std::time::Duration;
+
+use dunlin::topic::{Subscribe, SubscribeError, SubscribeOptions};
+use dunlin_client::ErrorCode;
+use dunlin_server::Door;
+use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_wait::until;
+use serde_json::{Value, json};
+use tokio_stream::StreamExt as _;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+use v1::start::At;
+
+use super::{Guarded, PASSWORD, PATIENCE, basic, end_of};
+use crate::grpc::kv::{connect_kv, refused};
+use crate::grpc::{connect, next, publish, run, subscribe};
+use crate::http::peer::Peer as HttpPeer;
+use crate::http::socket::Socket;
+
+const ROOT: &str =
+    "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\npublish = [\">\"]\nsubscribe = [\">\"]\n";
+
+/// `root`, and `ana` with these permissions.
+fn users(ana: &str) -> String {
+    format!("{ROOT}[users.ana]\npassword = \"HASH\"\n{ana}\n")
+}
+
+fn ana<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let authorization = MetadataValue::try_from(basic("ana", PASSWORD)).unwrap();
+    request.metadata_mut().insert("authorization", authorization);
+    request
+}
+
+/// A lease of `ana`'s that nobody keeps alive.
+fn lease(guarded: &Guarded) -> u64 {
+    let asked = br#"{"ttl_ms":3600000}"#;
+    let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), asked);
+    granted.json()["lease"].as_u64().unwrap()
+}
+
+/// For how many locks `ana` waits.
+fn waits(guarded: &Guarded) -> usize {
+    guarded.node.control().unwrap().with(|state| state.waits_of_user(b"ana").len()).unwrap()
+}
+
+/// How a wait for a lock by `ana` ends: the name of an error.
+type Waits = fn(&Guarded) -> String;
+
+fn over_tcp(guarded: &Guarded) -> String {
+    let kv = guarded.by_password("ana").kv();
+    let lease = kv.lease(PATIENCE).unwrap();
+    kv.lock("gate", &lease, b"").unwrap_err().code().unwrap().to_string()
+}
+
+fn over_http(guarded: &Guarded) -> String {
+    let path = format!("/v1/locks/gate?wait&lease={}", lease(guarded));
+    guarded.http("PUT", &path, &basic("ana", PASSWORD), b"").code()
+}
+
+fn over_grpc(guarded: &Guarded) -> String {
+    let lease = lease(guarded);
+    let mut code = String::new();
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let asked = v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
+        code = refused(kv.lock(ana(asked)).await).1;
+    });
+    code
+}
+
+/// `ana` waits for a lock that `root` holds, in these ways, until `after` is the users file.
+fn lock_waits_end(ways: &[Waits], after: &str, with: &[&str]) {
+    let guarded = Guarded::new(&users("keys = [\"*\"]"));
+    let root = guarded.by_password("root").kv();
+    let held = root.lease(PATIENCE).unwrap();
+    let lock = root.lock("gate", &held, b"").unwrap();
+    thread::scope(|scope| {
+        let waiting: Vec<_> = ways.iter().map(|waits| scope.spawn(|| waits(&guarded))).collect();
+        until("ana waits in all ways", || waits(&guarded) == ways.len());
+        guarded.rewrite(after);
+        for ended in waiting {
+            let code = ended.join().unwrap();
+            assert!(with.contains(&code.as_str()), "{code}");
+        }
+    });
+    until("nothing of ana's waits", || waits(&guarded) == 0);
+    lock.release().unwrap();
+    assert_eq!(root.holder("gate").unwrap(), None, "nobody was given the lock");
+}
+
+#[test]
+fn lock_wait_ends_with_the_permission() {
+    lock_waits_end(&[over_tcp, over_http, over_grpc], &users("keys = [\"a/*\"]"), &["FORBIDDEN"]);
+}
+
+#[test]
+fn lock_wait_ends_with_the_user() {
+    // A client of the node's own protocol is parted with. The wait may notice that nothing is allowed before who is let in.
+    lock_waits_end(&[over_http, over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
+}
+
+#[test]
+fn lock_wait_without_a_client_ends_with_the_permission() {
+    let guarded = Guarded::new(&users("keys = [\"*\"]"));
+    let root = guarded.by_password("root").kv();
+    let held = root.lease(PATIENCE).unwrap();
+    let lock = root.lock("gate", &held, b"").unwrap();
+    let authorization = basic("ana", PASSWORD);
+    let headers = [("authorization", authorization.as_str()), ("content-length", "0")];
+    for count in 1..=2 {
+        let mut peer = HttpPeer::connect(guarded.address(Door::Http));
+        peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
+        until("it waits beside those whose clients are gone", || waits(&guarded) == count);
+    }
+    // What is changed is another permission: the places stay.
+    guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
+    guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
+    until("nothing waits", || waits(&guarded) == 0);
+    lock.release().unwrap();
+    assert_eq!(root.holder("gate").unwrap(), None);
+}
+
+/// A node on which keys and tasks have been used.
+fn begun(users: &str) -> Guarded {
+    let guarded = Guarded::new(users);
+    guarded.node.control().unwrap();
+    guarded.node.tasks().unwrap();
+    guarded
+}
+
+/// What is read by other permissions than those to subscribe: a topic, and what `ana` needs for it.
+const SYSTEM_TOPICS: [(&str, &str); 2] =
+    [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
+
+#[test]
+fn stream_of_a_system_topic_ends_with_its_permission() {
+    for (topic, permission) in SYSTEM_TOPICS {
+        let guarded = begun(&users(permission));
+        let client = guarded.by_password("ana");
+        let mut tcp = client.subscribe(topic, SubscribeOptions::default()).unwrap();
+        let http = guarded.address(Door::Http);
+        let authorization = basic("ana", PASSWORD);
+        let path = format!("/v1/topics/{}/events", topic.replace('>', "%3E"));
+        let mut events = HttpPeer::connect(http).events(&path, &[("authorization", &authorization)]);
+        let mut socket = Socket::json_as(http, &json!({"user": "ana", "password": PASSWORD}));
+        socket.say(&json!({"op": "subscribe", "id": 1, "pattern": topic}));
+        while socket.hear()["op"] != "subscribed" {}
+        let mut nats = guarded.nats_by_password("ana");
+        nats.say(&format!("SUB {topic} 1\r\nPING"));
+        loop {
+            // What the node says of itself may come first.
+            let line = nats.line();
+            assert!(!line.starts_with("-ERR"), "{line}");
+            if line == "PONG" {
+                break;
+            }
+        }
+        run(async {
+            let mut grpc = connect(&guarded.server).await;
+            let asked = ana(subscribe(&[topic], At::Latest(true)));
+            let mut stream = grpc.subscribe(asked).await.unwrap().into_inner();
+            assert!(matches!(next(&mut stream).await.unwrap(), v1::subscribe_response::Event::Subscribed(_)));
+            guarded.rewrite(&users(""));
+            let ended = loop {
+                if let Err(ended) = next(&mut stream).await {
+                    break ended;
+                }
+            };
+            assert_eq!(ended.code(), Code::PermissionDenied, "{topic}: {ended:?}");
+        });
+        let ended = end_of(&mut tcp);
+        assert!(matches!(ended, SubscribeError::Forbidden(_)), "{topic}: {ended:?}");
+        let ended = loop {
+            let told = events.next().unwrap();
+            if told.event == "end" {
+                break told.data;
+            }
+        };
+        assert!(ended.contains("FORBIDDEN"), "{topic}: {ended}");
+        assert_eq!(end_of_reading(&mut socket)["title"], "FORBIDDEN", "{topic}");
+        let refused = loop {
+            let line = nats.line();
+            if line.starts_with("-ERR") {
+                break line;
+            }
+        };
+        assert!(
+            refused.contains(&format!("Permissions Violation for Subscription to \"{topic}\"")),
+            "{refused}"
+        );
+    }
+}
+
+/// How a subscription of a JSON WebSocket ends.
+fn end_of_reading(socket: &mut Socket) -> Value {
+    loop {
+        let said = socket.hear();
+        if said["op"] == "end" {
+            return said;
+        }
+    }
+}
+
+#[test]
+fn watch_of_keys_over_grpc_ends_with_its_permission() {
+    let guarded = begun(&users("keys = [\"*\"]"));
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let asked = v1::WatchRequest { key: "a".into(), ..Default::default() };
+        let mut changes = kv.watch(ana(asked)).await.unwrap().into_inner();
+        let kept = tokio_stream::once(v1::LeaseKeepAliveRequest { lease: 99 });
+        let kept = kept.chain(tokio_stream::pending());
+        let mut kept = kv.lease_keep_alive(ana(kept)).await.unwrap().into_inner();
+        assert!(kept.message().await.unwrap().unwrap().ended);
+        guarded.rewrite(ROOT);
+        let ended = loop {
+            if let Err(ended) = changes.message().await {
+                break ended;
+            }
+        };
+        assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
+        assert_eq!(kept.message().await.unwrap_err().code(), Code::Unauthenticated);
+    });
+}
+
+#[test]
+fn idle_publish_stream_ends_with_its_user() {
+    let guarded = Guarded::new(&users("publish = [\"a\"]"));
+    run(async {
+        let mut client = connect(&guarded.server).await;
+        let message = v1::PublishStreamRequest {
+            subject: "a".to_owned(),
+            records: vec![v1::Draft::default()],
+            ..Default::default()
+        };
+        let messages = tokio_stream::once(message).chain(tokio_stream::pending());
+        let mut answers = client.publish_stream(ana(messages)).await.unwrap().into_inner();
+        assert_eq!(answers.message().await.unwrap().unwrap().through, 1);
+        guarded.rewrite(ROOT);
+        let ended = answers.message().await.unwrap_err();
+        assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
+    });
+}
+
+#[test]
+fn pending_request_over_grpc_ends_with_its_user() {
+    let guarded = Guarded::new(&users("publish = [\"svc\"]"));
+    let mut service = guarded.by_password("root").subscribe("svc", SubscribeOptions::default()).unwrap();
+    run(async {
+        let mut client = connect(&guarded.server).await;
+        let v1::PublishRequest { subject, record, .. } = publish("svc", "x");
+        let hour_ms = Duration::from_secs(3_600).as_millis() as u32;
+        let asked = ana(v1::RequestRequest { subject, record, timeout_ms: hour_ms });
+        let asking = tokio::spawn(async move { client.request(asked).await });
+        let heard = tokio::task::spawn_blocking(move || {
+            while !matches!(service.next_timeout(PATIENCE), Ok(Some(dunlin::topic::Event::Record(_)))) {}
+        });
+        heard.await.unwrap();
+        guarded.rewrite(ROOT);
+        let ended = asking.await.unwrap().unwrap_err();
+        assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
+    });
+}
+
+#[test]
+fn refusal_of_a_lock_wait_keeps_the_connection() {
+    let guarded = Guarded::new(&users("keys = [\"*\"]"));
+    let root = guarded.by_password("root").kv();
+    let held = root.lease(PATIENCE).unwrap();
+    let lock = root.lock("gate", &held, b"").unwrap();
+    let kv = guarded.by_password("ana").kv();
+    let lease = kv.lease(PATIENCE).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| kv.lock("gate", &lease, b"").map(drop));
+        until("ana waits", || waits(&guarded) == 1);
+        guarded.rewrite(&users("keys = [\"a/*\"]"));
+        assert_eq!(waiting.join().unwrap().unwrap_err().code(), Some(ErrorCode::Forbidden));
+    });
+    kv.put("a/1", "still connected").unwrap();
+    // And back: what is allowed again is given.
+    guarded.rewrite(&users("keys = [\"*\"]"));
+    lock.release().unwrap();
+    kv.lock("gate", &lease, b"").unwrap().release().unwrap();
+}
