@@ -24,3 +24,22 @@ impl View {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dunlin_control::{Command, State};
+
+    use crate::{Config, Node, block_on};
+
+    /// A listener's thread once stood still for a second, while a large transaction was taken in.
+    #[test]
+    fn readers_do_not_wait_for_a_busy_machine() {
+        let node = Node::start(Config::default()).expect("it starts");
+        let control = node.control().expect("it is a cluster of one");
+        let put = Command::Put { key: b"key", value: b"value", lease: 0 };
+        block_on(control.ask(&put)).expect("it is put");
+        let group = control.group().expect("it runs");
+        let seen = group.with(|_is_locked| control.with(State::revision));
+        assert_eq!(seen.expect("it runs"), 1);
+    }
+}
