@@ -136,8 +136,12 @@ pub trait Peers: Send + Sync + Debug {
         drop(query);
     }
 
-    /// A node takes part no more, however its connections stand: nothing that it was sent will be answered.
+    /// A node takes part no more, however its connections stand: nothing that it was sent will be answered. What it has sent still
+    /// counts: the last records of its durable topics may be on their way.
     fn gone(&self, _node: u64) {}
+
+    /// A node takes part, for the first time or again.
+    fn came(&self, _node: u64) {}
 }
 
 /// A node's part in who owns what.
@@ -234,6 +238,9 @@ impl Ownership {
     fn came(&self, node: u64, address: &[u8]) {
         let address: Arc<str> = String::from_utf8_lossy(address).into();
         if lock(&self.alive).insert(node, address).is_none() {
+            if node != self.id {
+                self.peers.came(node);
+            }
             self.keeper.look_at_all();
         }
     }

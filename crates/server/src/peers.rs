@@ -98,6 +98,11 @@ impl Peers for NodeLinks {
         let link = lock(&self.links).get(&node).cloned();
         link.into_iter().for_each(|link| link.cut());
     }
+
+    fn came(&self, node: u64) {
+        let link = lock(&self.links).get(&node).cloned();
+        link.into_iter().for_each(|link| link.renew());
+    }
 }
 
 impl Drop for NodeLinks {

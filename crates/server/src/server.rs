@@ -33,6 +33,8 @@ use crate::tls::Identity;
 use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
+/// Between two looks whether sessions have ended.
+const LOOK: Duration = Duration::from_millis(2);
 /// How long a server that stops waits for answers to commands that it took.
 const ANSWERS_MAX: Duration = Duration::from_secs(10);
 
@@ -221,15 +223,23 @@ impl Server {
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();
-        let began = Instant::now();
         let stop_max = Duration::from_millis(self.shared.limits.stop_ms_max.into());
-        let is_waited_for = |shared: &Shared| {
-            let waited = began.elapsed();
-            shared.session_count() > 0 && (waited < stop_max || waited < ANSWERS_MAX && shared.is_answering())
+        let wait_for = |count: &dyn Fn() -> usize| {
+            let began = Instant::now();
+            let is_late =
+                || began.elapsed() >= if self.shared.is_answering() { ANSWERS_MAX } else { stop_max };
+            while count() > 0 && !is_late() {
+                thread::sleep(LOOK);
+            }
         };
-        while is_waited_for(&self.shared) {
-            thread::sleep(Duration::from_millis(2));
+        wait_for(&|| self.shared.client_count());
+        // Nobody publishes any more. Subscribers at other nodes get what is left before the connections to those end.
+        let began = Instant::now();
+        while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
+            thread::sleep(LOOK);
         }
+        self.shared.stop_nodes();
+        wait_for(&|| self.shared.session_count());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -70,6 +70,9 @@ pub(crate) struct Shared {
     pub(crate) cluster: OnceLock<Arc<Seat>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
+    /// The sessions of other nodes, which are the last to end.
+    nodes: AtomicUsize,
+    stopping_nodes: AtomicBool,
     /// What is waited for before anybody is let in, where it is: the node is not there yet.
     opening: Option<Arc<Progress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
@@ -82,6 +85,7 @@ pub(crate) struct Shared {
 pub(crate) struct Place {
     shared: Arc<Shared>,
     session: u64,
+    is_of_node: bool,
 }
 
 impl Shared {
@@ -115,6 +119,8 @@ impl Shared {
             addresses: OnceLock::new(),
             cluster: OnceLock::new(),
             stopping,
+            nodes: AtomicUsize::new(0),
+            stopping_nodes: AtomicBool::new(false),
             opening,
             sessions,
             answering: Arc::default(),
@@ -142,7 +148,7 @@ impl Shared {
             return None;
         }
         sessions.insert(session, Arc::clone(waiter));
-        Some(Place { shared: Arc::clone(self), session })
+        Some(Place { shared: Arc::clone(self), session, is_of_node: false })
     }
 
     /// Charges the node for so many subscriptions, or logs that one reads, which keep so many bytes of text.
@@ -192,6 +198,11 @@ impl Shared {
         self.sessions().len()
     }
 
+    /// Sessions of clients, which are not other nodes.
+    pub(crate) fn client_count(&self) -> usize {
+        self.session_count().saturating_sub(self.nodes.load(Ordering::Acquire))
+    }
+
     /// Whether sessions are left that may owe their clients answers.
     pub(crate) fn is_answering(&self) -> bool {
         Arc::strong_count(&self.answering) > 1
@@ -201,7 +212,17 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Tells every session to say good-bye.
+    pub(crate) fn is_stopping_nodes(&self) -> bool {
+        self.stopping_nodes.load(Ordering::Acquire)
+    }
+
+    /// Tells the sessions of other nodes to say good-bye.
+    pub(crate) fn stop_nodes(&self) {
+        self.stopping_nodes.store(true, Ordering::Release);
+        self.tell(STOP);
+    }
+
+    /// Tells every session of a client to say good-bye.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.tell(STOP);
@@ -236,8 +257,19 @@ impl Shared {
     }
 }
 
+impl Place {
+    /// The session is another node's.
+    pub(crate) fn is_of_node(&mut self) {
+        self.is_of_node = true;
+        self.shared.nodes.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.sessions().remove(&self.session);
+        if self.is_of_node {
+            self.shared.nodes.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }

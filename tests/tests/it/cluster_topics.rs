@@ -332,6 +332,33 @@ fn an_owner_that_stood_still_is_fenced_and_learns_that_it_is_none_any_more() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
+/// Other nodes stopped reading from it before its clients had left: the last records came when the node was back, and clients that
+/// had moved to another node got them twice.
+#[test]
+fn ended_owner_of_a_durable_topic_keeps_no_record_back() {
+    let mut flock = Flock::of(3);
+    let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    owner.create_topic("kept", &durable, false).expect("it is made");
+    let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
+    let taken = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&taken);
+    // It publishes until the node is gone.
+    std::thread::spawn(move || {
+        let mut publisher = owner.publisher("kept").unwrap();
+        let is_taken = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
+        (1..).take_while(is_taken).for_each(|number| counted.store(number, Ordering::Release));
+    });
+    until("it publishes", || taken.load(Ordering::Acquire) >= 100);
+    let mut ended = flock.members.remove(0);
+    ended.process.say("end");
+    ended.process.until("ended in order");
+    ended.process.wait();
+    let last = taken.load(Ordering::Acquire);
+    let (numbers, notices) = read_until(&mut reader, last);
+    assert!(numbers.iter().copied().eq(numbers[0]..=last), "{} up to {last}: {notices:?}", numbers.len());
+}
+
 #[test]
 fn a_durable_topic_waits_for_its_killed_owner_and_goes_on_with_all_that_was_synced() {
     let mut flock = Flock::of(3);

@@ -6,10 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_control::{Command, Kind};
+use dunlin_topic::{ReaderInfo, Topic};
 
-use super::Ownership;
 use super::way::Way;
+use super::{Ownership, is_mirror};
 use crate::clock::steady_ns;
+use crate::node::Node;
 
 /// Between two looks whether the others have what they are to have.
 const LOOK: Duration = Duration::from_millis(5);
@@ -47,5 +49,15 @@ impl Ownership {
             .filter(|(way, to)| self.move_topic(&way.name, **to).is_ok())
             .map(|(way, _)| way)
             .collect()
+    }
+}
+
+impl Node {
+    /// Whether another node has yet to be sent records of a durable topic that its subscribers read from this node.
+    pub fn owes_other_nodes(&self) -> bool {
+        let is_durable = |topic: &Topic| topic.config().durable.is_some();
+        let is_behind = |reader: &ReaderInfo| is_mirror(reader) && reader.behind > 0;
+        let durable = self.registry().page(None, "", usize::MAX, is_durable).topics;
+        durable.iter().any(|topic| topic.readers().iter().any(is_behind))
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Feeding {
     feed: Arc<Feed>,
     subscriber: Subscriber,
     stands: bool,
+    /// Its turn ended before it had taken in all that has come.
+    is_behind: bool,
     frame: Vec<u8>,
     /// The record in `frame` waits for the reader of a private mirror.
     stuck: Option<(Arc<LogName>, Position, u64)>,
@@ -30,7 +32,7 @@ impl Feeding {
             Beginning::After(held) => held,
         };
         let subscriber = client.subscribe_at_once(&feed.pattern, options, after);
-        Feeding { feed, subscriber, stands: false, frame: Vec::new(), stuck: None }
+        Feeding { feed, subscriber, stands: false, is_behind: false, frame: Vec::new(), stuck: None }
     }
 
     /// Takes in what has come; whether there is more to come.
@@ -53,11 +55,15 @@ impl Feeding {
         }
     }
 
-    pub(super) fn end(self, why: &str) {
+    /// The connection has ended: what came before is taken in.
+    pub(super) fn end(mut self, why: &str) {
+        self.is_behind = true;
+        while self.is_behind && self.feed.is_wanted() && matches!(self.take_some(), Ok(true)) {}
         self.feed.ended(why);
     }
 
     fn take_some(&mut self) -> Result<bool, String> {
+        self.is_behind = false;
         if !self.stands {
             match self.subscriber.began() {
                 Some(after) => {
@@ -91,6 +97,7 @@ impl Feeding {
                 }
             }
         }
+        self.is_behind = true;
         Ok(true)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin::topic::{PublishError, SubscribeError};
 use dunlin::{Feed, Handed, InterestQuery, Membership, Presence};
@@ -18,6 +18,8 @@ use super::{PAUSE, lock};
 
 /// How long the thread waits for the socket before it looks at its feeds again.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long what a node sends is read that takes part no more.
+const READ_ON_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection to it was lost";
 /// Producers of one topic with a lane each; then those that have sent nothing of late make room.
 const RELAYS_MAX: usize = 16_384;
@@ -34,8 +36,10 @@ pub(super) struct Link {
     pub(super) queries: Mutex<Queries>,
     /// Those that the thread has yet to take up.
     presences: Mutex<Vec<Arc<Presence>>>,
-    /// The connection there is leads nowhere, whatever the kernel says of it.
+    /// Nothing that is sent on the connection there is will be answered, whatever the kernel says of it.
     is_cut: AtomicBool,
+    /// The node takes part again: the next connection is to be made.
+    is_back: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -76,6 +80,7 @@ impl Link {
             queries: Mutex::default(),
             presences: Mutex::default(),
             is_cut: AtomicBool::new(false),
+            is_back: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
         let of_thread = Arc::clone(&link);
@@ -91,12 +96,19 @@ impl Link {
         *lock(&self.up) = None;
     }
 
-    /// What was sent and has no answer is told to be lost, now; another connection is made when there is somebody again.
+    /// What was sent and has no answer is told to be lost, now; another connection is made when there is somebody again. Until then
+    /// feeds read on.
     pub(super) fn cut(&self) {
+        self.is_back.store(false, Ordering::Release);
         self.is_cut.store(true, Ordering::Release);
         let up = lock(&self.up).take();
         drop(up);
         lock(&self.queries).fail_wanted(true);
+    }
+
+    /// The node takes part: a connection that was cut is made anew.
+    pub(super) fn renew(&self) {
+        self.is_back.store(true, Ordering::Release);
     }
 
     pub(super) fn feed(&self, feed: Arc<Feed>) {
@@ -235,7 +247,23 @@ impl Link {
         }
         presences.end();
         joining.append(&mut lock(&self.joins).asked);
-        feeding.into_iter().for_each(|feeding| feeding.end(LOST));
         joining.into_iter().for_each(|joining| joining.end(LOST));
+        self.read_on(client, &mut feeding);
+        feeding.into_iter().for_each(|feeding| feeding.end(LOST));
+    }
+
+    /// Reads on, where the node takes part no more: one that ends sends the last records of its durable topics, and then ends the
+    /// connection.
+    fn read_on(&self, client: &Client, feeding: &mut Vec<Feeding>) {
+        let began = Instant::now();
+        while client.is_up()
+            && !feeding.is_empty()
+            && began.elapsed() < READ_ON_MAX
+            && !self.is_back.load(Ordering::Acquire)
+            && !self.ended.load(Ordering::Acquire)
+        {
+            client.pump(LOOK);
+            feeding.retain_mut(Feeding::go_on);
+        }
     }
 }

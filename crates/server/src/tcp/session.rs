@@ -165,6 +165,9 @@ impl Session {
     pub(crate) fn of_node(shared: Arc<Shared>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
         session.entrance = Entrance::Node;
+        session._place.iter_mut().for_each(Place::is_of_node);
+        // It owes nothing to clients, whom a server that stops waits for.
+        session._answering = Arc::default();
         session
     }
 
@@ -285,7 +288,7 @@ impl Session {
         if stored {
             self.acknowledge_stored();
         }
-        if stop {
+        if stop && self.is_to_end() {
             self.say_good_bye();
         }
     }

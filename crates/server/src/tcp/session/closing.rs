@@ -7,6 +7,7 @@ use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
 
 use crate::departures::in_words;
+use crate::tcp::session::access::Entrance;
 use crate::tcp::session::{Gone, Phase, Session};
 
 /// How long a client has to take what it was sent, ms.
@@ -47,6 +48,14 @@ impl Session {
     /// Records that lie ahead of what the client reads, in the log where they are most.
     fn behind(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
+    }
+
+    /// Whether the node ends. Other nodes stay until its clients are gone, and get what those published last.
+    pub(super) fn is_to_end(&self) -> bool {
+        match self.entrance {
+            Entrance::Node => self.shared.is_stopping_nodes(),
+            _ => self.shared.is_stopping(),
+        }
     }
 
     pub(super) fn say_good_bye(&mut self) {

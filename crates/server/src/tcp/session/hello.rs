@@ -53,7 +53,7 @@ impl Session {
         }));
         self.phase = Phase::Open;
         self.alive.set_ms(limits.heartbeat_ms);
-        if self.shared.is_stopping() {
+        if self.is_to_end() {
             self.say_good_bye();
         }
     }
