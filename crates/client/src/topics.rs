@@ -17,6 +17,8 @@ use crate::refusal::Refused;
 
 /// Topics asked for in one page.
 const PAGE_TOPICS: u32 = 1_000;
+/// Topics whose settings are asked for before the first response is waited for.
+const SETTINGS_AHEAD: usize = 256;
 
 /// Why a request about topics or groups was not done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -188,6 +190,23 @@ impl Client {
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
+    }
+
+    /// [`topic_settings`](Client::topic_settings) of several topics, in their order. Requests are sent ahead of responses, so that many
+    /// topics do not cost as many round trips.
+    pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, AskError>> {
+        let mut settings = Vec::with_capacity(topics.len());
+        for topics in topics.chunks(SETTINGS_AHEAD) {
+            let until = Some(Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max));
+            let begin = |topic: &&str| {
+                self.shared
+                    .begin_asking(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))
+            };
+            let asked: Vec<_> = topics.iter().map(begin).collect();
+            let read = |bytes: Vec<u8>| self.shared.read_settings(&bytes);
+            settings.extend(asked.into_iter().map(|asked| asked?.wait(until).and_then(read)));
+        }
+        settings
     }
 }
 

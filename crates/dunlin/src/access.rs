@@ -38,7 +38,7 @@ use crate::error::TopicError;
 use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
 use crate::refusal::Refused;
-use crate::registry::{LogsToRead, is_reserved};
+use crate::registry::{LogsToRead, Stretches, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
 
 /// Whom a node is used by.
@@ -221,6 +221,14 @@ impl Node {
     /// Whether the user is shown that there is such a topic.
     pub(crate) fn shows(&self, topic: &Topic) -> bool {
         self.shows_pattern(topic.name(), topic.pattern())
+    }
+
+    /// Where names of topics lie that the user is shown, of those that own just their name.
+    pub(crate) fn shown_names(&self) -> Stretches {
+        let Some(user) = self.user() else { return Stretches::all() };
+        let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();
+        let rules = [publish, subscribe, create, delete];
+        Stretches::of(&tenant.allow).and(&Stretches::of(rules.into_iter().flat_map(|rule| &rule.allow)))
     }
 
     pub(crate) fn shows_pattern(&self, name: &str, pattern: &str) -> bool {

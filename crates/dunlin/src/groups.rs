@@ -206,9 +206,8 @@ impl Node {
 
     /// The groups of the topic.
     pub fn groups(&self, topic: &Topic) -> Vec<GroupInfo> {
-        let all = self.groups_of_node().all();
-        let of_topic = all.iter().filter(|group| std::ptr::eq(Arc::as_ptr(group.topic()), topic));
-        of_topic.map(|group| group.info(self)).collect()
+        let of_topic = self.groups_of_node().of_topic(topic);
+        of_topic.iter().map(|group| group.info(self)).collect()
     }
 
     /// Another node owns the topic from now on: its groups end here, and their members are told to go there.
@@ -367,6 +366,14 @@ impl Groups {
             idle_since_ns.is_none_or(needed)
         });
         self.all().iter().for_each(|group| group.tick(node));
+    }
+
+    /// Those of one topic, without a look at others'.
+    fn of_topic(&self, topic: &Topic) -> Vec<AnyGroup> {
+        let by_name = self.lock();
+        let named = by_name.range((topic.name().to_owned(), String::new())..);
+        let named = named.take_while(|((of, _), _)| of == topic.name()).map(|(_, made)| &made.group);
+        named.filter(|group| std::ptr::eq(Arc::as_ptr(group.topic()), topic)).cloned().collect()
     }
 
     fn all(&self) -> Vec<AnyGroup> {

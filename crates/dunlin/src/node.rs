@@ -455,7 +455,7 @@ impl Node {
     /// pattern those that are neither the system's nor a session's.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
-        self.0.registry.page(pattern, after, topics_max, |topic| self.shows(topic))
+        self.0.registry.page(pattern, after, topics_max, &self.shown_names(), |topic| self.shows(topic))
     }
 
     fn memory_is_spent(&self) -> TopicError {

@@ -11,10 +11,10 @@
 //! name ([`cost_of`]).
 
 mod names;
+mod stretches;
 mod watchers;
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use dunlin_topic::{
@@ -26,6 +26,7 @@ use crate::config::Limits;
 use crate::error::TopicError;
 use crate::inbox::is_of_pattern;
 use names::Names;
+pub(crate) use stretches::Stretches;
 use watchers::Watchers;
 
 /// The topics of a node.
@@ -39,6 +40,8 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
+    /// Those of them that own something else than just their name.
+    owning_others: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
     watchers: Watchers,
     /// Those that give up records by age.
@@ -83,6 +86,7 @@ impl Registry {
     pub(crate) fn new(limits: &Limits) -> Registry {
         let state = State {
             by_name: BTreeMap::new(),
+            owning_others: BTreeMap::new(),
             owners: PatternIndex::new(),
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
@@ -151,6 +155,9 @@ impl Registry {
         self.names.add(Arc::clone(&topic), pattern.as_str() == name);
         let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, _charge: charge });
         state.by_name.insert(name.to_owned(), Arc::clone(&entry));
+        if !entry.owns_its_name_alone() {
+            state.owning_others.insert(name.to_owned(), Arc::clone(&entry));
+        }
         state.owners.insert(&entry.pattern, Arc::clone(&entry));
         state.tell_watchers(&entry);
         Ok(topic)
@@ -164,8 +171,7 @@ impl Registry {
     /// Takes the topic out; what is in it is for the caller to end.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Topic>> {
         let mut state = self.write();
-        let entry = state.by_name.remove(name)?;
-        state.owners.remove(&entry.pattern);
+        let entry = state.remove(name)?;
         self.names.remove(name);
         Some(Arc::clone(&entry.topic))
     }
@@ -185,12 +191,10 @@ impl Registry {
         }
         self.names.remove(name);
         if !is_unused(2) {
-            self.names.add(Arc::clone(topic), entry.pattern.as_str() == name);
+            self.names.add(Arc::clone(topic), entry.owns_its_name_alone());
             return false;
         }
-        if let Some(entry) = state.by_name.remove(name) {
-            state.owners.remove(&entry.pattern);
-        }
+        state.remove(name);
         true
     }
 
@@ -222,22 +226,33 @@ impl Registry {
         watched
     }
 
-    /// The topics whose names follow `after` and match the pattern, at most `topics_max`, of those that are to be shown.
+    /// The topics whose names follow `after` and match the pattern, at most `topics_max`, of those that are to be shown; what these
+    /// own lies within `shown`, at least in part.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
         after: &str,
         topics_max: usize,
+        shown: &Stretches,
         shows: impl Fn(&Topic) -> bool,
     ) -> Page {
         let state = self.read();
-        let from = (Bound::Excluded(after), Bound::Unbounded);
+        let asked = pattern.map_or_else(Stretches::all, |pattern| Stretches::of([pattern]));
         let matching = |name: &str| match pattern {
             Some(pattern) => Subject::parse(name).is_ok_and(|name| is_met(pattern, name)),
             None => !is_reserved(name),
         };
-        let mut found =
-            state.by_name.range::<str, _>(from).filter(|(name, entry)| matching(name) && shows(&entry.topic));
+        let visited = asked.and(shown);
+        let of_own_name = visited.ranges(after).flat_map(|range| state.by_name.range::<str, _>(range));
+        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_its_name_alone()).peekable();
+        let others = asked.ranges(after).flat_map(|range| state.owning_others.range::<str, _>(range));
+        let mut others = others.peekable();
+        let in_order = std::iter::from_fn(|| match (of_own_name.peek(), others.peek()) {
+            (Some(own), Some(other)) if other.0 < own.0 => others.next(),
+            (None, _) => others.next(),
+            _ => of_own_name.next(),
+        });
+        let mut found = in_order.filter(|(name, entry)| matching(name) && shows(&entry.topic));
         let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
         Page { topics, more: found.next().is_some() }
     }
@@ -254,6 +269,7 @@ impl Registry {
     pub(crate) fn drain(&self) -> Vec<Arc<Topic>> {
         let mut state = self.write();
         state.owners = PatternIndex::new();
+        state.owning_others.clear();
         let entries = std::mem::take(&mut state.by_name);
         entries.keys().for_each(|name| self.names.remove(name));
         entries.into_values().map(|entry| Arc::clone(&entry.topic)).collect()
@@ -269,6 +285,13 @@ impl Registry {
 }
 
 impl State {
+    fn remove(&mut self, name: &str) -> Option<Arc<Entry>> {
+        let entry = self.by_name.remove(name)?;
+        self.owning_others.remove(name);
+        self.owners.remove(&entry.pattern);
+        Some(entry)
+    }
+
     fn check(&self, name: &str, pattern: &Pattern, topics_max: usize) -> Result<(), TopicError> {
         if self.by_name.contains_key(name) {
             return Err(TopicError::Exists(name.to_owned()));
@@ -306,6 +329,10 @@ impl State {
 }
 
 impl Entry {
+    fn owns_its_name_alone(&self) -> bool {
+        self.pattern.as_str() == self.topic.name()
+    }
+
     /// The logs that a subscription to the pattern reads, and what it skips of them.
     fn for_each_wanted(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
         let reserved = is_reserved(self.pattern.as_str());
@@ -338,4 +365,43 @@ pub(crate) fn is_reserved(name: &str) -> bool {
 
 fn first_token(text: &str) -> &str {
     text.split('.').next().unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::node::Node;
+
+    #[test]
+    fn page_looks_at_no_topics_that_others_have() {
+        let node = Node::start(Config::default()).unwrap();
+        for name in (0..300).map(|number| format!("big.{number}")).chain(["a.x".to_owned(), "z.x".to_owned()])
+        {
+            node.publisher(&name).unwrap();
+        }
+        let (of_big, of_z) = (Pattern::parse("big.1").unwrap(), Pattern::parse("z.*").unwrap());
+        let looked_at = Cell::new(0);
+        let names = |pattern: Option<&Pattern>, shown: &Stretches| {
+            looked_at.set(0);
+            let page = node.registry().page(pattern, "", 10, shown, |_| {
+                looked_at.set(looked_at.get() + 1);
+                true
+            });
+            page.topics.iter().map(|topic| topic.name().to_owned()).collect::<Vec<_>>()
+        };
+        let shown = Stretches::of([&of_z]);
+        for (pattern, shown, found) in [
+            (None, &shown, "z.x"),
+            (Some(&of_z), &Stretches::all(), "z.x"),
+            (Some(&of_big), &Stretches::all(), "big.1"),
+        ] {
+            assert_eq!(names(pattern, shown), [found]);
+            assert_eq!(looked_at.get(), 1, "for {found}");
+        }
+        assert_eq!(names(None, &Stretches::all()).len(), 10);
+        assert_eq!(looked_at.get(), 11, "a page and whether there is more");
+    }
 }

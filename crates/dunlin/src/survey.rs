@@ -14,6 +14,7 @@ use dunlin_topic::{LogInfo, Losses, Pattern, ReaderInfo, Topic};
 use crate::access::{Extent, Rule};
 use crate::node::Node;
 use crate::ownership::is_mirror;
+use crate::registry::Stretches;
 
 /// Topics that are looked up at once; others who create or delete topics wait as long.
 const PAGE_TOPICS: usize = 256;
@@ -158,7 +159,7 @@ impl Node {
     /// Looks at every topic and every subscription, and keeps the busiest and the slowest.
     pub fn survey(&self, topics_max: usize, subscriptions_max: usize) -> Survey {
         let survey = Survey { totals: *self.departed().lock(), ..Survey::default() };
-        self.look(survey, topics_max, subscriptions_max, |_| true)
+        self.look(survey, topics_max, subscriptions_max, &Stretches::all(), |_| true)
     }
 
     /// The same of the topics that lie within the bounds as a whole; those that were deleted are not counted.
@@ -167,7 +168,8 @@ impl Node {
             let pattern = Pattern::parse(topic.pattern());
             pattern.is_ok_and(|pattern| bounds.extent(&pattern) == Extent::All)
         };
-        self.look(Survey::default(), topics_max, subscriptions_max, lies_within)
+        let shown = Stretches::of(&bounds.allow);
+        self.look(Survey::default(), topics_max, subscriptions_max, &shown, lies_within)
     }
 
     fn look(
@@ -175,11 +177,12 @@ impl Node {
         mut survey: Survey,
         topics_max: usize,
         subscriptions_max: usize,
+        shown: &Stretches,
         wanted: impl Fn(&Topic) -> bool,
     ) -> Survey {
         let mut after = String::new();
         loop {
-            let page = self.registry().page(None, &after, PAGE_TOPICS, &wanted);
+            let page = self.registry().page(None, &after, PAGE_TOPICS, shown, &wanted);
             let Some(last) = page.topics.last() else { break };
             after = last.name().to_owned();
             for topic in page.topics {

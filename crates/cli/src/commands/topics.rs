@@ -140,7 +140,7 @@ fn moved(topic: &str, node: u64, epoch: u32, console: &Console) -> Result<()> {
 
 fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     let topics = client.topics(pattern)?;
-    let beside: Vec<Beside> = topics.iter().map(|topic| Beside::ask(client, topic)).collect();
+    let beside = Beside::ask(client, &topics);
     let mut out = console.out();
     if console.json {
         topics.iter().zip(&beside).try_for_each(|(topic, beside)| {
@@ -187,12 +187,18 @@ struct Beside {
 }
 
 impl Beside {
-    fn ask(client: &Client, topic: &TopicSummary) -> Beside {
-        if topic.partitions == 0 {
-            return Beside { kind: vec![NOT_OPENED.to_owned()], owner: None };
-        }
-        let settings = client.topic_settings(&topic.name).unwrap_or_default();
-        Beside { kind: kind(topic, &settings), owner: Owner::of(&settings) }
+    fn ask(client: &Client, topics: &[TopicSummary]) -> Vec<Beside> {
+        let is_open = |topic: &&TopicSummary| topic.partitions > 0;
+        let names: Vec<&str> = topics.iter().filter(is_open).map(|topic| topic.name.as_str()).collect();
+        let mut settings = client.settings_of_topics(&names).into_iter();
+        let of = |topic: &TopicSummary| {
+            if !is_open(&topic) {
+                return Beside { kind: vec![NOT_OPENED.to_owned()], owner: None };
+            }
+            let settings = settings.next().and_then(Result::ok).unwrap_or_default();
+            Beside { kind: kind(topic, &settings), owner: Owner::of(&settings) }
+        };
+        topics.iter().map(of).collect()
     }
 }
 

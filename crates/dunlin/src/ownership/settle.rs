@@ -1,5 +1,6 @@
 //! From what is agreed on to the node's topics, and from what is asked of the node to what is agreed on.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,8 +40,8 @@ impl Ownership {
             }
         };
         let nodes = page(dunlin_control::NODES);
-        let there = |node: &u64| nodes.iter().any(|pair| node_of(&pair.key) == Some(*node));
-        self.nodes().into_iter().filter(|node| !there(node)).for_each(|gone| self.left(gone));
+        let there: HashSet<u64> = nodes.iter().filter_map(|pair| node_of(&pair.key)).collect();
+        self.nodes().into_iter().filter(|node| !there.contains(node)).for_each(|gone| self.left(gone));
         for pair in &nodes {
             node_of(&pair.key).into_iter().for_each(|node| self.came(node, &pair.item.value));
         }
@@ -49,9 +50,9 @@ impl Ownership {
         for pair in &topics {
             self.put(&pair.key, &pair.item);
         }
-        let there =
-            |name: &str| topics.iter().any(|pair| pair.key.strip_prefix(TOPICS) == Some(name.as_bytes()));
-        let gone: Vec<Arc<Way>> = self.ways().into_iter().filter(|way| !there(&way.name)).collect();
+        let there: HashSet<&[u8]> = topics.iter().filter_map(|pair| pair.key.strip_prefix(TOPICS)).collect();
+        let is_gone = |way: &Arc<Way>| !there.contains(way.name.as_bytes());
+        let gone: Vec<Arc<Way>> = self.ways().into_iter().filter(is_gone).collect();
         gone.iter().for_each(|way| self.gone(&way.name));
         // Not before all the rest of it is known.
         self.enlisted.store(enlisted, Ordering::Release);

@@ -175,6 +175,28 @@ fn topics_come_page_by_page_in_the_order_of_their_names() {
 }
 
 #[test]
+fn pages_hold_each_topic_once_in_the_order_of_names() {
+    let node = node();
+    for name in ["a", "a.b", "c.x", "d"] {
+        node.publisher(name).unwrap();
+    }
+    node.create_topic("b", owning("q.>"), false).unwrap();
+    node.create_topic("c", owning("c.y.*"), false).unwrap();
+    let (mut names, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = node.topics(None, &after, 1);
+        names.extend(page.topics.iter().map(|topic| topic.name().to_owned()));
+        after.clone_from(names.last().unwrap());
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(names, ["a", "a.b", "b", "c", "c.x", "d"]);
+    node.delete_topic("b").unwrap();
+    assert!(node.topics(Some(&Pattern::parse("b").unwrap()), "", 9).topics.is_empty());
+}
+
+#[test]
 fn names_of_the_system_are_not_to_be_had() {
     let node = node();
     for name in ["$SYS.x", "_INBOX.1"] {
