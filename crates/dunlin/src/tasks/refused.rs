@@ -26,7 +26,9 @@ impl From<&Refusal> for Refused {
             Refusal::NeedsTooMuch { bytes, bytes_max } => {
                 named(Code::TaskTooLarge, [bytes, bytes_max, 0], "need_bytes_max")
             }
-            Refusal::TooMany { limit, count_max, .. } => Refused::limit(limit.name(), count_max),
+            Refusal::TooMany { limit, count, count_max } => {
+                Refused { numbers: [count_max, count, 0], ..Refused::limit(limit.name(), count_max) }
+            }
             Refusal::QueueFull { queued, queued_max, retry_after_ms } => {
                 of(Code::QueueFull, [retry_after_ms, queued, queued_max])
             }

@@ -148,7 +148,7 @@ fn what_is_wrong_is_refused_with_its_row() {
         for (task, said) in [
             (v1::TaskDraft { priority: Some(300), ..draft("k") }, "priority 300 is not one of 0 to 9"),
             (draft(&"k".repeat(300)), "name_bytes_max = 255, and this is 300"),
-            (v1::TaskDraft { needs: many.clone(), ..draft("k") }, "labels_max = 64"),
+            (v1::TaskDraft { needs: many.clone(), ..draft("k") }, "labels_max = 64, and this would be 65"),
             (v1::TaskDraft { after: vec![unknown], ..draft("k") }, "waits for task abc, which is not known"),
         ] {
             let status = client.submit(asked(task)).await.unwrap_err();
