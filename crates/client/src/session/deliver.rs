@@ -72,10 +72,15 @@ impl Session {
         start: usize,
         end: usize,
     ) {
-        let Some(channel) = self.channels.get(&deliver.channel) else { return };
+        let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
         // Each record says where it stands; the run's end is where the node is told that all were consumed.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
+        // Records that come again from another member are older.
+        let last_given = Position { epoch: last.epoch, seq: last.seq };
+        if last_given > channel.at {
+            channel.stand_at(last_given);
+        }
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
             subscription.claims.given += u64::from(count);
         }

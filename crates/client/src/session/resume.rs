@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_wire::{
-    ChannelPosition, Claim, Credit, ErrorCode, Follow, FromClient, JoinGroup, List, LogPosition, NO_CLUSTER,
-    Position, Resume, StartAt, Subscribe, Welcome,
+    ChannelPosition, Claim, Credit, ErrorCode, Follow, FromClient, GroupKind, JoinGroup, List, LogPosition,
+    NO_CLUSTER, Position, Resume, StartAt, Subscribe, Welcome,
 };
 
 use crate::inbox::Inbox;
 use crate::refusal::Refused;
-use crate::session::{Answer, Asked, Away, FollowAsked, Question, Session, Subscription};
+use crate::session::{Answer, Asked, Away, FollowAsked, GroupAsked, Question, Session, Subscription};
 
 /// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
 const RESUME_LOGS_MAX: usize = 200;
@@ -218,7 +218,7 @@ impl Subscription {
                 subscription: number,
                 credit,
                 kind: group.kind,
-                start: asked.start,
+                start: self.group_start(group),
                 claim_ms: group.claim_ms,
                 attempts_max: group.attempts_max,
                 dead_letter: &group.dead_letter,
@@ -245,6 +245,18 @@ impl Subscription {
             name: &asked.name,
         };
         FromClient::Subscribe(subscribe).encode(out);
+    }
+
+    /// Where the group begins if it is gone, as after a restart of its node: behind the newest record that this member was given of a
+    /// topic with one partition. In a `work` group records before that may be unsettled, so it begins where it was asked to.
+    fn group_start(&self, group: &GroupAsked) -> StartAt {
+        let mut stands_at = self.logs.values().map(|(_, at)| *at);
+        match (stands_at.next(), stands_at.next()) {
+            (Some(Some(at)), None) if group.kind == GroupKind::Share && at.seq > 0 => {
+                StartAt::After(Position { epoch: at.epoch, seq: at.seq })
+            }
+            _ => self.asked.start,
+        }
     }
 
     /// Asks for the records that are wanted and were not given yet.
