@@ -158,6 +158,11 @@ impl Connection {
         }
     }
 
+    /// The user's name; `None` on a node without users.
+    pub(super) fn user_name(&self) -> Option<&str> {
+        self.login.as_ref().map(|login| login.account().name())
+    }
+
     /// Whether so much may be published now.
     pub(super) fn admit_publish(&self, bytes: usize) -> Result<(), Refused> {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))

@@ -197,7 +197,7 @@ impl MessageBroker for Ratatoskr {
         let rata::UnsubscribeRequest { topic, subscription_ref } = request.into_inner();
         let ended = if subscription_ref.is_empty() {
             Err("Invalid subscription reference".to_owned())
-        } else if self.0.shared.grpc.subscriptions.end(&topic, &subscription_ref) {
+        } else if self.0.shared.grpc.subscriptions.end(self.0.user_name(), &topic, &subscription_ref) {
             Ok(())
         } else {
             Err("subscription_not_found".to_owned())
@@ -232,7 +232,7 @@ pub(super) async fn subscribe(
         .map_err(|refused| super::status::status(&refused))?;
     let subscribers_max = shared.limits.grpc.message_subscribers_max;
     let subscription =
-        shared.grpc.subscriptions.add(shared, &topic, &subscriber_id, reader.waiter(), subscribers_max);
+        shared.grpc.subscriptions.add(connection, &topic, &subscriber_id, reader.waiter(), subscribers_max);
     let Some(subscription) = subscription else {
         return Err(Status::new(Code::ResourceExhausted, "max_subscribers_reached"));
     };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin::topic::Waiter;
 
+use crate::grpc::connection::Connection;
 use crate::grpc::reader::UNSUBSCRIBED;
 use crate::shared::Shared;
 
@@ -22,6 +23,8 @@ struct Known {
 
 #[derive(Debug)]
 struct Live {
+    /// The user who subscribed; `None` on a node without users.
+    user: Option<String>,
     subscriber: String,
     waiter: Arc<Waiter>,
 }
@@ -38,12 +41,13 @@ impl Subscriptions {
     /// One more of the topic; `None` when it has as many as it may.
     pub(super) fn add(
         &self,
-        shared: &Arc<Shared>,
+        connection: &Connection,
         topic: &str,
         subscriber: &str,
         waiter: &Arc<Waiter>,
         subscribers_max: usize,
     ) -> Option<Subscription> {
+        let shared = &connection.shared;
         let mut known = self.lock();
         known.last += 1;
         let reference = format!("{:x}-{:x}", shared.node.id(), known.last);
@@ -51,8 +55,9 @@ impl Subscriptions {
         if of_topic.len() >= subscribers_max {
             return None;
         }
+        let user = connection.user_name().map(str::to_owned);
         let (subscriber, waiter) = (subscriber.to_owned(), Arc::clone(waiter));
-        of_topic.insert(reference.clone(), Live { subscriber, waiter });
+        of_topic.insert(reference.clone(), Live { user, subscriber, waiter });
         Some(Subscription { shared: Arc::clone(shared), topic: topic.to_owned(), reference })
     }
 
@@ -60,11 +65,14 @@ impl Subscriptions {
         self.lock().by_topic.get(topic).map_or(0, HashMap::len)
     }
 
-    /// Ends the subscription of this reference, or those of this subscriber; whether there was one.
-    pub(super) fn end(&self, topic: &str, reference: &str) -> bool {
+    /// Ends the user's subscription with this reference, or the user's subscriptions with this subscriber id. Returns
+    /// whether there was one: subscriptions of other users do not exist.
+    pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
         let known = self.lock();
         let Some(of_topic) = known.by_topic.get(topic) else { return false };
-        let meant = |(name, one): &(&String, &Live)| *name == reference || one.subscriber == reference;
+        let meant = |(name, one): &(&String, &Live)| {
+            one.user.as_deref() == user && (*name == reference || one.subscriber == reference)
+        };
         let mut found = false;
         for (_, one) in of_topic.iter().filter(meant) {
             one.waiter.notify(UNSUBSCRIBED);

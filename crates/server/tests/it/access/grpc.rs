@@ -1,14 +1,15 @@
 //! Users through the gRPC door.
 
 use dunlin::topic::{Publish as _, TopicConfig};
-use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_server::grpc::proto::{dunlin as v1, ratatoskr as rata};
+use rata::message_broker_client::MessageBrokerClient;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 use tonic_types::StatusExt as _;
 use v1::start::At;
 
 use super::{Guarded, PASSWORD, TOKEN, basic, bearer};
-use crate::grpc::{Dunlin, connect, next, publish, records, run, subscribe};
+use crate::grpc::{Dunlin, channel, connect, next, publish, records, run, subscribe};
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\"orders.>\"]\nsubscribe = [\">\"]\n\
                      subscribe_deny = [\"secret.>\", \"orders.secret.>\"]\n";
@@ -121,5 +122,55 @@ fn stats_of_the_node_are_for_those_who_may_survey_all_of_it() {
             let code = stats.map_or_else(|refused| refused.code(), |_| Code::Ok);
             assert_eq!(code, if may { Code::Ok } else { Code::PermissionDenied }, "{user}");
         }
+    });
+}
+
+#[test]
+fn subscription_of_another_user_does_not_exist() {
+    let guarded = Guarded::new(
+        "[tenants.acme]\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\nsubscribe = [\"acme.>\"]\n\
+         [users.bob]\npassword = \"HASH\"\npublish = [\"rata\"]\nsubscribe = [\"rata\"]\n\
+         [users.root]\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\n",
+    );
+    run(async {
+        let mut broker = MessageBrokerClient::new(channel(&guarded.server).await);
+        let as_user = |user: &str| basic(user, PASSWORD);
+        let create = rata::CreateTopicRequest { name: "rata".to_owned() };
+        assert!(broker.create_topic(of(&as_user("root"), create)).await.unwrap().into_inner().created);
+        let subscribe =
+            || rata::SubscribeRequest { topic: "rata".to_owned(), subscriber_id: "billing".to_owned() };
+        let stream = broker.subscribe(of(&as_user("root"), subscribe())).await.unwrap();
+        let reference = stream.metadata().get("subscription-ref").unwrap().to_str().unwrap().to_owned();
+        let mut stream = stream.into_inner();
+        let mut own = broker.subscribe(of(&as_user("bob"), subscribe())).await.unwrap().into_inner();
+        let unsubscribe = |topic: &str, subscription_ref: &str| rata::UnsubscribeRequest {
+            topic: topic.to_owned(),
+            subscription_ref: subscription_ref.to_owned(),
+        };
+        let missing = unsubscribe("missing", "billing");
+        let missing = broker.unsubscribe(of(&as_user("ana"), missing)).await.unwrap().into_inner();
+        assert_eq!((missing.success, missing.error.as_str()), (false, "subscription_not_found"));
+        for (user, subscription) in
+            [("ana", "billing"), ("ana", reference.as_str()), ("bob", reference.as_str())]
+        {
+            let foreign = of(&as_user(user), unsubscribe("rata", subscription));
+            let answer = broker.unsubscribe(foreign).await.unwrap().into_inner();
+            assert_eq!(answer, missing, "{user} {subscription}");
+        }
+        // The same name is another subscription for each user.
+        let ended = of(&as_user("bob"), unsubscribe("rata", "billing"));
+        assert!(broker.unsubscribe(ended).await.unwrap().into_inner().success);
+        assert_eq!(own.message().await.unwrap(), None);
+
+        let one = rata::PublishRequest {
+            topic: "rata".to_owned(),
+            payload: b"1".to_vec().into(),
+            ..Default::default()
+        };
+        assert!(broker.publish(of(&as_user("root"), one)).await.unwrap().into_inner().success);
+        assert_eq!(&stream.message().await.unwrap().unwrap().payload[..], b"1");
+        let ended = of(&as_user("root"), unsubscribe("rata", "billing"));
+        assert!(broker.unsubscribe(ended).await.unwrap().into_inner().success);
+        assert_eq!(stream.message().await.unwrap(), None);
     });
 }
