@@ -1,6 +1,7 @@
 //! The node: its topics, and publishing and subscribing to them in process.
 
 mod finding;
+mod refused;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +102,7 @@ impl Node {
             let (name, pattern) = (topic.name().to_owned(), topic.pattern().to_owned());
             match (node.take_in(topic), &node.0.storage) {
                 (Err(refused), Some(storage)) => {
-                    storage.refuse(RefusedTopic { name, pattern, why: refused.to_string() });
+                    storage.refuse(RefusedTopic { name, pattern, why: refused.to_string(), id: None });
                 }
                 _ => recovered.push(remarks),
             }
@@ -154,27 +155,6 @@ impl Node {
             config,
         });
         Ok(Node(inner, None))
-    }
-
-    /// Topics that are on disk and could not be opened, in the order of their names. Nobody gets their subjects.
-    pub fn refused_topics(&self) -> Vec<RefusedTopic> {
-        let mut refused = self.0.storage.as_ref().map_or_else(Vec::new, Storage::refused);
-        refused.retain(|refused| self.shows_pattern(&refused.name, &refused.pattern));
-        refused
-    }
-
-    /// Refuses a topic in the place of one that is on disk and could not be opened.
-    pub(crate) fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
-        let meets = |refused: &RefusedTopic| {
-            let owned = Pattern::parse(&refused.pattern).ok();
-            refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
-        };
-        match self.unguarded().refused_topics().iter().find(|refused| meets(refused)) {
-            Some(RefusedTopic { name, why, .. }) => {
-                Err(TopicError::Disk(format!("topic {name:?} is there and could not be opened: {why}")))
-            }
-            None => Ok(()),
-        }
     }
 
     /// What it was started with.
@@ -374,6 +354,9 @@ impl Node {
         }
         if self.user().is_some() {
             self.may_all(Action::Delete, &Pattern::parse(name)?)?;
+        }
+        if self.has_refused(name) {
+            return self.delete_refused(name);
         }
         match self.ownership() {
             Some(ownership) => ownership.delete(self, name),

@@ -3,24 +3,28 @@
 //! ```text
 //!  DIR/lock              one node at a time
 //!  DIR/topics/ID.topic   a topic's name and configuration (catalogue)
+//!  DIR/topics/ID.deleted  the mark of a topic that is being deleted
 //!  DIR/topics/ID-PARTITION.stored  how far a log was stored (known)
 //!  DIR/logs/ID-PARTITION its logs (journal)
 //! ```
 //!
 //! Invariants:
-//! - A topic exists when its file in `topics` does: it is written after its logs were opened, and removed before them.
+//! - A topic exists when its file in `topics` does: it is written after its logs were opened, and becomes the mark of a
+//!   deleted topic before they are removed. So logs with records and without either are no deleted topic's: they stay.
 //! - Files are changed by nobody but this, and the journals it opens.
 //! - An epoch that did not end in good order is followed by a new one: the disk may have kept less than it said.
 //!
 //! Limits: [`Limits::unstored_bytes_max`](crate::Limits) and [`Limits::loaded_bytes_max`](crate::Limits).
 
 mod catalogue;
+mod checksum;
 mod disk_log;
 mod error;
 mod known;
 mod loaded;
 mod note;
 mod recover;
+mod strays;
 mod worker;
 
 use std::collections::HashMap;
@@ -37,7 +41,7 @@ use crate::node::make_fold;
 pub(crate) use catalogue::{config_in_words, config_of_words};
 use disk_log::DiskLog;
 use loaded::Cache;
-use worker::Worker;
+use worker::{Removal, Worker};
 
 pub use error::StorageError;
 pub use recover::{RecoveredTopic, RefusedTopic};
@@ -132,10 +136,12 @@ impl Storage {
     /// told its end.
     pub(crate) fn delete(&self, topic: &Topic) -> Result<(), TopicError> {
         let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
-        let removed = catalogue::remove(&*self.place.disk, &self.place.dir, kept.id);
+        let (disk, dir) = (Arc::clone(&self.place.disk), self.place.dir.clone());
+        let marked = catalogue::mark_deleted(&*disk, &dir, kept.id);
         // Even so: its name is free by now, and its publishers are refused.
-        kept.logs.into_iter().zip(topic.logs()).for_each(|(disk_log, log)| self.worker.remove(disk_log, log));
-        removed.map_err(|error| TopicError::Disk(error.to_string()))
+        let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
+        self.worker.remove(Removal { disk, dir, id: kept.id, logs });
+        marked.map_err(|error| TopicError::Disk(error.to_string()))
     }
 
     /// Leaves a topic on the disk as it is, and its name to another. It is closed; what was on its way to the disk is stored.
@@ -145,7 +151,7 @@ impl Storage {
         kept.logs.iter().for_each(|log| self.worker.visit(log));
         topics.aside.push(kept);
         let (name, pattern) = (topic.name().to_owned(), topic.pattern().to_owned());
-        topics.refused.push(RefusedTopic { name, pattern, why });
+        topics.refused.push(RefusedTopic { name, pattern, why, id: None });
     }
 
     /// Housekeeping, about once a second: what is older than topics keep goes.

@@ -472,7 +472,7 @@ impl Node {
     /// Whether the topic is deleted without asking a cluster or a disk.
     pub fn deletes_at_once(&self, name: &str) -> bool {
         let is_durable = self.with_topic(name, |topic| topic.config().durable.is_some());
-        self.ownership().is_none() && is_durable != Some(true)
+        self.ownership().is_none() && is_durable != Some(true) && !self.has_refused(name)
     }
 
     /// [`Node::delete_topic`] for code that must not wait.

@@ -1,16 +1,20 @@
 //! The files that say which durable topics there are: one each, `ID.topic`, in lines for people to read.
 //!
 //! A file is written whole under another name, synced, and renamed: it is there in full or not at all. A line this
-//! build does not know is refused, for it would change how the topic behaves.
+//! build does not know is refused, for it would change how the topic behaves. A checksum tells what was damaged.
+//!
+//! A topic that is deleted leaves a mark, `ID.deleted`, until its logs are removed: a log without either was not deleted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dunlin_journal::Disk;
-use dunlin_topic::{Durable, FoldConfig, Limits, OnFull, Reliable, Retention, Subject, TopicConfig};
+use dunlin_topic::{Durable, FoldConfig, Limits, OnFull, Pattern, Reliable, Retention, Subject, TopicConfig};
 
+use super::checksum;
 use super::error::StorageError;
 use crate::error::TopicError;
 
@@ -20,6 +24,7 @@ const EVICT: &str = "evict";
 const REFUSE: &str = "refuse";
 const SUFFIX: &str = ".topic";
 const TEMPORARY_SUFFIX: &str = ".topic.new";
+const DELETED_SUFFIX: &str = ".deleted";
 /// Far more than a topic's lines take.
 const BYTES_MAX: u64 = 64 << 10;
 
@@ -33,40 +38,58 @@ pub(super) struct Listed {
     pub(super) epoch: Option<u32>,
 }
 
-/// A file that is to say what a topic is, and cannot be read.
+/// A topic's file that cannot be read.
 #[derive(Debug, PartialEq)]
 pub(super) struct Unreadable {
     pub(super) id: u64,
-    /// As far as it can be read; else the file's.
-    pub(super) name: String,
+    /// The topic's name, as far as the file has one; it may be damaged, too.
+    pub(super) name: Option<String>,
+    /// Its pattern, likewise.
+    pub(super) pattern: Option<String>,
     pub(super) why: String,
 }
 
-/// All topics, in the order of their numbers, and the files that are of none.
-pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Listed>, Vec<Unreadable>), StorageError> {
+/// What the files say.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Catalogue {
+    /// In the order of their numbers.
+    pub(super) listed: Vec<Listed>,
+    pub(super) unreadable: Vec<Unreadable>,
+    /// Topics that are being deleted.
+    pub(super) deleted: Vec<u64>,
+}
+
+pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageError> {
     let dir = dir.join("topics");
-    let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
+    let Catalogue { mut listed, mut unreadable, mut deleted } = Catalogue::default();
+    let number = |id: &str| u64::from_str_radix(id, 16).ok();
     for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
         let path = dir.join(&file);
         if file.ends_with(TEMPORARY_SUFFIX) {
             // Of a topic whose creation was never answered.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
-        } else if let Some(id) = file.strip_suffix(SUFFIX).and_then(|id| u64::from_str_radix(id, 16).ok()) {
+        } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
+            deleted.push(id);
+        } else if let Some(id) = file.strip_suffix(SUFFIX).and_then(number) {
             let text = read(disk, &path);
             let parsed = text.as_deref().map_err(ToString::to_string).and_then(parse);
             match parsed {
                 Ok((name, config, epoch)) => listed.push(Listed { id, name, config, epoch }),
                 Err(why) => {
-                    let name = text.ok().as_deref().and_then(name_in).unwrap_or(file);
+                    let text = text.unwrap_or_default();
+                    let valid = |value: &&str| Pattern::parse(value).is_ok();
+                    let name = value_in(&text, "name").filter(|name| Subject::parse(name).is_ok());
+                    let name = name.map(str::to_owned);
+                    let pattern = value_in(&text, "pattern").filter(valid).map(str::to_owned);
                     let why = format!("{}: {why}", path.display());
-                    unreadable.push(Unreadable { id, name, why });
+                    unreadable.push(Unreadable { id, name, pattern, why });
                 }
             }
         }
     }
     listed.sort_by_key(|topic| topic.id);
     unreadable.sort_by_key(|file| file.id);
-    Ok((listed, unreadable))
+    Ok(Catalogue { listed, unreadable, deleted })
 }
 
 /// Adds a topic; returns when that outlives the machine.
@@ -81,6 +104,7 @@ pub(super) fn write(
     let path = path(dir, id);
     let temporary = path.with_file_name(format!("{id:08x}{TEMPORARY_SUFFIX}"));
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
+    let text = checksum::seal(text, LAST_LINE);
     // Its limits are the node's, which may be told others tomorrow.
     let kept = TopicConfig { limits: Limits::default(), ..config.clone() };
     if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
@@ -96,11 +120,25 @@ pub(super) fn write(
     sync_dir(disk, dir)
 }
 
-/// Takes a topic away; returns when that outlives the machine.
-pub(super) fn remove(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
-    let path = path(dir, id);
-    disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
+/// Marks a topic as deleted, in the place of its file; returns when that outlives the machine. Its logs may be removed then.
+pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
+    let (path, mark) = (path(dir, id), mark(dir, id));
+    match disk.rename(&path, &mark) {
+        // Somebody has removed the file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            disk.create(&mark).map_err(StorageError::disk("create", &mark))?;
+        }
+        renamed => renamed.map_err(StorageError::disk("rename", &path))?,
+    }
     sync_dir(disk, dir)
+}
+
+/// Removes the marks of topics whose logs are removed. A mark that stays is removed at the next start.
+pub(super) fn unmark(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
+    // A mark that is gone before the logs are would leave logs that nobody has deleted.
+    if !ids.is_empty() && disk.sync_dir(&dir.join("logs")).is_ok() {
+        ids.iter().for_each(|id| drop(disk.remove(&mark(dir, *id))));
+    }
 }
 
 fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
@@ -108,8 +146,12 @@ fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
     disk.sync_dir(&dir).map_err(StorageError::disk("sync", &dir))
 }
 
-fn path(dir: &Path, id: u64) -> PathBuf {
+pub(super) fn path(dir: &Path, id: u64) -> PathBuf {
     dir.join("topics").join(format!("{id:08x}{SUFFIX}"))
+}
+
+fn mark(dir: &Path, id: u64) -> PathBuf {
+    dir.join("topics").join(format!("{id:08x}{DELETED_SUFFIX}"))
 }
 
 fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
@@ -198,13 +240,13 @@ fn encode(name: &str, config: &TopicConfig) -> String {
     text
 }
 
-/// The name, where the rest makes no sense.
-fn name_in(text: &str) -> Option<String> {
-    let name = text.lines().find_map(|line| line.strip_prefix("name "))?;
-    Subject::parse(name).is_ok().then(|| name.to_owned())
+/// A value, where the rest makes no sense.
+fn value_in<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
 }
 
 fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
+    checksum::check(text)?;
     let mut lines = text.lines();
     match lines.next() {
         Some(FIRST_LINE) => {}
@@ -223,6 +265,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
         }
         let (key, value) = line.split_once(' ').ok_or_else(|| format!("a line without a value: {line:?}"))?;
         match key {
+            _ if checksum::is_line(line) => {}
             "name" => name = Some(value.to_owned()),
             "epoch" => epoch = Some(number(line, value)?),
             "pattern" => config.pattern = Some(value.to_owned()),
@@ -305,11 +348,22 @@ mod tests {
     }
 
     #[test]
-    fn half_a_file_and_one_of_a_newer_build_are_refused() {
+    fn damaged_cut_and_newer_files_are_refused() {
         let text = encode("orders", &config());
         let why = |text: &str| parse(text).unwrap_err();
         for cut in 0..text.len() - 1 {
             why(&text[..cut]);
+        }
+        let sealed = checksum::seal(with_line(text.clone(), "epoch 7"), LAST_LINE);
+        for at in 0..sealed.len() {
+            for bit in 0..8 {
+                let mut bytes = sealed.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                // The last line's end may be missing: nothing depends on it.
+                let is_end = at == sealed.len() - 1;
+                let parsed = String::from_utf8(bytes).map_err(|error| error.to_string());
+                assert!(parsed.and_then(|text| parse(&text)).is_err() || is_end, "byte {at}, bit {bit}");
+            }
         }
         assert!(why(&text.replace("topic 1", "topic 2")).contains("newer version"));
         assert!(why(&text.replace("partitions 3", "partitions many")).contains("no number"));

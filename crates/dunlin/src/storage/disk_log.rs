@@ -40,6 +40,8 @@ pub(super) struct DiskLog {
     dir: PathBuf,
     /// Where it is noted how far it is stored.
     known_path: PathBuf,
+    /// Its topic's pattern.
+    pattern: String,
     /// What was noted before this start, where the log lacks some of it.
     lost: Option<Known>,
     /// Epochs that may have gone further than what is held of them.
@@ -118,6 +120,7 @@ impl DiskLog {
             disk: Arc::clone(&place.disk),
             dir,
             known_path,
+            pattern: config.pattern.clone().unwrap_or_else(|| topic.to_owned()),
             lost,
             unsure,
             reader: journal.reader(),
@@ -325,7 +328,8 @@ impl DiskLog {
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
         let oldest = begins.first().map_or(last.epoch, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
-        let now = Some(Known { epoch: last.epoch, first_seq, through: last.seq, closed, unsure });
+        let pattern = Some(self.pattern.clone());
+        let now = Some(Known { epoch: last.epoch, first_seq, through: last.seq, closed, pattern, unsure });
         // Where it fails, what was noted before still holds.
         if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
             *known = now;
@@ -346,8 +350,8 @@ impl DiskLog {
         }
     }
 
-    /// Stores what is left, so that readers get it, then takes all of it from the disk.
-    pub(super) fn finish(&self, log: &Log) {
+    /// Stores what is left, so that readers get it, then takes all of it from the disk; whether that was done.
+    pub(super) fn finish(&self, log: &Log) -> bool {
         {
             let mut writing = lock(&self.writing);
             self.store_of(log, &mut writing);
@@ -357,8 +361,9 @@ impl DiskLog {
         log.fail("the topic was deleted");
         self.cache.forget(self.key());
         // What cannot be removed is removed at the next start.
-        let _ = super::recover::remove_log(&*self.disk, &self.dir);
+        let is_removed = super::recover::remove_log(&*self.disk, &self.dir).is_ok();
         let _ = self.disk.remove(&self.known_path);
+        is_removed
     }
 
     fn key(&self) -> usize {

@@ -3,14 +3,19 @@
 //!
 //! One small file for each log, in lines for people to read. It is written when the log first stores something after a start,
 //! whenever it goes on in another file, and when it is closed; so while a log is open this is behind, and says only what it
-//! holds at least. A file that cannot be written changes nothing else: then less is known.
+//! holds at least. A file that cannot be written changes nothing else: then less is known. It also says which pattern the topic
+//! has: where the topic's own file is damaged or gone, its subjects still go to nobody.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use dunlin_journal::{Disk, Hole, HoleCause, Position, Recovered};
+use dunlin_topic::Pattern;
 
+use super::checksum;
 use super::error::StorageError;
+use super::strays::number_of;
 
 const FIRST_LINE: &str = "dunlin stored 1";
 const LAST_LINE: &str = "end";
@@ -30,6 +35,8 @@ pub(super) struct Known {
     pub(super) through: u64,
     /// The log was closed after it: there were none behind.
     pub(super) closed: bool,
+    /// The pattern of its topic; older builds did not write it.
+    pub(super) pattern: Option<String>,
     /// Epochs that may have gone further than what is held of them.
     pub(super) unsure: Vec<u32>,
 }
@@ -87,15 +94,18 @@ impl Known {
     }
 
     fn encode(&self) -> String {
-        let Known { epoch, first_seq, through, closed, unsure } = self;
+        let Known { epoch, first_seq, through, closed, pattern, unsure } = self;
+        let pattern: String = pattern.iter().map(|pattern| format!("pattern {pattern}\n")).collect();
         let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
-        format!(
-            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{unsure}{LAST_LINE}\n"
-        )
+        let text = format!(
+            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{LAST_LINE}\n"
+        );
+        checksum::seal(text, LAST_LINE)
     }
 }
 
 fn parse(text: &str) -> Result<Known, String> {
+    checksum::check(text)?;
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
         return Err("it does not begin as such a file does".to_owned());
@@ -108,10 +118,14 @@ fn parse(text: &str) -> Result<Known, String> {
     let (epoch, first_seq, through, closed) =
         (value("epoch")?, value("first")?, value("through")?, value("closed")?);
     let wrong = |_| "a value is none".to_owned();
-    let mut unsure = Vec::new();
+    let (mut pattern, mut unsure) = (None, Vec::new());
     loop {
         match lines.next() {
             Some(LAST_LINE) => break,
+            Some(line) if checksum::is_line(line) => {}
+            Some(line) if line.starts_with("pattern ") => {
+                pattern = Some(Pattern::parse(&line[8..]).map_err(|error| error.to_string())?.to_string());
+            }
             Some(line) if line.starts_with("unsure ") => unsure.push(line[7..].parse().map_err(wrong)?),
             _ => return Err("its end is missing".to_owned()),
         }
@@ -120,7 +134,8 @@ fn parse(text: &str) -> Result<Known, String> {
         epoch: epoch.parse().map_err(wrong)?,
         first_seq: first_seq.parse().map_err(wrong)?,
         through: through.parse().map_err(wrong)?,
-        closed: closed == "true",
+        closed: closed.parse().map_err(|_| "a value is none".to_owned())?,
+        pattern,
         unsure,
     })
 }
@@ -130,13 +145,30 @@ pub(super) fn path(dir: &Path, id: u64, partition: u16) -> PathBuf {
     dir.join("topics").join(format!("{id:08x}-{partition}{SUFFIX}"))
 }
 
+/// The pattern of a topic, as far as anybody noted it.
+pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
+    let dir = dir.join("topics");
+    let names = disk.list(&dir).unwrap_or_default();
+    let mut of_topic = names.iter().filter(|name| name.ends_with(SUFFIX) && number_of(name) == Some(id));
+    of_topic.find_map(|name| Known::read(disk, &dir.join(name)).ok()??.pattern)
+}
+
 /// Removes those of topics that are no more.
-pub(super) fn remove_strays(disk: &dyn Disk, dir: &Path, ids: &[u64]) -> Result<(), StorageError> {
+pub(super) fn remove_strays(disk: &dyn Disk, dir: &Path, ids: &BTreeSet<u64>) -> Result<(), StorageError> {
+    remove(disk, dir, |name| {
+        name.ends_with(TEMPORARY_SUFFIX) || number_of(name).is_some_and(|id| !ids.contains(&id))
+    })
+}
+
+/// Removes those of one topic.
+pub(super) fn remove_of(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
+    remove(disk, dir, |name| number_of(name) == Some(id))
+}
+
+fn remove(disk: &dyn Disk, dir: &Path, is_gone: impl Fn(&str) -> bool) -> Result<(), StorageError> {
     let dir = dir.join("topics");
     for name in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
-        let is_one = name.ends_with(SUFFIX) || name.ends_with(TEMPORARY_SUFFIX);
-        let id = name.split_once('-').and_then(|(id, _)| u64::from_str_radix(id, 16).ok());
-        if is_one && (name.ends_with(TEMPORARY_SUFFIX) || id.is_some_and(|id| !ids.contains(&id))) {
+        if (name.ends_with(SUFFIX) || name.ends_with(TEMPORARY_SUFFIX)) && is_gone(&name) {
             let path = dir.join(&name);
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         }
@@ -150,17 +182,30 @@ mod tests {
 
     #[test]
     fn what_is_known_reads_back_as_it_was_written_and_half_of_it_is_refused() {
-        let known = Known { epoch: 7, first_seq: 11, through: 4_711, closed: true, unsure: vec![3, 5] };
+        let known = Known {
+            epoch: 7,
+            first_seq: 11,
+            through: 4_711,
+            closed: true,
+            pattern: Some("a.>".to_owned()),
+            unsure: vec![3, 5],
+        };
         let text = known.encode();
         assert_eq!(parse(&text), Ok(known.clone()));
         for cut in 0..text.len() - 1 {
             assert!(parse(&text[..cut]).is_err(), "{cut}");
         }
+        for (at, bit) in (0..text.len() - 1).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1 << bit;
+            assert!(parse(&String::from_utf8_lossy(&bytes)).is_err(), "byte {at}, bit {bit}");
+        }
     }
 
     #[test]
     fn a_log_that_is_as_long_as_is_known_is_left_as_it_was_found() {
-        let known = Known { epoch: 7, first_seq: 1, through: 10, closed: false, unsure: Vec::new() };
+        let known =
+            Known { epoch: 7, first_seq: 1, through: 10, closed: false, pattern: None, unsure: vec![] };
         let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };
         let mut amended = found.clone();
         known.amend(&mut amended);

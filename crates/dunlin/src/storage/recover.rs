@@ -1,5 +1,6 @@
 //! What a node finds in its directory when it starts.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use dunlin_journal::Disk;
 use dunlin_topic::{Budget, Topic, TopicConfig};
 
 use super::error::StorageError;
+use super::strays::{self, Logs};
 use super::{Kept, Storage, catalogue, known};
 
 /// A topic that was found on disk, and in what state.
@@ -28,12 +30,21 @@ pub struct RecoveredTopic {
 /// A topic that is on disk and could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTopic {
-    /// Its name, or its file's where that is unreadable.
+    /// Its name, or its file's where nothing says the name.
     pub name: String,
-    /// The subjects it owns; empty where nobody knows.
+    /// The subjects it owns, as far as that is known.
     pub pattern: String,
     /// Why.
     pub why: String,
+    /// Its number, if its files are to be put right or deleted; `None` if another topic stands in its place.
+    pub(crate) id: Option<u64>,
+}
+
+impl RefusedTopic {
+    /// Whether something is wrong with its files.
+    pub fn is_damaged(&self) -> bool {
+        self.id.is_some()
+    }
 }
 
 impl Storage {
@@ -46,14 +57,26 @@ impl Storage {
     ) -> Result<Vec<(Topic, RecoveredTopic)>, StorageError> {
         let mut found = Vec::new();
         let place = &self.place;
-        let (all, unreadable) = catalogue::list(&*place.disk, &place.dir)?;
-        let ids: Vec<u64> =
-            all.iter().map(|listed| listed.id).chain(unreadable.iter().map(|file| file.id)).collect();
-        remove_strays(&*place.disk, &place.dir.join("logs"), &ids)?;
-        known::remove_strays(&*place.disk, &place.dir, &ids)?;
-        self.topics().id_last = ids.iter().copied().max().unwrap_or(0);
+        let (disk, dir) = (&place.disk, &*place.dir);
+        let catalogue::Catalogue { listed: all, unreadable, deleted } = catalogue::list(&**disk, dir)?;
+        let logs = Logs::list(&**disk, dir)?;
+        let mut ids: BTreeSet<u64> = all.iter().map(|listed| listed.id).collect();
+        ids.extend(unreadable.iter().map(|file| file.id));
+        let deleted: BTreeSet<u64> = deleted.into_iter().collect();
+        let orphans = logs.remove_strays(disk, dir, &ids, &deleted)?;
+        ids.extend(&orphans);
+        known::remove_strays(&**disk, dir, &ids)?;
+        catalogue::unmark(&**disk, dir, &deleted.iter().copied().collect::<Vec<_>>());
+        self.topics().id_last = ids.iter().chain(&deleted).copied().max().unwrap_or(0);
         for file in unreadable {
-            self.refuse(RefusedTopic { name: file.name, pattern: String::new(), why: file.why });
+            let said = known::pattern(&**disk, dir, file.id);
+            let name = logs.topic_of(disk, dir, file.id).or(file.name);
+            self.refuse(refused(file.id, name, said.or(file.pattern), &file.why));
+        }
+        for id in orphans {
+            let path = catalogue::path(dir, id);
+            let why = format!("{}: it is missing, and logs of its topic are there", path.display());
+            self.refuse(refused(id, logs.topic_of(disk, dir, id), known::pattern(&**disk, dir, id), &why));
         }
         for listed in all {
             let next = epoch(&listed.name);
@@ -76,7 +99,7 @@ impl Storage {
                 }
                 Err(why) => {
                     let pattern = config.pattern.clone().unwrap_or_else(|| listed.name.clone());
-                    self.refuse(RefusedTopic { name: listed.name, pattern, why });
+                    self.refuse(RefusedTopic { name: listed.name, pattern, why, id: Some(listed.id) });
                 }
             }
         }
@@ -86,6 +109,30 @@ impl Storage {
     /// Leaves a topic on the disk as it is.
     pub(crate) fn refuse(&self, refused: RefusedTopic) {
         self.topics().refused.push(refused);
+    }
+
+    /// Whether a topic of this name could not be opened because of its files.
+    pub(crate) fn has_refused(&self, name: &str) -> bool {
+        self.topics().refused.iter().any(|refused| refused.name == name && refused.is_damaged())
+    }
+
+    /// Deletes a topic that could not be opened, with its records.
+    pub(crate) fn delete_refused(&self, name: &str) -> Result<(), StorageError> {
+        let found = self
+            .topics()
+            .refused
+            .iter()
+            .find(|refused| refused.name == name && refused.is_damaged())
+            .cloned();
+        let Some(RefusedTopic { id: Some(id), .. }) = found else { return Ok(()) };
+        let (disk, dir) = (&*self.place.disk, &*self.place.dir);
+        catalogue::mark_deleted(disk, dir, id)?;
+        self.topics().refused.retain(|refused| refused.id != Some(id));
+        // What cannot be removed is removed at the next start.
+        if strays::remove_logs(disk, dir, id).is_ok() {
+            catalogue::unmark(disk, dir, &[id]);
+        }
+        Ok(())
     }
 
     /// Those that could not be opened, in the order of their names.
@@ -101,6 +148,14 @@ impl From<&RefusedTopic> for RecoveredTopic {
         let (name, refused) = (refused.name.clone(), Some(refused.why.clone()));
         RecoveredTopic { name, records: 0, clean: false, remarks: Vec::new(), refused }
     }
+}
+
+/// A topic whose file is damaged or missing.
+fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) -> RefusedTopic {
+    let name = name.unwrap_or_else(|| format!("{id:08x}.topic"));
+    let pattern = pattern.unwrap_or_else(|| name.clone());
+    let why = format!("{why}; restore it from a backup, or delete the topic: dunlin topics delete {name}");
+    RefusedTopic { name, pattern, why, id: Some(id) }
 }
 
 fn remarks(name: String, reports: &[dunlin_journal::Recovered]) -> RecoveredTopic {
@@ -129,22 +184,59 @@ fn remarks(name: String, reports: &[dunlin_journal::Recovered]) -> RecoveredTopi
     }
 }
 
-/// Removes logs of topics that were deleted, or whose creation was never answered.
-fn remove_strays(disk: &dyn Disk, logs: &Path, ids: &[u64]) -> Result<(), StorageError> {
-    for name in disk.list(logs).map_err(StorageError::disk("list", logs))? {
-        let id = name.split_once('-').and_then(|(id, _)| u64::from_str_radix(id, 16).ok());
-        if id.is_some_and(|id| !ids.contains(&id)) {
-            let dir = logs.join(&name);
-            remove_log(disk, &dir).map_err(StorageError::disk("remove", &dir))?;
-        }
-    }
-    Ok(())
-}
-
 /// Takes a log's files from the disk.
 pub(super) fn remove_log(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     for name in disk.list(dir)? {
         disk.remove(&dir.join(name))?;
     }
     disk.remove_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_journal::RealDisk;
+    use dunlin_topic::{Durable, Publish as _};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::node::Node;
+
+    #[test]
+    fn flipped_bit_of_a_topic_file_refuses_the_right_topic() {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        let (node, _) = Node::open(Config::default(), Arc::clone(&disk), dir).unwrap();
+        let config = TopicConfig {
+            pattern: Some("a.>".to_owned()),
+            durable: Some(Durable::default()),
+            ..TopicConfig::default()
+        };
+        let config = node.create_topic("a", config, false).unwrap().config().clone();
+        node.publisher("a.x").unwrap().publish("1").unwrap();
+        node.stop();
+        drop(node);
+        let file = disk.open(&catalogue::path(dir, 1), true).unwrap();
+        let mut whole = vec![0; file.bytes().unwrap() as usize];
+        file.read_at(&mut whole, 0).unwrap();
+        for (at, mask) in (0..whole.len()).flat_map(|at| [(at, 1), (at, 0x20), (at, 0x80)]) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= mask;
+            file.write_at(&[&damaged], 0).unwrap();
+            let storage = Storage::open(Arc::clone(&disk), dir, &Config::default().limits).unwrap();
+            let found = storage.recover(&Budget::node(1 << 30, 1 << 20), |_| 1).unwrap();
+            if let Some((topic, _)) = found.first() {
+                assert_eq!((topic.name(), &**topic.config()), ("a", &*config), "byte {at} ^ {mask}");
+                assert_eq!(at, whole.len() - 1, "byte {at} ^ {mask}");
+                continue;
+            }
+            let refused = storage.refused();
+            assert_eq!(refused.len(), 1, "byte {at} ^ {mask}");
+            assert_eq!(
+                (refused[0].name.as_str(), refused[0].pattern.as_str()),
+                ("a", "a.>"),
+                "byte {at} ^ {mask}"
+            );
+        }
+    }
 }

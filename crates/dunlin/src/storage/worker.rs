@@ -8,15 +8,17 @@
 //! is forgotten.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use dunlin_journal::Disk;
 use dunlin_topic::Log;
 
 use super::disk_log::{DiskLog, Next};
-use super::lock;
+use super::{catalogue, lock};
 
 /// How often a log is tried whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
@@ -40,7 +42,7 @@ struct Waiting {
     logs: Vec<Arc<DiskLog>>,
     /// Logs that are looked after later, and how often each had been helped.
     later: Vec<(Arc<DiskLog>, u64)>,
-    removed: Vec<(Arc<DiskLog>, Arc<Log>)>,
+    removed: Vec<Removal>,
     sleep: Sleep,
     stopping: bool,
 }
@@ -84,9 +86,9 @@ impl Worker {
         self.queue.add(Arc::clone(log));
     }
 
-    /// Has the thread store what is left of a log, then take it from the disk.
-    pub(super) fn remove(&self, disk_log: Arc<DiskLog>, log: &Arc<Log>) {
-        self.queue.change(|waiting| waiting.removed.push((disk_log, Arc::clone(log))));
+    /// Has the thread store what is left of a topic's logs, then take them from the disk, and the topic's mark after them.
+    pub(super) fn remove(&self, removal: Removal) {
+        self.queue.change(|waiting| waiting.removed.push(removal));
     }
 
     /// Waits until everything in the queue is stored; nothing is after that.
@@ -135,7 +137,7 @@ impl Queue {
     }
 
     /// Takes what there is, after at most `longest`; `false` when nothing more will come.
-    fn take(&self, round: &mut Vec<Arc<DiskLog>>, longest: Option<Duration>) -> (bool, Vec<Removed>) {
+    fn take(&self, round: &mut Vec<Arc<DiskLog>>, longest: Option<Duration>) -> (bool, Vec<Removal>) {
         for _ in 0..LOOKS {
             if self.any.load(Ordering::Acquire) {
                 break;
@@ -198,7 +200,29 @@ impl Waiting {
     }
 }
 
-type Removed = (Arc<DiskLog>, Arc<Log>);
+/// A topic that is deleted, and marked as such.
+#[derive(Debug)]
+pub(super) struct Removal {
+    pub(super) disk: Arc<dyn Disk>,
+    /// The data directory.
+    pub(super) dir: PathBuf,
+    pub(super) id: u64,
+    pub(super) logs: Vec<(Arc<DiskLog>, Arc<Log>)>,
+}
+
+/// Takes the logs of deleted topics from the disk, then their marks.
+fn remove(removed: &[Removal]) {
+    let mut gone = Vec::new();
+    for Removal { id, logs, .. } in removed {
+        // Each of them, also where one fails.
+        let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
+        gone.extend((failed == 0).then_some(*id));
+    }
+    // All are of one node.
+    if let Some(Removal { disk, dir, .. }) = removed.first() {
+        catalogue::unmark(&**disk, dir, &gone);
+    }
+}
 
 fn run(queue: &Queue) {
     let (mut round, mut full): (Vec<Arc<DiskLog>>, Vec<Arc<DiskLog>>) = (Vec::new(), Vec::new());
@@ -216,10 +240,10 @@ fn run(queue: &Queue) {
             }
         }
         queue.is_full.store(!full.is_empty(), Ordering::Relaxed);
-        for (disk_log, log) in removed {
-            full.retain(|other| !Arc::ptr_eq(other, &disk_log));
-            disk_log.finish(&log);
+        for (disk_log, _) in removed.iter().flat_map(|removal| &removal.logs) {
+            full.retain(|other| !Arc::ptr_eq(other, disk_log));
         }
+        remove(&removed);
         if !going_on {
             return;
         }

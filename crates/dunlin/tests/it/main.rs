@@ -13,6 +13,7 @@ mod simulation;
 mod space;
 mod storing;
 mod survey;
+mod topic_files;
 mod topics;
 mod wildcards;
 

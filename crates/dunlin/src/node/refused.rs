@@ -1,0 +1,59 @@
+//! Topics that are on disk and could not be opened: nobody gets their subjects, and they can be deleted.
+
+use dunlin_topic::Pattern;
+use dunlin_wire::ErrorCode;
+
+use super::Node;
+use crate::error::TopicError;
+use crate::refusal::Refused;
+use crate::storage::{RefusedTopic, Storage};
+use crate::waiting;
+
+impl Node {
+    /// Topics that are on disk and could not be opened, in the order of their names. Nobody gets their subjects.
+    pub fn refused_topics(&self) -> Vec<RefusedTopic> {
+        let mut refused = self.storage().map_or_else(Vec::new, Storage::refused);
+        refused.retain(|refused| self.shows_pattern(&refused.name, &refused.pattern));
+        refused
+    }
+
+    /// Why a topic is not there: it is on disk and could not be opened, or there is none of this name.
+    pub fn why_missing(&self, name: &str) -> Refused {
+        match self.refused_topics().into_iter().find(|refused| refused.name == name) {
+            Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),
+            None => Refused::new(ErrorCode::NoTopic, name),
+        }
+    }
+
+    /// Refuses a topic in the place of one that is on disk and could not be opened.
+    pub(crate) fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
+        let meets = |refused: &RefusedTopic| {
+            let owned = Pattern::parse(&refused.pattern).ok();
+            refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
+        };
+        match self.unguarded().refused_topics().iter().find(|refused| meets(refused)) {
+            Some(RefusedTopic { name, why, .. }) => {
+                Err(TopicError::Disk(format!("topic {name:?} is there and could not be opened: {why}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a topic of this name is on disk with damaged files, and no other topic has the name.
+    pub(crate) fn has_refused(&self, name: &str) -> bool {
+        let has_refused = |storage: &Storage| storage.has_refused(name);
+        self.storage().is_some_and(has_refused) && self.registry().get(name).is_none()
+    }
+
+    /// Deletes a topic that could not be opened, with its records; the cluster forgets it, too.
+    pub(super) fn delete_refused(&self, name: &str) -> Result<(), TopicError> {
+        waiting::check();
+        match self.ownership().map(|ownership| ownership.delete(self, name)) {
+            None | Some(Ok(()) | Err(TopicError::Unknown(_))) => {}
+            Some(failed) => return failed,
+        }
+        let _one_at_a_time = self.storing();
+        let Some(storage) = self.storage() else { return Ok(()) };
+        storage.delete_refused(name).map_err(|error| TopicError::Disk(error.to_string()))
+    }
+}

@@ -1,0 +1,36 @@
+//! The checksum of a small file in lines for people: the line `checksum CRC` before the last one, CRC-32C over all lines before it.
+
+use std::fmt::Write as _;
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+const LINE: &str = "checksum ";
+
+/// Adds the line to a text that ends with the line `last`.
+pub(super) fn seal(mut text: String, last: &str) -> String {
+    text.truncate(text.len() - last.len() - 1);
+    let crc = of(&text);
+    let _ = writeln!(text, "{LINE}{crc}\n{last}");
+    text
+}
+
+/// Whether the text is as it was sealed. Older builds wrote no such line: a text without one passes.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    let Some(at) = text.rfind("\nchecksum ").map(|at| at + 1) else { return Ok(()) };
+    let (before, line) = text.split_at(at);
+    let said = line[LINE.len()..].split('\n').next().unwrap_or_default();
+    let found = of(before);
+    if said == found {
+        return Ok(());
+    }
+    Err(format!("it is damaged: its checksum is {found} and should be {said:?}"))
+}
+
+/// Whether a line is that of the checksum.
+pub(super) fn is_line(line: &str) -> bool {
+    line.starts_with(LINE)
+}
+
+fn of(text: &str) -> String {
+    format!("{:08x}", checksum(CrcAlgorithm::Crc32Iscsi, text.as_bytes()) as u32)
+}

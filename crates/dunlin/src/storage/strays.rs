@@ -1,0 +1,90 @@
+//! Logs on the disk without a topic's file, and what logs say of the topic whose file is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin_journal::{Disk, OpenError, Position, Reader};
+use dunlin_topic::Subject;
+
+use super::error::StorageError;
+use super::{known, recover::remove_log};
+
+/// The directories of logs, by the numbers of their topics.
+#[derive(Debug)]
+pub(super) struct Logs(BTreeMap<u64, Vec<String>>);
+
+impl Logs {
+    pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Logs, StorageError> {
+        let logs = dir.join("logs");
+        let mut by_id: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for name in disk.list(&logs).map_err(StorageError::disk("list", &logs))? {
+            if let Some(id) = number_of(&name) {
+                by_id.entry(id).or_default().push(name);
+            }
+        }
+        by_id.values_mut().for_each(|names| names.sort());
+        Ok(Logs(by_id))
+    }
+
+    /// The name of a topic, as the headers of its logs have it.
+    pub(super) fn topic_of(&self, disk: &Arc<dyn Disk>, dir: &Path, id: u64) -> Option<String> {
+        self.0.get(&id)?.iter().find_map(|name| {
+            let reader = Reader::open(Arc::clone(disk), &dir.join("logs").join(name)).ok()?;
+            let (topic, _partition) = reader.name().rsplit_once('/')?;
+            Subject::parse(topic).is_ok().then(|| topic.to_owned())
+        })
+    }
+
+    /// Removes the logs of topics that are deleted, and of topics whose creation was never answered: those have no record.
+    /// Returns the topics whose logs have records although their files are gone.
+    pub(super) fn remove_strays(
+        &self,
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        ids: &BTreeSet<u64>,
+        deleted: &BTreeSet<u64>,
+    ) -> Result<Vec<u64>, StorageError> {
+        let mut orphans = Vec::new();
+        for (id, names) in self.0.iter().filter(|(id, _)| !ids.contains(id)) {
+            let dirs = || names.iter().map(|name| dir.join("logs").join(name));
+            if !deleted.contains(id) && dirs().any(|log| has_records(disk, &log)) {
+                orphans.push(*id);
+                continue;
+            }
+            for log in dirs() {
+                remove_log(&**disk, &log).map_err(StorageError::disk("remove", &log))?;
+            }
+        }
+        Ok(orphans)
+    }
+}
+
+/// Removes all logs of a topic, and what is known of them.
+pub(super) fn remove_logs(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
+    let logs = Logs::list(disk, dir)?;
+    for name in logs.0.get(&id).into_iter().flatten() {
+        let log = dir.join("logs").join(name);
+        remove_log(disk, &log).map_err(StorageError::disk("remove", &log))?;
+    }
+    known::remove_of(disk, dir, id)
+}
+
+/// Whether a log has records, or may have some.
+fn has_records(disk: &Arc<dyn Disk>, log: &Path) -> bool {
+    let has_snapshot =
+        || disk.list(log).is_ok_and(|names| names.iter().any(|name| name.ends_with(".snapshot")));
+    match Reader::open(Arc::clone(disk), log) {
+        Ok(reader) => {
+            let from = reader.oldest().unwrap_or(Position::new(0, 0));
+            !matches!(reader.scan(from).next(), Ok(None)) || has_snapshot()
+        }
+        Err(OpenError::NoLog(_)) => has_snapshot(),
+        Err(_) => true,
+    }
+}
+
+/// The number of the topic to which a file or directory belongs whose name is `ID-PARTITION…`.
+pub(super) fn number_of(name: &str) -> Option<u64> {
+    name.split_once('-').and_then(|(id, _)| u64::from_str_radix(id, 16).ok())
+}

@@ -1,0 +1,139 @@
+//! Topic files that somebody damaged or removed: nobody gets the topic's subjects, and its records stay until it is deleted.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Durable, Publish, TopicConfig};
+use dunlin::{Config, Node, RecoveredTopic};
+
+fn open(dir: &Path) -> (Node, Vec<RecoveredTopic>) {
+    Node::open(Config::default(), Arc::new(RealDisk), dir).unwrap()
+}
+
+fn durable() -> TopicConfig {
+    TopicConfig {
+        pattern: Some("a.>".to_owned()),
+        durable: Some(Durable::default()),
+        ..TopicConfig::default()
+    }
+}
+
+/// A directory with a topic of three records; its file's text.
+fn with_topic(dir: &Path) -> String {
+    let (node, _) = open(dir);
+    node.create_topic("a", durable(), false).unwrap();
+    let mut publisher = node.publisher("a.x").unwrap();
+    for _ in 0..3 {
+        publisher.publish("x").unwrap();
+    }
+    node.stop();
+    std::fs::read_to_string(dir.join("topics/00000001.topic")).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The topic is refused by its name, for a reason with this word, and its subjects are nobody's.
+fn assert_refused(node: &Node, reason: &str) {
+    let refused = node.refused_topics();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!((refused[0].name.as_str(), refused[0].pattern.as_str()), ("a", "a.>"));
+    assert!(refused[0].is_damaged() && refused[0].why.contains(reason), "{refused:?}");
+    assert!(refused[0].why.contains("dunlin topics delete a"), "{refused:?}");
+    assert!(node.publisher("a.x").is_err() && node.publisher("a").is_err());
+    assert!(node.create_topic("a.y", TopicConfig::default(), false).is_err());
+}
+
+#[test]
+fn damaged_topic_file_is_refused_by_its_right_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = with_topic(folder.path());
+    let file = folder.path().join("topics/00000001.topic");
+    for (line, damaged) in [
+        ("name a", "name b"),
+        ("pattern a.>", "pattern b.>"),
+        ("partitions 1", "partitions 3"),
+        ("record_bytes_max ", "record_bytes_max 1"),
+    ] {
+        assert!(text.contains(line), "{line} of {text}");
+        std::fs::write(&file, text.replace(line, damaged)).unwrap();
+        let (node, _) = open(folder.path());
+        assert_refused(&node, "damaged");
+        assert!(node.create_topic("b.x", TopicConfig::default(), false).is_ok());
+        node.stop();
+    }
+    // Older builds wrote no checksum.
+    let older: Vec<_> = text.lines().filter(|line| !line.starts_with("checksum ")).collect();
+    std::fs::write(&file, older.join("\n") + "\n").unwrap();
+    let (_, found) = open(folder.path());
+    assert!(found[0].refused.is_none() && found[0].records == 3, "{found:?}");
+}
+
+#[test]
+fn log_without_a_topic_file_is_kept_and_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = with_topic(folder.path());
+    let file = folder.path().join("topics/00000001.topic");
+    std::fs::remove_file(&file).unwrap();
+    let (node, found) = open(folder.path());
+    assert!(found.len() == 1 && found[0].refused.is_some(), "{found:?}");
+    assert_refused(&node, "missing");
+    // A new topic does not take its number.
+    node.create_topic("new", TopicConfig { pattern: None, ..durable() }, false).unwrap();
+    node.stop();
+    drop(node);
+    std::fs::write(&file, text).unwrap();
+    let (node, found) = open(folder.path());
+    let topic = found.iter().find(|topic| topic.name == "a").unwrap();
+    assert!(topic.clean && topic.records == 3, "{found:?}");
+    node.stop();
+}
+
+#[test]
+fn refused_topic_is_deleted_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = with_topic(folder.path());
+    let file = folder.path().join("topics/00000001.topic");
+    for is_there in [true, false] {
+        if is_there {
+            std::fs::write(&file, text.replace("name a", "name b")).unwrap();
+        } else {
+            std::fs::remove_file(&file).unwrap();
+        }
+        let (node, _) = open(folder.path());
+        assert!(node.delete_topic("b").is_err());
+        node.delete_topic("a").unwrap();
+        assert!(node.refused_topics().is_empty() && names(&folder.path().join("logs")).is_empty());
+        assert!(node.delete_topic("a").is_err());
+        assert_eq!(names(&folder.path().join("topics")), [""; 0]);
+        node.create_topic("a", durable(), false).unwrap();
+        node.stop();
+        drop(node);
+        let (node, found) = open(folder.path());
+        assert!(found.len() == 1 && found[0].refused.is_none() && found[0].records == 0, "{found:?}");
+        node.delete_topic("a").unwrap();
+        node.stop();
+        drop(node);
+        assert_eq!(names(&folder.path().join("topics")), [""; 0]);
+        with_topic(folder.path());
+    }
+}
+
+#[test]
+fn deletion_that_was_cut_off_is_finished_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    with_topic(folder.path());
+    let (topics, logs) = (folder.path().join("topics"), folder.path().join("logs"));
+    std::fs::rename(topics.join("00000001.topic"), topics.join("00000001.deleted")).unwrap();
+    // A creation that was not answered leaves a log without records.
+    std::fs::create_dir(logs.join("00000002-0")).unwrap();
+    let (node, found) = open(folder.path());
+    assert!(found.is_empty() && node.refused_topics().is_empty(), "{found:?}");
+    assert_eq!((names(&topics), names(&logs)), (vec![], vec![]));
+    assert!(node.create_topic("a", durable(), false).is_ok());
+}
