@@ -36,7 +36,7 @@ pub use lease::LeaseInfo;
 pub use limits::Limits;
 pub use lock::LOCKS;
 pub use place::{Kind, NODES, Placement, TOPICS, Wanted, node_key, node_of, topic_key};
-pub use query::{Answer, Answered, LeaseState, Query};
+pub use query::{Answer, Answered, LeaseState, NOT_SHOWN, Query};
 pub use reply::{Found, Outcome, Pair, Reply};
 pub use snapshot::{Frozen, Restoring};
 pub use state::State;

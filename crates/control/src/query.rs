@@ -5,6 +5,9 @@ use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{Found, Pair, Reply};
 use crate::state::{State, check_range};
 
+/// Stands for a total in [`Answer::Status`] that the user may not know.
+pub const NOT_SHOWN: u64 = u64::MAX;
+
 choice! {
     /// One question.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +47,7 @@ choice! {
         /// What the state is now.
         Status { /// The epoch of its revisions.
             epoch: u32, /// The last revision.
-            revision: u64, /// Keys, the system's among them.
+            revision: u64, /// Keys, the system's among them; [`NOT_SHOWN`] here and below to a user who may not see all of them.
             keys: u64, /// What they take.
             bytes: u64, /// Leases.
             leases: u64, /// Milliseconds since the cluster began, as its leaders have counted them.

@@ -358,6 +358,7 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
         // A running node takes an empty file for one that is being written.
         text = "[users]\n".to_owned();
     }
+    let text = Users::with_end(&text);
     Users::parse(&text, &file.display().to_string())?;
     let beside = file.with_extension(format!("toml.{}", std::process::id()));
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);

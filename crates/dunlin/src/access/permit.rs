@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use dunlin_control::{Answer, Command, Query, Reply, State};
+use dunlin_control::{Answer, Command, NOT_SHOWN, Query, Reply, State};
 use dunlin_raft::Commands;
 use dunlin_tasks::{Command as TaskCommand, Destination, NewTask, PUBLISH};
 use dunlin_topic::Subject;
@@ -58,7 +58,7 @@ impl Node {
     }
 
     /// Answers a question, if the user may ask it now, however long ago it was asked. A lease of another user is as one that is
-    /// not there.
+    /// not there, and totals over all tenants are shown to users who may use all keys or survey the node.
     pub fn find_in(&self, state: &State, query: &Query<'_>) -> Result<Answer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let answer = match (query, self.user()) {
@@ -66,6 +66,13 @@ impl Node {
                 if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
             {
                 Ok(Answer::Leases { leases: Vec::new(), more: false })
+            }
+            (Query::Status, Some(user)) if !may_all_keys(user) && self.may_survey_node().is_err() => {
+                let mut answer = state.answer(query);
+                if let Ok(Answer::Status { keys, bytes, leases, .. }) = &mut answer {
+                    [*keys, *bytes, *leases] = [NOT_SHOWN; 3];
+                }
+                answer
             }
             _ => state.answer(query),
         };

@@ -20,6 +20,12 @@ use raw::{RawFile, RawTenant, RawUser};
 /// The tenant of users that name none. Unless the file says otherwise, every subject is within its bounds.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
+/// A hundred years.
+const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+/// The first line of a users file that says how its end is recognized.
+const ENDS_WITH: &str = "# This file is complete if it has the line: # end of users";
+/// The line behind the last user of such a file.
+const END: &str = "# end of users";
 
 /// Why a users file was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,11 +117,26 @@ impl Users {
     /// Reads what stands in a users file; `name` is what errors call it.
     pub fn parse(text: &str, name: &str) -> Result<Users, UsersError> {
         let reader = Reader { text, name };
+        let mut lines = text.lines();
+        if lines.next() == Some(ENDS_WITH) && !lines.any(|line| line == END) {
+            let why = format!(
+                "it is cut off or being written: there is no line {END:?}, of which the first line speaks"
+            );
+            return Err(UsersError { place: name.to_owned(), why });
+        }
         let raw: RawFile = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| reader.line(span.start));
             UsersError { place: format!("{name}:{line}"), why: error.message().replace('\n', " ") }
         })?;
         reader.users(raw)
+    }
+
+    /// The text of a users file with the first and the last line by which a reader tells the whole file from a part of it. A file
+    /// without both is accepted as it is.
+    pub fn with_end(text: &str) -> String {
+        let users = text.lines().filter(|line| ![ENDS_WITH, END].contains(line));
+        let lines = std::iter::once(ENDS_WITH).chain(users).chain([END]);
+        lines.flat_map(|line| [line, "\n"]).collect()
     }
 
     /// Whose token it is.
@@ -228,9 +249,10 @@ impl Reader<'_> {
         };
         let limits = raw.limits.unwrap_or_default();
         let topic_idle = limits.topic_idle.map(|text| {
-            let read = humantime::parse_duration(text.get_ref());
-            read.map_err(|_| {
-                self.error(text.span().start, "topic_idle: expected a duration like 10m".to_owned())
+            let read = humantime::parse_duration(text.get_ref()).ok();
+            read.filter(|idle| (Duration::from_millis(1)..=TOPIC_IDLE_MAX).contains(idle)).ok_or_else(|| {
+                let why = "topic_idle: expected a duration like 10m, from 1ms to 100 years".to_owned();
+                self.error(text.span().start, why)
             })
         });
         Ok(Tenant {

@@ -12,7 +12,7 @@ mod waiting;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use dunlin::state::{Answer, Command, Found, LOCKS, Query, Reply};
+use dunlin::state::{Answer, Command, Found, LOCKS, NOT_SHOWN, Query, Reply};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, Refused};
 use tokio_stream::Stream;
@@ -113,6 +113,8 @@ impl Keys {
     async fn state(&self) -> Result<v1::StatusResponse, Refused> {
         match question(&self.0, &Query::Status, Consistency::Linearizable).await? {
             Answer::Status { epoch, revision, keys, bytes, leases, .. } => {
+                let [keys, bytes, leases] =
+                    [keys, bytes, leases].map(|total| Some(total).filter(|total| *total != NOT_SHOWN));
                 Ok(v1::StatusResponse { epoch, revision, keys, bytes, leases })
             }
             _ => Err(odd()),

@@ -31,7 +31,8 @@ struct Publishing {
     connection: Arc<Connection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
-    target: Option<Target>,
+    /// Where records go, or why nothing can be published there; nothing before the first subject.
+    target: Option<Result<Target, Refused>>,
     /// What it was found by.
     subject: String,
     admission: Option<Admission>,
@@ -53,11 +54,22 @@ struct Publishing {
 #[derive(Default)]
 struct Came {
     last: Option<(Arc<Topic>, Receipt)>,
-    /// The last record of each log that is to be stored first.
-    unstored: Vec<(Arc<Topic>, Receipt)>,
+    /// The newest that was stored, for where the last one was not.
+    confirmed: Option<(Arc<Topic>, Receipt)>,
+    /// Records that are to be stored first.
+    unstored: Vec<Unstored>,
     refused: Vec<RefusedRecord>,
     /// The user was over a rate.
     pause: Option<Duration>,
+}
+
+/// Records of one log that are to be stored, or one record that was handed on to the log's owner.
+struct Unstored {
+    topic: Arc<Topic>,
+    /// Of the last of them.
+    receipt: Receipt,
+    /// Their numbers in the stream.
+    indexes: Vec<u64>,
 }
 
 pub(super) fn answers(
@@ -119,13 +131,22 @@ impl Publishing {
         if let Some(pause) = came.pause {
             tokio::time::sleep(pause).await;
         }
-        for (topic, sent) in &came.unstored {
-            let receipt = stored(topic, sent).await.map_err(|refused| status(&refused))?;
-            if let Some((_, last)) = came.last.as_mut().filter(|(_, last)| last == sent) {
-                *last = receipt;
+        for Unstored { topic, receipt: sent, indexes } in &came.unstored {
+            let is_last = came.last.as_ref().is_some_and(|(_, last)| last == sent);
+            match stored(topic, sent).await {
+                Ok(receipt) if is_last => came.last = Some((Arc::clone(topic), receipt)),
+                Ok(receipt) => came.confirmed = Some((Arc::clone(topic), receipt)),
+                Err(refused) => {
+                    // Refused, each of them, as it would be alone: the stream goes on.
+                    came.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
+                    if is_last {
+                        came.last = None;
+                    }
+                }
             }
         }
-        let last = came.last.map(|(topic, receipt)| {
+        came.refused.sort_by_key(|refused| refused.index);
+        let last = came.last.or(came.confirmed).map(|(topic, receipt)| {
             let receipt = receipt_after(receipt, self.after);
             self.after = self.after.map(|_| receipt.position);
             translate::receipt(&topic, &receipt)
@@ -142,7 +163,6 @@ impl Publishing {
     }
 
     async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut Came) {
-        let mut no_topic = None;
         if !message.subject.is_empty() {
             self.subject.clone_from(&message.subject);
         }
@@ -153,35 +173,34 @@ impl Publishing {
         if !message.subject.is_empty() || is_stale && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
             match Target::find(&self.connection.node, &self.subject, first, self.after).await {
-                Ok(target) => self.target = Some(target),
-                Err(refused) => (self.target, no_topic) = (None, Some(refused)),
+                found => self.target = Some(found),
             }
         }
         if let Some(producer) = message.producer {
             self.mark = Some(self.connection.mark(producer));
         }
         for record in &message.records {
-            let appended = match (&self.target, &no_topic) {
-                (Some(target), _) => match self.connection.admit_publish(record.payload.len()) {
+            let appended = match &self.target {
+                Some(Ok(target)) => match self.connection.admit_publish(record.payload.len()) {
                     Ok(()) => {
                         let (mark, after) = (self.mark, self.after);
                         append(target, Incoming { record, mark, expect_last: None, after }).await
                     }
                     Err(refused) => Err(refused),
                 },
-                (None, Some(refused)) => Err(refused.clone()),
-                (None, None) => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
+                // As long as no other subject is named, each record is refused for this reason.
+                Some(Err(refused)) => Err(refused.clone()),
+                None => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
             };
             match (appended, &self.target) {
-                (Ok(receipt), Some(target)) => {
+                (Ok(receipt), Some(Ok(target))) => {
                     self.connection.has_published_to(&target.topic);
-                    came.appended(&target.topic, receipt);
+                    came.appended(&target.topic, receipt, self.count);
                 }
-                (Ok(_), None) => {}
+                (Ok(_), _) => {}
                 (Err(refused), _) => {
                     came.pause = pause(&refused).or(came.pause);
-                    let refusal = Some(refusal(&refused));
-                    came.refused.push(RefusedRecord { index: self.count, refusal });
+                    came.refused.push(refused_record(self.count, &refused));
                 }
             }
             self.count += 1;
@@ -214,18 +233,29 @@ impl Publishing {
     }
 }
 
+fn refused_record(index: u64, refused: &Refused) -> RefusedRecord {
+    RefusedRecord { index, refusal: Some(refusal(refused)) }
+}
+
 impl Came {
-    fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt) {
+    fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt, index: u64) {
         if receipt.acknowledged != Acknowledged::Memory {
-            let of_log = |(other, last): &&mut (Arc<Topic>, Receipt)| {
+            let of_log = |unstored: &&mut Unstored| {
+                let last = &unstored.receipt;
                 // Each that was handed on to another owner has an outcome of its own.
                 receipt.acknowledged != Acknowledged::ByOwner
-                    && Arc::ptr_eq(other, topic)
+                    && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)
             };
             match self.unstored.iter_mut().find(of_log) {
-                Some((_, last)) => *last = receipt,
-                None => self.unstored.push((Arc::clone(topic), receipt)),
+                Some(unstored) => {
+                    unstored.receipt = receipt;
+                    unstored.indexes.push(index);
+                }
+                None => {
+                    let topic = Arc::clone(topic);
+                    self.unstored.push(Unstored { topic, receipt, indexes: vec![index] });
+                }
             }
         }
         match &mut self.last {

@@ -32,6 +32,23 @@ fn a_file_says_who_there_is_and_what_they_may_do() {
 }
 
 #[test]
+fn users_file_that_is_cut_off_is_refused() {
+    let text = Users::with_end(&format!("{}[users.bob]\nsubscribe = [\">\"]\n", file()));
+    let whole = Users::parse(&text, "u.toml").unwrap();
+    assert!(whole.by_name.contains_key("ana") && whole.by_name.contains_key("bob"));
+    assert_eq!(Users::with_end(&text), text, "written once more, it has both lines once");
+    let ends = text.match_indices('\n').map(|(at, _)| at + 1).filter(|end| *end < text.len());
+    for end in ends {
+        let error = Users::parse(&text[..end], "u.toml").unwrap_err();
+        assert!(error.why.contains("cut off"), "{end} bytes: {error}");
+    }
+    // A user that is added behind the end by hand is taken; so is a file by hand that does not say how it ends.
+    let added = Users::parse(&format!("{text}[users.cid]\n"), "u.toml").unwrap();
+    assert!(added.by_name.contains_key("cid"));
+    assert_eq!(Users::parse(&file(), "u.toml").unwrap().by_name.len(), 1);
+}
+
+#[test]
 fn a_bad_file_is_refused_with_line_and_reason() {
     for (text, place, why) in [
         ("[users.ana", "u.toml:1", "table"),
@@ -46,6 +63,8 @@ fn a_bad_file_is_refused_with_line_and_reason() {
         ("[tenants.a.limits]\ntopics = 0", "u.toml:2", "over 0"),
         ("[tenants.a.limits]\ntopics = -1", "u.toml:2", "invalid value"),
         ("[tenants.a.limits]\ntopic_idle = 'soon'", "u.toml:2", "duration"),
+        ("[tenants.a.limits]\ntopic_idle = '0s'", "u.toml:2", "from 1ms to 100 years"),
+        ("[tenants.a.limits]\ntopic_idle = '101years'", "u.toml:2", "from 1ms to 100 years"),
         ("[tenants.'a..b']", "u.toml:1", "say which subjects"),
         ("[users.ana]\ntasks = ['toil']", "u.toml:2", "expected submit, work, work:TENANT or manage"),
         ("[users.ana]\ntasks = ['submit', 'work:a/b']", "u.toml:2", "not \"work:a/b\""),

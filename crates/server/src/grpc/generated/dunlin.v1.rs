@@ -2339,12 +2339,13 @@ pub struct StatusResponse {
     pub epoch: u32,
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    #[prost(uint64, tag = "3")]
-    pub keys: u64,
-    #[prost(uint64, tag = "4")]
-    pub bytes: u64,
-    #[prost(uint64, tag = "5")]
-    pub leases: u64,
+    /// Totals of all tenants: absent for a user who may neither use all keys nor survey the node.
+    #[prost(uint64, optional, tag = "3")]
+    pub keys: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub leases: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseGrantRequest {

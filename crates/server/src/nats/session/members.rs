@@ -62,6 +62,11 @@ pub(super) fn group_of_some(queue: &str, pattern: &Pattern) -> String {
     format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
 }
 
+/// The group of a topic that the members of a queue join, which take all or some of its subjects.
+pub(super) fn group_of(queue: &str, pattern: &Pattern, is_of_some: bool) -> String {
+    if is_of_some { group_of_some(queue, pattern) } else { queue.to_owned() }
+}
+
 /// How a member's turn ended.
 enum Turn {
     Waits,
@@ -89,10 +94,7 @@ impl Session {
         let charge = self.shared.charge_readers(1, member.len())?;
         let Some(of) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
         let queue = of.queue.as_deref().unwrap_or_default();
-        let group = match &filter {
-            None => queue.to_owned(),
-            Some(_) => group_of_some(queue, &of.pattern),
-        };
+        let group = group_of(queue, &of.pattern, filter.is_some());
         let options =
             ShareOptions { member, start, registered: true, lasting: false, anywhere: true, ahead: 1 };
         let news = (Arc::clone(&self.waiter), number);

@@ -16,7 +16,7 @@ use dunlin::{Refused, TopicError};
 use super::Session;
 use super::access::{Entrance, not_to_subscribe, subscription_refused};
 use super::inboxes::{is_inbox, names_its_owner};
-use super::members::group_of_some;
+use super::members::{group_of, group_of_some};
 use super::publish::Full;
 use super::subscription::{Channel, Opening, SEQUENCED, Subscription, ToRead};
 use crate::door::Door;
@@ -223,13 +223,27 @@ impl Session {
     ) -> Result<(), SubscribeError> {
         let is_shared = self.subscriptions.get(&subscription).is_some_and(|of| of.queue.is_some());
         logs.into_iter().try_for_each(|(log, filter)| match is_shared {
-            true => match self.join(subscription, &log, filter, start) {
-                // A topic that came later, and of which the client may not have all: the group goes on without it here.
-                Err(SubscribeError::Forbidden(_)) if start == Start::Earliest => Ok(()),
-                joined => joined,
-            },
+            true => {
+                let is_of_some = filter.is_some();
+                match self.join(subscription, &log, filter, start) {
+                    // A topic that came later, and whose group the client may not join: it reads on in the other topics.
+                    Err(SubscribeError::Forbidden(why)) if start == Start::Earliest => {
+                        self.refuse_later_topic(subscription, &log, is_of_some, &why);
+                        Ok(())
+                    }
+                    joined => joined,
+                }
+            }
             false => self.read_log(subscription, log, filter, start),
         })
+    }
+
+    /// The topic stands in the place of the subscription's subject, so that client libraries end no subscription.
+    fn refuse_later_topic(&mut self, subscription: u32, log: &Log, is_of_some: bool, why: &str) {
+        let Some(of) = self.subscriptions.get(&subscription) else { return };
+        let group = group_of(of.queue.as_deref().unwrap_or_default(), &of.pattern, is_of_some);
+        let text = subscription_refused(&log.name().topic, Some(&group), why);
+        nats::refuse(&mut self.outbound.control, &text);
     }
 
     fn read_log(
