@@ -8,6 +8,7 @@ mod raw;
 mod values;
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub use keys::nearest;
 pub use raw::{Origin, RawConfig, Setting};
 pub use values::{Off, Size};
 
+use crate::commands::parse::DURATION_MAX;
 use crate::outcome::Refusal;
 use crate::workers::WorkersConfig;
 
@@ -98,14 +100,17 @@ impl TryFrom<&RawConfig> for Config {
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             cluster: cluster(raw)?,
             retention_bytes: size(raw, "retention.bytes")?,
-            retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
-            retention_age: value::<Off<humantime::Duration>>(
+            retention_records: value::<Off<NonZeroU64>>(
                 raw,
-                "retention.age",
-                "a duration like 10m, or off",
+                "retention.records",
+                "a whole number over 0, or off",
             )?
             .0
-            .map(Into::into),
+            .map(NonZeroU64::get),
+            retention_age: match raw.get("retention.age").text.as_str() {
+                "off" => None,
+                _ => Some(duration(raw, "retention.age")?),
+            },
             auto_create: switch(raw, "topics.auto_create")?,
             limits: limits::node(raw)?,
             connections_max: count(raw, "limits.connections")?,
@@ -263,8 +268,22 @@ fn count(raw: &RawConfig, name: &str) -> Result<usize> {
     value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
 }
 
+/// A node measures no shorter time.
+const DURATION_MIN: Duration = Duration::from_millis(1);
+
 fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {
-    value::<humantime::Duration>(raw, name, "a duration like 500ms, 10m or 1h").map(Into::into)
+    match duration_or_zero(raw, name)? {
+        duration if duration >= DURATION_MIN => Ok(duration),
+        _ => Err(out_of_bounds(raw, name, "a duration of 1ms at least, like 500ms, 10m or 1h")),
+    }
+}
+
+/// A duration of which 0 is meant: at once.
+fn duration_or_zero(raw: &RawConfig, name: &str) -> Result<Duration> {
+    match value::<humantime::Duration>(raw, name, "a duration like 500ms, 10m or 1h")?.into() {
+        duration if duration <= DURATION_MAX => Ok(duration),
+        _ => Err(out_of_bounds(raw, name, "a duration of 100 years at most, like 500ms, 10m or 1h")),
+    }
 }
 
 fn switch(raw: &RawConfig, name: &str) -> Result<bool> {
@@ -377,6 +396,30 @@ mod tests {
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());
         assert!(with("listen", "off").unwrap_err().to_string().contains("could not be reached"));
+    }
+
+    #[test]
+    fn durations_and_counts_that_cannot_be_meant_are_refused() {
+        let durations = keys::KEYS.iter().filter(|key| key.value.starts_with("DURATION"));
+        for key in durations {
+            let (too_long, too_short) = (with(key.name, "101years"), with(key.name, "10us"));
+            assert!(too_long.unwrap_err().to_string().contains("expected"), "{}", key.name);
+            let may_be_zero = ["limits.group_idle", "limits.deleted_age"].contains(&key.name);
+            assert_eq!(too_short.is_ok(), may_be_zero, "{}", key.name);
+            assert_eq!(with(key.name, "0s").is_ok(), may_be_zero, "{}", key.name);
+            assert!(with(key.name, "1h").is_ok() || key.name == "cluster.lease_ttl", "{}", key.name);
+        }
+        for key in keys::KEYS
+            .iter()
+            .filter(|key| ["COUNT", "MILLI", "SIZE"].iter().any(|kind| key.value.starts_with(kind)))
+        {
+            assert!(with(key.name, "0").is_err() || key.name == "scale_warm", "{}", key.name);
+            assert!(with(key.name, "-1").is_err(), "{}", key.name);
+        }
+        assert_eq!(
+            with("retention.age", "0s").unwrap_err().to_string(),
+            "retention.age = \"0s\" (--retention.age): expected a duration of 1ms at least, like 500ms, 10m or 1h"
+        );
     }
 
     #[test]

@@ -111,9 +111,7 @@ impl From<&PublishError> for Refused {
             PublishError::NoTopic(subject) => Refused::new(Code::NoTopic, subject.as_str()),
             PublishError::Closed => Refused::new(Code::Closed, ""),
             PublishError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
-            PublishError::LeftOut { why, .. } => {
-                Refused { text: error.to_string(), ..Refused::from(&**why) }
-            }
+            PublishError::LeftOut { why, .. } => Refused { text: error.to_string(), ..Refused::from(&**why) },
             PublishError::Refused(said) => {
                 Refused::of_words(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
             }

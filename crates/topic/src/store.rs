@@ -16,8 +16,8 @@ use crate::segment::{Buffer, Segment};
 
 /// The disk of one log.
 pub trait Store: Send + Sync + std::fmt::Debug {
-    /// Records wait to be stored. Called by publishers, once between two calls of
-    /// [`Log::stage`](crate::Log::stage); it does not wait.
+    /// Records wait to be stored, or a publisher waits for room ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Called by
+    /// publishers, once between two calls of [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant); it does not wait.
     fn appended(&self);
 
     /// Whoever calls it waits for its records to be stored, and may store what is staged itself: that spares two

@@ -52,7 +52,7 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
 }
 
 /// The longest duration that is accepted: added to the present it is still a time.
-const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// As long as leases of what a cluster agrees on may be.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 

@@ -6,7 +6,7 @@ use dunlin::{ControlLimits, Limits, TasksLimits};
 use dunlin_server::GrpcLimits;
 
 use super::raw::RawConfig;
-use super::{count, duration, out_of_bounds, size};
+use super::{count, duration_or_zero, out_of_bounds, size};
 
 pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -14,8 +14,8 @@ pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
     Ok(Limits {
         topics_max: count(raw, "limits.topics")?,
         groups_max: count(raw, "limits.groups")?,
-        group_idle_max: duration(raw, "limits.group_idle")?,
-        deleted_age_max: duration(raw, "limits.deleted_age")?,
+        group_idle_max: duration_or_zero(raw, "limits.group_idle")?,
+        deleted_age_max: duration_or_zero(raw, "limits.deleted_age")?,
         control: ControlLimits {
             history_bytes: history(raw)?,
             state_bytes_max: state(raw, "kv.bytes_max", defaults.control.state_bytes_max)?,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use dunlin_client::topic::{Durable, Publish, PublishError, TopicConfig};
 use dunlin_client::{Client, Options};
 use dunlin_wait::until;
 use tempfile::TempDir;
@@ -41,28 +42,52 @@ fn fill(file: &Path) {
     }
 }
 
+/// A node over such a file system.
+struct Serving {
+    _program: Program,
+    ready: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Serving {
+    fn start(small: &Small) -> Serving {
+        let dir = small.0.path().join("node");
+        let listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"];
+        let mut command = dunlin(&[&["serve"], &listen[..], &[dir.to_str().unwrap()]].concat());
+        let mut program: Program =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts").into();
+        let mut ready = String::new();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (errors, told) = (BufReader::new(program.stderr.take().unwrap()), Arc::clone(&log));
+        std::thread::spawn(move || {
+            errors.lines().map_while(Result::ok).for_each(|line| *told.lock().unwrap() += &(line + "\n"));
+        });
+        Serving { _program: program, ready, log }
+    }
+
+    fn at(&self, door: &str) -> &str {
+        self.ready.split_whitespace().find_map(|word| word.strip_prefix(door)).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&format!("dunlin://{}", self.at("tcp=")), Options::default()).unwrap()
+    }
+
+    fn readyz(&self) -> String {
+        curl(&[&format!("http://{}/readyz", self.at("http="))])
+    }
+}
+
 /// It was ready, and its log said nothing.
 #[test]
 fn full_disk_is_reported_until_there_is_room() {
     let Some(small) = small_disk() else {
         return eprintln!("passed over: this user may not mount a file system");
     };
-    let dir = small.0.path().join("node");
-    let listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"];
-    let mut command = dunlin(&[&["serve"], &listen[..], &[dir.to_str().unwrap()]].concat());
-    let mut node: Program =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts").into();
-    let mut ready = String::new();
-    BufReader::new(node.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let at =
-        |door: &str| ready.split_whitespace().find_map(|word| word.strip_prefix(door)).unwrap().to_owned();
-    let log = Arc::new(Mutex::new(String::new()));
-    let (errors, told) = (BufReader::new(node.stderr.take().unwrap()), Arc::clone(&log));
-    std::thread::spawn(move || {
-        errors.lines().map_while(Result::ok).for_each(|line| *told.lock().unwrap() += &(line + "\n"));
-    });
-    let client = Client::connect(&format!("dunlin://{}", at("tcp=")), Options::default()).unwrap();
-    let readyz = || curl(&[&format!("http://{}/readyz", at("http="))]);
+    let node = Serving::start(&small);
+    let (client, log) = (node.client(), Arc::clone(&node.log));
+    let readyz = || node.readyz();
     client.kv().put("key", "value").unwrap();
     until("it is ready", || readyz().contains("\"ready\":true"));
     fill(&small.0.path().join("filler"));
@@ -80,4 +105,40 @@ fn full_disk_is_reported_until_there_is_room() {
     let said = log();
     assert_eq!((said.matches(FULL).count(), said.matches(OVER).count()), (1, 1), "{said}");
     client.kv().put("large", &large).unwrap();
+}
+
+/// The publisher once waited for 5 s, was told that the disk is slow, and the node was ready.
+#[test]
+fn publisher_is_told_that_a_nearly_full_disk_lacks_room() {
+    let Some(small) = small_disk() else {
+        return eprintln!("passed over: this user may not mount a file system");
+    };
+    let node = Serving::start(&small);
+    let client = node.client();
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    client.create_topic("kept", &durable, false).unwrap();
+    let mut publisher = client.publisher("kept").unwrap();
+    publisher.publish(b"first").unwrap();
+    until("it is ready", || node.readyz().contains("\"ready\":true"));
+    let filler = small.0.path().join("filler");
+    fill(&filler);
+    let file = OpenOptions::new().write(true).open(&filler).unwrap();
+    file.set_len(file.metadata().unwrap().len() - (3 << 20)).unwrap();
+    // Open, it would keep its room after it is removed.
+    drop(file);
+    let large = vec![1; 900 << 10];
+    let (mut taken, mut refused) = (0, None);
+    while refused.is_none() {
+        match publisher.publish(&large[..]) {
+            Ok(_) => taken += 1,
+            Err(error) => refused = Some(error),
+        }
+    }
+    let refused = refused.unwrap();
+    assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}, after {taken}");
+    assert!(taken > 0, "there is room for one: {refused}");
+    until("readiness says so", || node.readyz().contains("no room for records of durable topics"));
+    std::fs::remove_file(filler).unwrap();
+    until("there is room again", || publisher.publish(&large[..]).is_ok());
+    until("it is ready again", || node.readyz().contains("\"ready\":true"));
 }

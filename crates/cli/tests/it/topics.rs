@@ -1,5 +1,7 @@
 //! `topics` and `log dump`.
 
+use dunlin_client::topic::{FoldConfig, TopicConfig};
+use dunlin_client::{Client, Options};
 use serde_json::Value;
 
 use crate::dunlin::Node;
@@ -39,6 +41,28 @@ fn a_topic_is_what_it_was_created_as() {
     assert_eq!(gone.code, Some(1));
     assert_eq!(gone.err.lines().next().unwrap().matches("NO_TOPIC").count(), 1, "{gone:?}");
     assert_eq!(node.run(&["topics", "create", "none", "--partitions", "0"]).code, Some(2));
+}
+
+#[test]
+fn list_of_many_topics_names_the_kind_of_each() {
+    let node = Node::start();
+    let client = Client::connect(&node.url, Options::default()).unwrap();
+    let is_state = |number: &usize| number % 3 == 0;
+    for number in 0..600 {
+        let fold = is_state(&number).then(|| FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
+        let config = TopicConfig { fold, ..TopicConfig::default() };
+        client.create_topic(&format!("t.{number:03}"), &config, false).unwrap();
+    }
+    let listed = node.run(&["topics", "list", "--json"]).done();
+    let seen: Vec<(String, bool)> = listed
+        .lines()
+        .map(|line| {
+            let topic: Value = serde_json::from_str(line).unwrap();
+            (topic["topic"].as_str().unwrap().to_owned(), topic["kind"] == serde_json::json!(["state last"]))
+        })
+        .collect();
+    let expected: Vec<_> = (0..600).map(|number| (format!("t.{number:03}"), is_state(&number))).collect();
+    assert_eq!(seen, expected);
 }
 
 #[test]

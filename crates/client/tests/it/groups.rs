@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::topic::{Notice, Position, Publish, Retention, Start, SubscribeError, TopicConfig};
+use dunlin::journal::FakeDisk;
+use dunlin_client::topic::{
+    Durable, Notice, Position, Publish, Retention, Start, SubscribeError, TopicConfig,
+};
 use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::running::Running;
+use crate::running::{Running, on_disk};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
@@ -295,6 +298,31 @@ fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
             let ended = waiting.join().unwrap().err();
             assert!(matches!(ended, Some(SubscribeError::NoTopic(_))), "{ended:?}");
         }
+    }
+}
+
+#[test]
+fn share_group_goes_on_where_its_member_stood_at_a_restart() {
+    for start in [Start::Earliest, Start::Latest] {
+        let disk = FakeDisk::new(52);
+        let running = Running::of(on_disk(&disk));
+        let client = running.client();
+        let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+        client.create_topic("jobs", &durable, false).unwrap();
+        let mut member = client.join(JOBS, GroupOptions { start, ..sharing() }).unwrap();
+        publish(&client, [1, 2]);
+        assert_eq!([record(&mut member).2, record(&mut member).2], [1, 2]);
+        let _running = running.crash(&disk, |node| {
+            node.publisher("jobs").unwrap().publish(&3_u64.to_le_bytes()[..]).unwrap();
+        });
+        let number = loop {
+            match next(&mut member, PATIENCE) {
+                Ok(Some(Seen::Record { number, .. })) => break number,
+                Ok(Some(Seen::Notice(_))) | Err(SubscribeError::Connection(_)) => {}
+                other => panic!("{start:?}: {other:?}"),
+            }
+        };
+        assert_eq!(number, 3, "{start:?}");
     }
 }
 

@@ -27,6 +27,8 @@ const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Room that is kept ahead of a log, at least.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
+/// What an append takes on disk beside its records, at most.
+const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// A log that its publishers have stored so often in a row is left to them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
 /// The largest record a file can hold.
@@ -256,10 +258,11 @@ impl DiskLog {
         if waiting.is_some() {
             return Next::TryAgain;
         }
-        match journal.room(AHEAD_BYTES_MIN) {
-            Ok(()) if !std::mem::take(full) => Next::WhenAsked,
+        let wanted = log.wanted_bytes();
+        match journal.room(AHEAD_BYTES_MIN.max(wanted + APPEND_BYTES_EXTRA)) {
+            Ok(()) if !std::mem::take(full) && wanted == 0 => Next::WhenAsked,
             Ok(()) => {
-                log.grant(self.grant(journal), None);
+                log.grant(self.grant(journal).max(wanted), None);
                 Next::WhenAsked
             }
             Err(why @ AppendError::Full { .. }) => {
@@ -446,7 +449,7 @@ impl Store for DiskLog {
 
 /// Bytes of records that will find room whatever happens to the disk.
 fn sure(journal: &Journal) -> u64 {
-    journal.room_left().saturating_sub(4 * BLOCK_HEADER_BYTES as u64)
+    journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }
 
 fn append(journal: &mut Journal, staged: &Staged, note: &mut Vec<u8>) -> Result<(), AppendError> {

@@ -253,7 +253,7 @@ impl State {
             Some(expected) if expected != self.next_seq - 1 => {
                 Err(PublishError::SeqMoved { expected, last_seq: self.next_seq - 1 })
             }
-            _ => match self.stored() {
+            _ => match self.stored_mut() {
                 Some(stored) => stored.admit(append, bytes).map(|()| None),
                 None => Ok(None),
             },

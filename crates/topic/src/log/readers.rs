@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
 use crate::log::mirror::Unfed;
 use crate::log::sleepers::{Armed, SleeperId};
+use crate::log::stored::Stored;
 use crate::log::{Log, Owed};
 use crate::publish::PublishError;
 use crate::segment::{Pinned, Segment};
@@ -324,6 +325,11 @@ impl Log {
             && !rare.readers.publishers.iter().any(|waiting| Arc::ptr_eq(waiting, waiter))
         {
             rare.readers.publishers.push(Arc::clone(waiter));
+        }
+        let store = state.stored_mut().and_then(Stored::ask_for_room);
+        drop(state);
+        if let Some(store) = store {
+            store.appended();
         }
     }
 }

@@ -40,6 +40,10 @@ pub(crate) struct Stored {
     granted_bytes: u64,
     /// Why there is no more room.
     full: Option<Arc<str>>,
+    /// Bytes of an append that exceeded the grant though nothing waits to be stored: only the disk's room stands in its way.
+    wanted_bytes: u64,
+    /// The store is looking for that room.
+    asked_for_room: bool,
     failed: Option<Arc<str>>,
     /// The store knows that something is staged.
     signalled: bool,
@@ -106,6 +110,8 @@ impl Stored {
             synced_bytes: 0,
             granted_bytes: recovered.granted_bytes,
             full: None,
+            wanted_bytes: 0,
+            asked_for_room: false,
             failed: None,
             signalled: false,
             sealed: VecDeque::new(),
@@ -156,20 +162,28 @@ impl Stored {
     }
 
     /// Whether so many more bytes may be appended.
-    pub(super) fn admit(&self, append: &Append, bytes: u64) -> Result<(), PublishError> {
+    pub(super) fn admit(&mut self, append: &Append, bytes: u64) -> Result<(), PublishError> {
         if let Some(why) = &self.failed {
             return Err(PublishError::DiskFailed(why.to_string()));
         }
-        if self.appended_bytes + charged(append, bytes) <= self.granted_bytes {
+        let bytes = charged(append, bytes);
+        if self.appended_bytes + bytes <= self.granted_bytes {
             return Ok(());
         }
-        match &self.full {
-            Some(why) => Err(PublishError::DiskFull(why.to_string())),
-            None => Err(PublishError::DiskBehind {
-                unstored_bytes: self.appended_bytes - self.synced_bytes,
-                waited: Duration::ZERO,
-            }),
+        if let Some(why) = &self.full {
+            return Err(PublishError::DiskFull(why.to_string()));
         }
+        let unstored_bytes = self.appended_bytes - self.synced_bytes;
+        if unstored_bytes == 0 {
+            self.wanted_bytes = self.wanted_bytes.max(bytes);
+        }
+        Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
+    }
+
+    /// The store, where it is to look for room that a publisher waits for.
+    pub(super) fn ask_for_room(&mut self) -> Option<Arc<dyn Store>> {
+        let is_wanted = self.wanted_bytes > 0 && self.full.is_none();
+        (is_wanted && !std::mem::replace(&mut self.asked_for_room, true)).then(|| Arc::clone(&self.store))
     }
 
     /// Takes note of an append; whether the store is to be told.
@@ -331,9 +345,19 @@ impl Log {
             let Some(stored) = state.stored_mut() else { return };
             stored.grant(bytes);
             stored.full = full.map(Arc::from);
+            stored.asked_for_room = false;
+            if full.is_none() {
+                stored.wanted_bytes = 0;
+            }
             state.notify_stored()
         };
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
+    }
+
+    /// Bytes of an append that exceeded the grant though nothing waits to be stored; 0 for none. The store grants them,
+    /// or says that the disk is full.
+    pub fn wanted_bytes(&self) -> u64 {
+        self.lock().stored().map_or(0, |stored| stored.wanted_bytes)
     }
 
     /// The disk failed: publishers are refused from now on, and those that wait are told. What was stored stays

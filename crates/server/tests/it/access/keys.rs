@@ -1,6 +1,6 @@
 //! What users may do with keys, through every door: `ana` may use all below `a/` but for the secret, and the locks of that name.
 
-use dunlin_client::state::{Command, Compare, Is, Operation, Query, Target};
+use dunlin_client::state::{Answer, Command, Compare, Is, NOT_SHOWN, Operation, Query, Target};
 use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 use dunlin_client::{
     Client, Credentials, ErrorCode, KeyChange, Kv, KvError, Transaction, Watch, WatchError, WatchFrom,
@@ -95,6 +95,36 @@ fn through_its_own_door_a_user_does_with_keys_what_it_may_and_no_more() {
     ana.transact(&Transaction::new()).unwrap();
     forbidden(guest.revision());
     assert_eq!(root.prefix("").unwrap().len(), 1, "nothing that was refused was done");
+}
+
+#[test]
+fn totals_of_all_keys_are_for_users_who_may_see_them_all() {
+    let guarded = Guarded::new(&format!(
+        "{USERS}[users.viewer]\npassword = \"HASH\"\nkeys = [\"v/*\"]\nsurveys = true\n"
+    ));
+    kv_of(&guarded, "root").put("b/1", "x").unwrap();
+    let revision = kv_of(&guarded, "root").revision().unwrap();
+    run(async {
+        let mut of_grpc = connect_kv(&guarded.server).await;
+        for (user, may) in [("ana", false), ("viewer", true), ("root", true)] {
+            let kv = kv_of(&guarded, user);
+            assert_eq!(kv.revision().unwrap(), revision, "{user}");
+            for kv in [kv.clone(), kv.stale()] {
+                let Answer::Status { keys, bytes, leases, .. } = kv.question(&Query::Status).unwrap() else {
+                    panic!()
+                };
+                assert_eq!([keys, bytes, leases].map(|total| total != NOT_SHOWN), [may; 3], "{user}");
+            }
+            let mut request = Request::new(v1::StatusRequest {});
+            request
+                .metadata_mut()
+                .insert("authorization", MetadataValue::try_from(basic(user, PASSWORD)).unwrap());
+            let status = of_grpc.status(request).await.unwrap().into_inner();
+            assert_eq!((status.epoch, status.revision), revision, "{user}");
+            let shown = [status.keys, status.bytes, status.leases].map(|total| total.is_some());
+            assert_eq!(shown, [may; 3], "{user}");
+        }
+    });
 }
 
 #[test]

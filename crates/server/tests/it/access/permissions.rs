@@ -250,6 +250,23 @@ fn denied_group_is_refused_before_its_topic_exists() {
 }
 
 #[test]
+fn group_denied_in_a_later_topic_has_an_error() {
+    let guarded = Guarded::new(USERS);
+    let mut nats = guarded.nats_by_password("ana");
+    nats.say("SUB later.* workers 1");
+    nats.settle();
+    let topic = TopicConfig { pattern: Some("later.>".to_owned()), ..TopicConfig::default() };
+    guarded.node.create_topic("later", topic, false).unwrap();
+    assert_eq!(
+        nats.line(),
+        "-ERR 'Permissions Violation for Subscription to \"later\" using queue \"workers.of.later.+\": \
+         no permission to join group \"workers.of.later.+\"'"
+    );
+    // Nothing else is refused, and the connection goes on.
+    nats.settle();
+}
+
+#[test]
 fn each_denied_record_of_a_burst_has_its_error() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");

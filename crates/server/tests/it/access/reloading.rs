@@ -156,6 +156,13 @@ fn a_changed_file_is_taken_without_being_told_and_a_broken_one_changes_nothing()
     std::fs::write(&guarded.file, "").unwrap();
     let error = guarded.server.reload_users().unwrap_err().to_string();
     assert!(error.contains("users.toml: it is empty"), "{error}");
+    std::fs::write(
+        &guarded.file,
+        format!("{}\n", dunlin_server::access::Users::with_end("").lines().next().unwrap()),
+    )
+    .unwrap();
+    let error = guarded.server.reload_users().unwrap_err().to_string();
+    assert!(error.contains("users.toml: it is cut off"), "{error}");
     nats.say("PUB a 1\r\nx");
     nats.settle();
     guarded.by_password("ana");

@@ -140,6 +140,34 @@ fn a_stream_is_acknowledged_cumulatively_and_says_what_was_refused() {
 }
 
 #[test]
+fn stream_to_a_refused_subject_gives_each_record_that_reason() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let message = |subject: &str| v1::PublishStreamRequest {
+            subject: subject.to_owned(),
+            records: vec![v1::Draft::default(), v1::Draft::default()],
+            ..v1::PublishStreamRequest::default()
+        };
+        let messages = tokio_stream::iter([message(""), message("a..b"), message(""), message("sound")]);
+        let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
+        let mut refused = Vec::new();
+        while let Some(answer) = answers.message().await.unwrap() {
+            refused.extend(answer.refused);
+        }
+        let texts: Vec<_> = refused
+            .iter()
+            .map(|refused| (refused.index, refused.refusal.as_ref().unwrap().text.as_str()))
+            .collect();
+        for (index, text) in &texts {
+            let reason = if *index < 2 { "no message has said where to" } else { "empty token" };
+            assert!(text.contains(reason), "{index}: {text}");
+        }
+        assert_eq!(texts.len(), 6, "{texts:?}");
+    });
+}
+
+#[test]
 fn publishing_waits_for_the_readers_of_a_reliable_topic_and_nobody_else_waits() {
     run(async {
         let (node, server) = serve_grpc();

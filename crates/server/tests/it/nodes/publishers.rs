@@ -1,6 +1,7 @@
 //! Publishers and readers of a state that another node owns.
 
 use dunlin::topic::{FoldConfig, OnGap};
+use dunlin_server::grpc::proto::dunlin as v1;
 
 use super::*;
 
@@ -71,6 +72,35 @@ fn refused_record_takes_no_other_along_to_another_node() {
         .iter()
         .for_each(|line| assert!(line.starts_with("-ERR") && line.contains("state refuses it"), "{line}"));
     assert_eq!((log().0.seq, log().1.entries), (1_980, 1_980));
+
+    grpc::run(async {
+        let (through, refused) = stream_levels(&hall, 2_001..=3_000).await;
+        assert_eq!(through, 1_000);
+        let expected: Vec<u64> = (1..=10).map(|of| 100 * of - 1).collect();
+        assert_eq!(refused, expected, "each by its own number, and the stream went on");
+    });
+    assert_eq!((log().0.seq, log().1.entries), (2_970, 2_970));
+}
+
+/// Publishes levels through node 3 in one stream: how far it was answered, and which were refused.
+async fn stream_levels(hall: &Hall, numbers: std::ops::RangeInclusive<i64>) -> (u64, Vec<u64>) {
+    let address = format!("http://{}", hall.address(3, Door::Grpc));
+    let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+    let messages: Vec<_> = numbers
+        .map(|number| v1::PublishStreamRequest {
+            subject: "md".to_owned(),
+            records: vec![v1::Draft { payload: level(number).into(), ..Default::default() }],
+            ..Default::default()
+        })
+        .collect();
+    let mut client = grpc::Dunlin::new(channel);
+    let mut answers = client.publish_stream(tokio_stream::iter(messages)).await.unwrap().into_inner();
+    let (mut through, mut refused) = (0, Vec::new());
+    while let Some(answer) = answers.message().await.unwrap() {
+        through = answer.through;
+        refused.extend(answer.refused.iter().map(|refused| refused.index));
+    }
+    (through, refused)
 }
 
 #[test]
