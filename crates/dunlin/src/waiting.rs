@@ -393,8 +393,9 @@ impl Node {
 
     /// Has what [`Node::select`] would wait for done, for code that must not wait.
     pub fn prepare_select(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {
-        if self.selects_at_once(pattern, missing) || self.may(Action::Subscribe, pattern).is_err() {
-            // Whoever may not is told so by selecting.
+        let is_denied = !is_reserved(pattern.as_str()) && self.may(Action::Subscribe, pattern).is_err();
+        if self.selects_at_once(pattern, missing) || is_denied {
+            // Selecting refuses what is denied. Keys and tasks have permissions of their own.
             return TopicFuture::ready(Ok(()));
         }
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));

@@ -57,7 +57,7 @@ impl Node {
     pub fn owes_other_nodes(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |reader: &ReaderInfo| is_mirror(reader) && reader.behind > 0;
-        let durable = self.registry().page(None, "", usize::MAX, is_durable).topics;
+        let durable = self.registry().page(None, "", usize::MAX, &Stretches::all(), is_durable).topics;
         durable.iter().any(|topic| topic.readers().iter().any(is_behind))
     }
 }

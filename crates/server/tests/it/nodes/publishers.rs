@@ -1,6 +1,9 @@
 //! Publishers and readers of a state that another node owns.
 
+use std::sync::mpsc;
+
 use dunlin::topic::{FoldConfig, OnGap};
+use dunlin_client::{Relay, Relayed, RunToRelay};
 use dunlin_server::grpc::proto::dunlin as v1;
 
 use super::*;
@@ -140,4 +143,48 @@ fn state_that_changes_hands_keeps_its_publishers() {
     hall.kill(1);
     drop((publisher, publishing));
     until_told(&mut reader, false);
+}
+
+#[test]
+fn owner_takes_nothing_behind_what_it_gave_back() {
+    let hall = Hall::of(2);
+    hall.topic_at(2, "t", TopicConfig::default());
+    let url = hall.urls.lock().unwrap()[&1].clone();
+    let node = Client::connect(&url, Options { name: "$node-7".to_owned(), ..unhurried() }).unwrap();
+    let record = |text: &str| {
+        let (meta, mut frame) = (Meta::default(), Vec::new());
+        let encoded = meta.measure(text.len()).unwrap();
+        frame.resize(encoded.padded(), 0);
+        meta.encode(encoded, 0, text.as_bytes(), &mut frame);
+        frame
+    };
+    let hand_on = |relay: &Relay, text: &str| {
+        let (sender, told) = mpsc::channel();
+        let frames = &record(text)[..];
+        let run = RunToRelay { partition: 0, frames, count: 1, producer_seq: None, expect_last: None };
+        relay.send(run, Box::new(move |relayed| sender.send(relayed).unwrap()));
+        let mut outcome = None;
+        until("it is answered", || {
+            node.pump(POLL);
+            outcome = told.try_recv().ok();
+            outcome.is_some()
+        });
+        outcome.unwrap()
+    };
+    let relay = node.relay("t", None);
+    // It owns the topic by the time at which what was sent behind the first arrives.
+    let given_back = hand_on(&relay, "first");
+    assert!(matches!(given_back, Relayed::NotTaken(_)), "{given_back:?}");
+    let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
+    ownership.move_topic("t", 1).unwrap();
+    until("it owns the topic", || !hall.node(1).topic("t").unwrap().logs()[0].is_mirror());
+    let given_back = hand_on(&relay, "second");
+    assert!(matches!(given_back, Relayed::NotTaken(_)), "{given_back:?}");
+    let relay = node.relay("t", None);
+    for (seq, text) in [(1, "first"), (2, "second")] {
+        match hand_on(&relay, text) {
+            Relayed::Answered(Ok(receipt)) => assert_eq!(receipt.position.seq, seq),
+            other => panic!("{other:?}"),
+        }
+    }
 }
