@@ -61,6 +61,8 @@ const USER_SHARE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, Made>>,
+    /// Those of topics that have other owners, whose members are yet to be given something.
+    ending: Mutex<Vec<AnyGroup>>,
     groups_max: usize,
     idle_ns_max: u64,
     due: Due,
@@ -210,15 +212,26 @@ impl Node {
         of_topic.iter().map(|group| group.info(self)).collect()
     }
 
-    /// Another node owns the topic from now on: its groups end here, and their members are told to go there.
-    pub(crate) fn end_groups_of(&self, topic: &Topic, why: &TopicError) {
+    /// Another node owns the topic from now on: its groups end here, and their members are told to go there. Where that node begins an
+    /// epoch with all that there is of those through `last_epoch`, members of `share` groups are given that first.
+    pub(crate) fn end_groups_of(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
             let of_topic = |made: &Made| std::ptr::eq(Arc::as_ptr(made.group.topic()), topic);
             by_name.extract_if(.., |_, made| of_topic(made)).map(|(_, made)| made.group).collect()
         };
         let why = SubscribeError::from(why.clone());
-        ended.iter().for_each(|group| group.end(&why));
+        ended.iter().for_each(|group| group.end(self, last_epoch, &why));
+        let mut ending = self.groups_of_node().ending();
+        ending.retain(AnyGroup::is_ending);
+        ending.extend(ended.into_iter().filter(AnyGroup::is_ending));
+    }
+
+    /// Whether members of groups are yet to be given something of topics that have other owners.
+    pub(crate) fn has_ending_groups(&self) -> bool {
+        let mut ending = self.groups_of_node().ending();
+        ending.retain(AnyGroup::is_ending);
+        !ending.is_empty()
     }
 
     fn join<M: Machine>(
@@ -349,6 +362,7 @@ impl Groups {
     pub(crate) fn new(limits: &Limits) -> Groups {
         Groups {
             by_name: Mutex::default(),
+            ending: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
             due: Due::new(),
@@ -366,6 +380,7 @@ impl Groups {
             idle_since_ns.is_none_or(needed)
         });
         self.all().iter().for_each(|group| group.tick(node));
+        self.ending().retain(AnyGroup::is_ending);
     }
 
     /// Those of one topic, without a look at others'.
@@ -390,6 +405,10 @@ impl Groups {
         let Some(user) = user else { return Ok(()) };
         let count = by_name.values().filter(|made| made.by.as_deref() == Some(user)).count();
         check("groups_of_user_max", count, self.groups_max.div_ceil(USER_SHARE))
+    }
+
+    fn ending(&self) -> MutexGuard<'_, Vec<AnyGroup>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Made>> {

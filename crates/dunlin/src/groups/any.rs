@@ -76,11 +76,19 @@ impl AnyGroup {
         }
     }
 
-    pub(super) fn end(&self, why: &SubscribeError) {
-        match self {
-            AnyGroup::Share(group) => group.end(why),
-            AnyGroup::Work(group) => group.end(why),
+    /// Another node owns the topic from now on, and has all of epochs through `last_epoch`, if that is known. A `share` group has what
+    /// there is of these here first.
+    pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
+        match (self, last_epoch) {
+            (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),
+            (AnyGroup::Share(group), None) => group.end(why),
+            (AnyGroup::Work(group), _) => group.end(why),
         }
+    }
+
+    /// Whether its members are yet to be given something of a topic that has another owner.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self, AnyGroup::Share(group) if group.ended().is_none())
     }
 
     pub(super) fn is_due(&self, now_ns: u64) -> bool {

@@ -7,6 +7,8 @@ use dunlin_topic::{Cursor, Fill, Incoming, Notice, Source, key_hash};
 pub(super) struct Feed<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
+    /// Records of later epochs are not for the group.
+    last_epoch: Option<u32>,
     /// What the log said on the way that is no loss.
     pub(super) notices: Vec<Notice>,
     /// Bytes of the record that came last.
@@ -14,8 +16,8 @@ pub(super) struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    pub(super) fn new(cursor: &'a mut Cursor, ended: &'a mut bool) -> Feed<'a> {
-        Feed { cursor, ended, notices: Vec::new(), under_bytes: 0 }
+    pub(super) fn new(cursor: &'a mut Cursor, ended: &'a mut bool, last_epoch: Option<u32>) -> Feed<'a> {
+        Feed { cursor, ended, last_epoch, notices: Vec::new(), under_bytes: 0 }
     }
 
     /// Appends the record's frame to `out`, wherever it lies; `false` when the log gave it up.
@@ -41,6 +43,9 @@ impl Source for Feed<'_> {
     fn next(&mut self) -> Option<Incoming> {
         self.step();
         loop {
+            if self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last) {
+                return None;
+            }
             match self.cursor.fill() {
                 Fill::Records => match self.cursor.peek()? {
                     (Some(record), bytes) => {
@@ -58,6 +63,8 @@ impl Source for Feed<'_> {
                     *self.ended = true;
                     return None;
                 }
+                // Members join the group of the next owner, and are not told of its epoch.
+                Fill::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
                 Fill::Notice(notice) => self.notices.push(notice),
             }
         }

@@ -42,6 +42,8 @@ pub(crate) struct Group<M> {
     pub(super) dead_letters: Option<String>,
     /// When something of it is over next.
     due_ns: AtomicU64,
+    /// Its topic has another owner, as its members are told when they were given what there is of it here.
+    moved: OnceLock<SubscribeError>,
     /// Why it has ended before its topic did.
     ended: OnceLock<SubscribeError>,
 }
@@ -88,6 +90,7 @@ impl<M: Machine> Group<M> {
             is_lasting,
             dead_letters,
             due_ns: AtomicU64::new(u64::MAX),
+            moved: OnceLock::new(),
             ended: OnceLock::new(),
         });
         Ok((group, notices))
@@ -104,6 +107,9 @@ impl<M: Machine> Group<M> {
             state.send_dead_letters(node, self);
             state.give_up_places(now_ns);
             state.parts.iter_mut().for_each(Part::rest);
+            if let Some(why) = self.moved.get().filter(|_| state.is_drained()) {
+                let _ = self.ended.set(why.clone());
+            }
             let due_ns = state.next_tick_ns().unwrap_or(u64::MAX);
             self.due_ns.store(due_ns, Ordering::Relaxed);
             node.groups_of_node().due.at(due_ns);
@@ -152,6 +158,16 @@ impl<M: Machine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
+    /// Its topic has another owner. Its members are given what there is of epochs through `last_epoch`, and are told why it ends then.
+    pub(super) fn end_after(&self, node: &Node, last_epoch: u32, why: &SubscribeError) {
+        let _ = self.moved.set(why.clone());
+        self.with(node, |state, _| {
+            state.parts.iter_mut().for_each(|part| part.last_epoch = Some(last_epoch));
+        });
+        let woken: Vec<Sleeper> = self.sleepers().drain(..).collect();
+        woken.iter().for_each(Sleeper::wake);
+    }
+
     /// Why it has ended; `None` while it goes on.
     pub(super) fn ended(&self) -> Option<&SubscribeError> {
         self.ended.get()
@@ -195,6 +211,10 @@ impl<M: Machine> Group<M> {
                 return Err(Awake);
             }
             let mut sleepers = self.sleepers();
+            // Whoever ends it wakes those that sleep by then.
+            if self.ended().is_some() {
+                return Err(Awake);
+            }
             match sleepers.iter_mut().find(|other| other.member == sleeper.member) {
                 Some(same) => *same = sleeper,
                 None => sleepers.push_back(sleeper),

@@ -14,6 +14,8 @@ pub(super) struct Part<M> {
     pub(super) ended: bool,
     /// Taken from the state machine, and refused for now by the topic that dead letters go to.
     pub(super) pending: Option<DeadLetter>,
+    /// The topic has another owner: the group is given no record of a later epoch here.
+    pub(super) last_epoch: Option<u32>,
 }
 
 impl<M: Machine> Part<M> {
@@ -29,16 +31,32 @@ impl<M: Machine> Part<M> {
             notices.push(changed);
         }
         let machine = machine(cursor.next().seq - 1);
-        Ok(Part { cursor, machine, ended: false, pending: None })
+        Ok(Part { cursor, machine, ended: false, pending: None, last_epoch: None })
     }
 
     /// The log, as the group is fed with it, and the group.
     pub(super) fn feed(&mut self) -> (Feed<'_>, &mut M) {
-        (Feed::new(&mut self.cursor, &mut self.ended), &mut self.machine)
+        (Feed::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
     }
 
     pub(super) fn has_more(&self) -> bool {
-        self.machine.has_ready() || self.machine.may_look() && !self.ended && self.cursor.may_have_more()
+        self.machine.has_ready() || self.may_look() && self.cursor.may_have_more()
+    }
+
+    /// Whether the group takes more from the log.
+    pub(super) fn may_look(&self) -> bool {
+        self.machine.may_look() && !self.ended && !self.is_past_last_epoch()
+    }
+
+    /// The group was given all that it is given here of a topic that has another owner.
+    pub(super) fn is_past_last_epoch(&self) -> bool {
+        self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last)
+    }
+
+    /// The newest epoch of which the group was given records.
+    pub(super) fn epoch(&self) -> u32 {
+        let epoch = self.cursor.next().epoch;
+        self.last_epoch.map_or(epoch, |last| last.min(epoch))
     }
 
     /// Nothing will ever come from it.

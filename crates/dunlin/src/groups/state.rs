@@ -60,7 +60,7 @@ impl<M: Machine> State<M> {
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
-            if part.ended || !part.machine.may_look() {
+            if !part.may_look() {
                 continue;
             }
             let has_room = |sleeper: &Sleeper| sleeper.wants && part.machine.has_room(sleeper.member);
@@ -108,7 +108,13 @@ impl<M: Machine> State<M> {
 
     /// Grows with everything that all members are to be told.
     pub(super) fn told_to_all(&self) -> u64 {
-        self.parts.iter().map(|part| part.machine.losses() + u64::from(part.is_over())).sum()
+        let ends = |part: &Part<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());
+        self.parts.iter().map(|part| part.machine.losses() + ends(part)).sum()
+    }
+
+    /// Whether the members were given all that they are given here of a topic that has another owner, or nobody is there to be given it.
+    pub(super) fn is_drained(&self) -> bool {
+        self.members.is_empty() || self.parts.iter().all(|part| part.ended || part.is_past_last_epoch())
     }
 
     pub(super) fn send_dead_letters(&mut self, node: &Node, group: &Group<M>) {

@@ -27,7 +27,8 @@ impl Ownership {
         let holds_any = moved.iter().any(|way| way.holds_records());
         let come_ns = steady_ns().saturating_add(if holds_any { COME_MIN.as_nanos() as u64 } else { 0 });
         let is_fetched = || steady_ns() >= come_ns && !moved.iter().any(|way| way.is_fetched());
-        while steady_ns() < until_ns && !is_fetched() {
+        let is_given_out = || self.embedded().is_none_or(|node| !node.has_ending_groups());
+        while steady_ns() < until_ns && !(is_fetched() && is_given_out()) {
             thread::sleep(LOOK);
         }
         self.is_leaving.store(true, Ordering::Release);

@@ -180,7 +180,8 @@ impl Way {
             if let (Some(node), Err(why)) =
                 (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                node.end_groups_of(&topic, &why);
+                // What comes before the next owner's epoch is given out here, by the group that has had the rest of it.
+                node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
         if next.owner != ownership.id {

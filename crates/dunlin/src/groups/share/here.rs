@@ -10,6 +10,7 @@ use dunlin_topic::{
     Departure, Event, Frame, LogName, MemberId, Position, Record, Share, SubscribeError, Topic,
 };
 
+use crate::groups::part::Part;
 use crate::groups::seat::Seat;
 use crate::groups::state::State;
 
@@ -59,10 +60,9 @@ impl Here {
         self.seat.lost()
     }
 
-    /// The newest epoch that the group has come to.
+    /// The newest epoch that the group was given records of.
     pub(super) fn epoch(&mut self) -> u32 {
-        let of_parts =
-            |state: &mut State<Share>| state.parts.iter().map(|part| part.cursor.next().epoch).max();
+        let of_parts = |state: &mut State<Share>| state.parts.iter().map(Part::epoch).max();
         self.seat.with(|state, _, _| of_parts(state)).unwrap_or(0)
     }
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use dunlin::journal::FakeDisk;
-use dunlin::topic::{Durable, Publish, TopicConfig};
-use dunlin::{Config, Node};
+use dunlin::state::Command;
+use dunlin::topic::{Durable, Event, Publish, Start, Subscribe, TopicConfig, Waiter};
+use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::{PATIENCE, until};
 
 use super::Hall;
@@ -150,6 +151,72 @@ fn queue_members_follow_their_topic_when_it_is_moved() {
         is_member_at(id);
         publisher.publish("t", &round.to_string());
         assert_eq!(member.text().1, round.to_string());
+    }
+}
+
+/// Members of a queue group as sessions have them, read when the test says so.
+#[test]
+fn moved_topic_loses_no_record_of_its_queue_group() {
+    const RECORDS: usize = 100;
+    let hall = Hall::of(3);
+    hall.topic_at(1, "t", TopicConfig::default());
+    let member = |id: u64| {
+        let options = ShareOptions {
+            member: id.to_string(),
+            start: Start::Latest,
+            registered: true,
+            lasting: false,
+            anywhere: true,
+            ahead: 1,
+        };
+        hall.node(id).join_share_waking("t", "workers", &options, (Waiter::new(), 0)).unwrap()
+    };
+    let publish = |id: u64, from: usize| {
+        let mut publisher = hall.node(id).publisher("t").unwrap();
+        for number in from..from + RECORDS {
+            publisher.publish(number.to_string().as_str()).unwrap();
+        }
+    };
+    let move_to = |id: u64| {
+        // Epochs follow the time: there are numbers between them.
+        let epoch = hall.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
+        hall.apply(&Command::Move { topic: b"t", node: id, epoch }).unwrap();
+        until("the owner has it", || !hall.node(id).topic("t").unwrap().logs()[0].is_mirror());
+    };
+    let mut seen = BTreeSet::new();
+    let mut read_through = |members: &mut [ShareMember], count: usize| {
+        until("each record is given to a member", || {
+            for member in members.iter_mut() {
+                while member.ready().unwrap() {
+                    let Event::Record(record) = member.take() else { continue };
+                    let number: usize = std::str::from_utf8(record.payload()).unwrap().parse().unwrap();
+                    let (partition, seq) = (record.log.partition, record.seq());
+                    assert!(seen.insert(number), "{number} was given twice");
+                    member.consume(partition, seq);
+                }
+            }
+            seen.len() == count
+        });
+    };
+    // The only member is at the owner, and has read nothing when the topic is moved.
+    let mut members = vec![member(1)];
+    publish(1, 0);
+    move_to(3);
+    publish(3, RECORDS);
+    read_through(&mut members, 2 * RECORDS);
+    // Members at the owner, at the next one, and at a third node.
+    members.extend([2, 3].map(member));
+    let mut count = 2 * RECORDS;
+    for (owner, next) in [(3, 2), (2, 1)] {
+        until("all are members", || {
+            let topic = hall.node(owner).topic("t").unwrap();
+            hall.node(owner).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
+        });
+        publish(owner, count);
+        move_to(next);
+        publish(next, count + RECORDS);
+        count += 2 * RECORDS;
+        read_through(&mut members, count);
     }
 }
 
