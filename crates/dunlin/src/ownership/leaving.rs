@@ -12,6 +12,7 @@ use super::way::Way;
 use super::{Ownership, is_mirror};
 use crate::clock::steady_ns;
 use crate::node::Node;
+use crate::registry::Stretches;
 
 /// Between two looks whether the others have what they are to have.
 const LOOK: Duration = Duration::from_millis(5);

@@ -46,7 +46,7 @@ pub(super) async fn describe(
     node: &Node,
     name: &str,
 ) -> Result<v1::DescribeTopicResponse, Refused> {
-    let topic = node.topic(name).ok_or_else(|| Refused::new(ErrorCode::NoTopic, name))?;
+    let topic = node.topic(name).ok_or_else(|| node.why_missing(name))?;
     let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
     let Figures { held, users } = answers.of(shared, &topic);
     let is_unknown = held.is_none() || users.is_none();

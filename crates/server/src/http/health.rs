@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use dunlin::RefusedTopic;
 use serde_json::{Value, json};
 
 use super::context::Context;
@@ -52,7 +53,23 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
     missing.extend(shared.node.failed_parts());
+    missing.extend(damaged_topics(shared));
     missing
+}
+
+/// Topics that could not be opened because of their files. A node with users tells strangers no names.
+fn damaged_topics(shared: &Shared) -> Vec<String> {
+    let mut refused = shared.node.refused_topics();
+    refused.retain(RefusedTopic::is_damaged);
+    if shared.access.is_some() && !refused.is_empty() {
+        let topics = refused.len();
+        return vec![format!(
+            "topics that could not be opened: {topics}; the log and dunlin topics list name them"
+        )];
+    }
+    let say =
+        |RefusedTopic { name, why, .. }: RefusedTopic| format!("topic {name} could not be opened: {why}");
+    refused.into_iter().map(say).collect()
 }
 
 /// Started: doors open after durable topics were recovered, so that whoever can ask has the answer.

@@ -61,7 +61,7 @@ pub(super) async fn describe(
     Name(name): Name,
 ) -> Result<Json<Value>, Problem> {
     let Some(topic) = context.node().topic(&name) else {
-        return Err(Problem::from(Refused::new(ErrorCode::NoTopic, name)));
+        return Err(Problem::from(context.node().why_missing(&name)));
     };
     let answers = context.shared().figures_of(std::slice::from_ref(&topic)).await;
     let Figures { held, users } = answers.of(context.shared(), &topic);

@@ -70,7 +70,7 @@ impl Session {
             return self.describe_interest(describe.request, pattern);
         }
         let Some(topic) = self.node.topic(describe.topic) else {
-            return self.refuse_request(describe.request, &self.not_there(describe.topic));
+            return self.refuse_request(describe.request, &self.node.why_missing(describe.topic));
         };
         let mut settings = settings_of(&topic, !self.shared.is_elsewhere(&topic));
         if let Some(owner) = self.shared.owner_of(&topic) {
@@ -127,14 +127,6 @@ impl Session {
         let settings = interest::settings_of(&interest);
         let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
         self.outbound.say(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
-    }
-
-    /// There is no such topic, or it is on disk and could not be opened.
-    fn not_there(&self, name: &str) -> Refused {
-        match self.node.refused_topics().into_iter().find(|refused| refused.name == name) {
-            Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),
-            None => Refused::new(ErrorCode::NoTopic, name),
-        }
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
@@ -222,7 +214,7 @@ impl Session {
 
     pub(super) fn describe_topic(&mut self, describe: NamedTopic<'_>) {
         let Some(topic) = self.node.topic(describe.topic) else {
-            return self.refuse_request(describe.request, &self.not_there(describe.topic));
+            return self.refuse_request(describe.request, &self.node.why_missing(describe.topic));
         };
         let Figures { held, users } = self.take_figures().of(&self.shared, &topic);
         let (logs, infos) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();

@@ -124,14 +124,6 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// A node on which keys and tasks have been used.
-fn begun(users: &str) -> Guarded {
-    let guarded = Guarded::new(users);
-    guarded.node.control().unwrap();
-    guarded.node.tasks().unwrap();
-    guarded
-}
-
 /// What is read by other permissions than those to subscribe: a topic, and what `ana` needs for it.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
@@ -139,7 +131,7 @@ const SYSTEM_TOPICS: [(&str, &str); 2] =
 #[test]
 fn stream_of_a_system_topic_ends_with_its_permission() {
     for (topic, permission) in SYSTEM_TOPICS {
-        let guarded = begun(&users(permission));
+        let guarded = Guarded::new(&users(permission));
         let client = guarded.by_password("ana");
         let mut tcp = client.subscribe(topic, SubscribeOptions::default()).unwrap();
         let http = guarded.address(Door::Http);
@@ -207,7 +199,7 @@ fn end_of_reading(socket: &mut Socket) -> Value {
 
 #[test]
 fn watch_of_keys_over_grpc_ends_with_its_permission() {
-    let guarded = begun(&users("keys = [\"*\"]"));
+    let guarded = Guarded::new(&users("keys = [\"*\"]"));
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
         let asked = v1::WatchRequest { key: "a".into(), ..Default::default() };

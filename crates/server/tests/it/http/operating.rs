@@ -1,4 +1,9 @@
-use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Durable, Event, Publish, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::{Config, Node};
 use serde_json::json;
 
 use super::{Stage, short};
@@ -53,4 +58,49 @@ fn the_slowest_subscriptions_come_first_with_why() {
     assert!(seen["lost_at"].is_string() && seen["lagging_at"].is_string(), "{seen}");
     assert_eq!(find("quick")["door"], "http");
     assert_eq!(stage.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);
+}
+
+/// A node whose topic `orders` lacks its file.
+fn with_refused_topic(dir: &Path) -> Node {
+    let open = || Node::open(Config::default(), Arc::new(RealDisk), dir).unwrap().0;
+    let node = open();
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    node.create_topic("orders", durable, false).unwrap();
+    node.publisher("orders").unwrap().publish("x").unwrap();
+    node.stop();
+    drop(node);
+    std::fs::remove_file(dir.join("topics/00000001.topic")).unwrap();
+    open()
+}
+
+#[test]
+fn refused_topic_says_why_and_how_to_delete_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::of(with_refused_topic(dir.path()), |_| ());
+    let described = stage.get("/v1/topics/orders");
+    assert_eq!((described.status, described.code()), (500, "DISK_FAILED".to_owned()));
+    let why = "00000001.topic: it is missing";
+    assert!(described.text().contains(why) && described.text().contains("dunlin topics delete orders"));
+    let ready = stage.get("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(ready.text().contains("topic orders") && ready.text().contains(why), "{}", ready.text());
+    assert_eq!(stage.get("/v1/topics/none").code(), "NO_TOPIC");
+    let deleted = stage.peer().request("DELETE", "/v1/topics/orders", &[], b"");
+    assert!(deleted.status < 300, "{deleted:?}");
+    assert_eq!(stage.get("/readyz").status, 200);
+    assert_eq!(stage.get("/v1/topics/orders").code(), "NO_TOPIC");
+}
+
+#[test]
+fn strangers_are_not_told_the_names_of_refused_topics() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml");
+    let password = dunlin_server::access::hash_password(b"correct horse").unwrap();
+    std::fs::write(&file, format!("[users.ana]\npassword = \"{password}\"\n")).unwrap();
+    let node = with_refused_topic(dir.path());
+    let stage = Stage::of(node, |config| config.users_file = Some(file));
+    let ready = stage.get("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(ready.text().contains("could not be opened: 1"), "{}", ready.text());
+    assert!(!ready.text().contains("orders") && !ready.text().contains("00000001"), "{}", ready.text());
 }
