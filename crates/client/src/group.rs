@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
-use dunlin_wire::{FromClient, FromNode, Kind, List, Nack, NackedToken, Settle, StartAt};
+use dunlin_wire::{FromClient, FromNode, JoinGroup, Kind, List, Nack, NackedToken, Settle, StartAt};
 
 use crate::client::{Client, Shared};
 use crate::follow::lock;
@@ -46,6 +46,8 @@ pub struct GroupOptions {
     pub dead_letter: String,
     /// Of a `share` group that a node joins for its own client: the group ends with its last member.
     pub ends_with_last: bool,
+    /// Of the same: what it was not [said](Member::consume) to have consumed when it is dropped goes to other members.
+    pub gives_back: bool,
 }
 
 /// Which group of which topic.
@@ -126,7 +128,7 @@ impl Client {
             },
             on_gap: dunlin_wire::OnGap::Oldest,
             // What a member of a `share` group has used, the node is told; else it stops giving.
-            registered: kind == GroupKind::Share,
+            registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             tells_beginning: false,
@@ -138,7 +140,10 @@ impl Client {
                 group: group.name.to_owned(),
                 claim_ms: options.claim.map_or(0, |claim| claim.as_millis().try_into().unwrap_or(u32::MAX)),
                 attempts_max: match kind {
-                    GroupKind::Share => u32::from(options.ends_with_last),
+                    GroupKind::Share => {
+                        u32::from(options.ends_with_last) * JoinGroup::ENDS_WITH_LAST
+                            + u32::from(options.gives_back) * JoinGroup::GIVES_BACK
+                    }
                     GroupKind::Work => options.attempts_max,
                 },
                 dead_letter: options.dead_letter,
@@ -213,6 +218,16 @@ impl Member {
     /// The next record, if it is there now.
     pub fn try_next(&mut self) -> Result<Option<Claimed<'_>>, SubscribeError> {
         Ok(if self.ready()? { Some(self.take()) } else { None })
+    }
+
+    /// Of a member that [gives back](GroupOptions::gives_back): it has consumed these records, and those that it was given before.
+    pub fn consume(&mut self, consumed: &[Consumed]) {
+        self.subscriber.say_consumed(consumed);
+    }
+
+    /// Of such a member: has the node give it nothing more. An error follows what it was given until then.
+    pub fn end(&self) {
+        self.subscriber.say_end();
     }
 
     /// Goes, having consumed what it was given; a claim that is open is there for others at once, and the attempt does not

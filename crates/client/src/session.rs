@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use dunlin_topic::{LogName, Position, SubscribeError, TopicConfig};
-use dunlin_wire::{FromNode, GroupKind, OnGap, StartAt, WireError};
+use dunlin_wire::{FromNode, GroupKind, JoinGroup, OnGap, StartAt, WireError};
 use hashbrown::HashMap;
 
 use crate::follow::{Waiting, lock};
@@ -78,6 +78,14 @@ pub(crate) struct Asked {
     /// Whoever asks wants to know where each log began.
     pub(crate) tells_beginning: bool,
     pub(crate) group: Option<GroupAsked>,
+}
+
+impl Asked {
+    fn gives_back(&self) -> bool {
+        let gives_back =
+            |of: &GroupAsked| of.kind == GroupKind::Share && of.attempts_max & JoinGroup::GIVES_BACK > 0;
+        self.group.as_ref().is_some_and(gives_back)
+    }
 }
 
 /// What FOLLOW says.
@@ -357,7 +365,10 @@ impl Session {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
-                    self.remove_subscription(ended.subscription);
+                    // What was consumed is still to be said of one that gives back the rest.
+                    if !subscription.asked.gives_back() {
+                        self.remove_subscription(ended.subscription);
+                    }
                 }
             }
             FromNode::Done { request } => self.answer(*request, Answer::Done),

@@ -203,6 +203,20 @@ impl Subscriber {
         self.shared.outbox.write(&credit);
     }
 
+    /// Tells the node that this was consumed, where it is not the subscriber that knows.
+    pub(crate) fn say_consumed(&mut self, consumed: &[Consumed]) {
+        let total = self.inbox.consume(std::mem::take(&mut self.spent));
+        let credit = lock(&self.shared.session).credit(self.number, total, consumed);
+        self.shared.outbox.write(&credit);
+    }
+
+    /// Tells the node to end it. What it sent before comes still.
+    pub(crate) fn say_end(&self) {
+        let mut out = Vec::new();
+        FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
+        self.shared.outbox.write(&out);
+    }
+
     /// Whether the socket held something for anybody.
     fn look(&mut self) -> Result<bool, SubscribeError> {
         match self.shared.poke() {
@@ -402,8 +416,6 @@ impl Drop for Subscriber {
     fn drop(&mut self) {
         let mut session = lock(&self.shared.session);
         session.remove_subscription(self.number);
-        let mut out = Vec::new();
-        FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
-        self.shared.outbox.write(&out);
+        self.say_end();
     }
 }

@@ -35,7 +35,7 @@ layout! {
         /// How long a claim holds, ms; 0 for the group's default. Only `work`.
         pub claim_ms: u32,
         /// After so many attempts the record goes to `dead_letter`; 0 for never. In a `share` group that a node joins for
-        /// its client, 1: the group ends with its last member.
+        /// its client, flags: [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST), [`GIVES_BACK`](JoinGroup::GIVES_BACK).
         pub attempts_max: u32,
         /// The subject for records that failed too often; empty to drop them. Only `work`.
         pub dead_letter: &'a str,
@@ -46,6 +46,14 @@ layout! {
         /// The member's name, which operators see.
         pub member: &'a str,
     }
+}
+
+impl JoinGroup<'_> {
+    /// The group ends with its last member.
+    pub const ENDS_WITH_LAST: u32 = 1;
+    /// The member leaves in two steps. A first UNSUBSCRIBE has the node give it what is there and say SUBSCRIPTION_ENDED; a
+    /// second gives back what CREDIT has not said to be consumed by then.
+    pub const GIVES_BACK: u32 = 2;
 }
 
 layout! {

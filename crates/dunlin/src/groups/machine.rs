@@ -61,9 +61,12 @@ impl Machine for Share {
         Share::join(self)
     }
 
-    fn leave(&mut self, member: MemberId, _departure: Departure, _now_ns: u64) {
+    fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
         // It may have left before.
-        let _ = Share::leave(self, member);
+        let _ = match departure {
+            Departure::Left => Share::give_back(self, member),
+            Departure::Died => Share::leave(self, member),
+        };
     }
 
     fn has_room(&self, member: MemberId) -> bool {
@@ -84,6 +87,18 @@ impl Machine for Share {
 
     fn position(&self) -> u64 {
         Share::position(self)
+    }
+
+    fn give_up_before(&mut self, oldest_seq: u64) {
+        Share::give_up_before(self, oldest_seq);
+    }
+
+    fn has_ready(&self) -> bool {
+        Share::has_returned(self)
+    }
+
+    fn is_settled(&self) -> bool {
+        !Share::has_returned(self)
     }
 }
 

@@ -110,10 +110,38 @@ impl ShareMember {
         }
     }
 
-    /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost.
+    /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost. Where another node owns
+    /// the topic, that is given to them.
     pub fn leave(self) {
         if let Place::Here(here) = self.place {
             here.leave();
+        }
+    }
+
+    /// For a door: goes; what the client has not [`consume`](ShareMember::consume)d was not used, and is given to others.
+    pub fn give_back(self) {
+        if let Place::Here(here) = self.place {
+            here.give_back();
+        }
+    }
+
+    /// For a door: where another node owns the topic, has it give this member nothing more. What it gave until then still comes;
+    /// behind it the member ends. `false` where this node owns the topic: there is nothing on its way.
+    pub fn end_in_order(&self) -> bool {
+        match &self.place {
+            Place::Here(_) => false,
+            Place::Away(away) => {
+                away.end_in_order();
+                true
+            }
+        }
+    }
+
+    /// For a door: no fewer records than there are for the group now. Where another node owns the topic it is not known.
+    pub fn waiting(&mut self) -> u64 {
+        match &mut self.place {
+            Place::Here(here) => here.waiting(),
+            Place::Away(_) => 0,
         }
     }
 
@@ -129,8 +157,9 @@ impl ShareMember {
     /// For a door: the client has consumed what it was given of the partition, through `seq`. Past `share_handed_max`
     /// records that were not consumed the member gets no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
-        if let Place::Here(here) = &mut self.place {
-            here.consume(partition, seq);
+        match &mut self.place {
+            Place::Here(here) => here.consume(partition, seq),
+            Place::Away(away) => away.consume(partition, seq),
         }
     }
 

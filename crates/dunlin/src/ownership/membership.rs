@@ -3,6 +3,9 @@
 //! A membership follows its topic: when the topic gets another owner, that one is asked next; when this node becomes the
 //! owner, the member joins the group here.
 //!
+//! A member ends in order: the owner gives it nothing more and says so behind what it gave; the member reads that, and what it
+//! has not consumed when it goes, the owner gives to others. So the owner is told what members consumed, not what arrived.
+//!
 //! Invariant: a record is delivered at most once. A group that begins anew with the next owner begins with that owner's epoch.
 //!
 //! Limits: [`UNREAD_RECORDS_MAX`], [`UNREAD_BYTES_MAX`]; then nothing more is taken from the owner.
@@ -46,14 +49,20 @@ struct State {
     unread: VecDeque<Received>,
     unread_bytes: usize,
     outcome: Option<Outcome>,
+    /// It ends with what the owner that was asked has given it.
+    is_ending: bool,
     has_left: bool,
+    /// How often an owner has ceased to keep it: what came before that is none of the next owner's business.
+    term: u32,
+    /// The last record of each partition that was consumed, of which the owner has yet to be told.
+    consumed: Vec<(u16, Position)>,
 }
 
 /// What the owner has sent.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A record as it travels.
-    Record { partition: u16, position: Position, frame: Box<[u8]> },
+    Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
     /// What was lost to the whole group.
     Notice(Notice),
 }
@@ -83,7 +92,10 @@ impl Ownership {
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
+            is_ending: false,
             has_left: false,
+            term: 0,
+            consumed: Vec::new(),
         };
         let membership = Arc::new(Membership {
             topic: topic.name().to_owned(),
@@ -110,6 +122,16 @@ impl Membership {
         !lock(&self.state).has_left
     }
 
+    /// Whether the owner is to give it nothing more.
+    pub fn is_ending(&self) -> bool {
+        lock(&self.state).is_ending
+    }
+
+    /// The last record of each partition that the member has consumed since this was called last.
+    pub fn take_consumed(&self) -> Vec<(u16, Position)> {
+        std::mem::take(&mut lock(&self.state).consumed)
+    }
+
     /// Whether another record may be taken.
     pub fn has_room(&self) -> bool {
         let state = lock(&self.state);
@@ -118,7 +140,8 @@ impl Membership {
 
     /// The owner has sent a record, as it travels.
     pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
-        self.push(Received::Record { partition, position, frame: frame.into() }, frame.len());
+        let term = lock(&self.state).term;
+        self.push(Received::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
 
     /// The owner has sent something else.
@@ -131,10 +154,18 @@ impl Membership {
 
     /// The owner keeps it no more, or never did. Unless that is for good, who owns the topic is asked again.
     pub fn ended(&self, why: &SubscribeError) {
+        if self.is_ending() {
+            return self.close();
+        }
         if !is_passing(why) {
             return self.end(Outcome::Ended(why.clone()));
         }
-        lock(&self.state).asked = None;
+        {
+            let mut state = lock(&self.state);
+            state.asked = None;
+            state.term += 1;
+            state.consumed.clear();
+        }
         if let Some(way) = self.way.upgrade() {
             way.look_again_after(keeper::PAUSE);
         }
@@ -154,7 +185,7 @@ impl Membership {
     /// Whether it waits for an owner.
     pub(super) fn is_unplaced(&self) -> bool {
         let state = lock(&self.state);
-        state.asked.is_none() && state.outcome.is_none() && !state.has_left
+        state.asked.is_none() && state.outcome.is_none() && !state.is_ending && !state.has_left
     }
 
     /// The owner of this epoch is asked.
@@ -189,6 +220,30 @@ impl Membership {
     pub(crate) fn has_news(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
+    }
+
+    /// The member has consumed this record and all that it was given before.
+    pub(crate) fn consumed(&self, term: u32, partition: u16, position: Position) {
+        let mut state = lock(&self.state);
+        if term != state.term {
+            return;
+        }
+        match state.consumed.iter_mut().find(|(of, _)| *of == partition) {
+            Some((_, at)) => *at = position,
+            None => state.consumed.push((partition, position)),
+        }
+    }
+
+    /// Nothing more is wanted than what the owner gives until it hears this; [`next`](Membership::next) ends behind it.
+    pub(crate) fn end_in_order(&self) {
+        let is_asked = {
+            let mut state = lock(&self.state);
+            state.is_ending = true;
+            state.asked.is_some()
+        };
+        if !is_asked {
+            self.close();
+        }
     }
 
     /// The member goes.

@@ -3,13 +3,19 @@
 use std::sync::Arc;
 
 use dunlin::Membership;
-use dunlin::topic::SubscribeError;
+use dunlin::topic::{LogName, SubscribeError};
 use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
 
 /// See the module.
 pub(super) struct Joining {
     membership: Arc<Membership>,
     member: Member,
+    /// The logs of the records that came.
+    logs: Vec<Arc<LogName>>,
+    /// The owner was asked to give nothing more.
+    is_ending: bool,
+    /// It has given the last, and waits to hear what was consumed.
+    is_over: bool,
 }
 
 impl Joining {
@@ -21,10 +27,14 @@ impl Joining {
             kind: GroupKind::Share,
             start: membership.start(),
             ends_with_last: !membership.lasting,
+            gives_back: true,
             ..GroupOptions::default()
         };
         match client.join_at_once(group, options) {
-            Ok(member) => Some(Joining { membership, member }),
+            Ok(member) => {
+                let logs = Vec::new();
+                Some(Joining { membership, member, logs, is_ending: false, is_over: false })
+            }
             Err(why) => {
                 membership.ended(&why);
                 None
@@ -34,17 +44,37 @@ impl Joining {
 
     /// Takes in what has come; `None` when it is over.
     pub(super) fn go_on(mut self) -> Option<Joining> {
-        if !self.membership.is_wanted() {
-            self.member.leave();
+        let (is_wanted, is_ending) = (self.membership.is_wanted(), self.membership.is_ending());
+        if !std::mem::replace(&mut self.is_ending, is_ending || !is_wanted) && self.is_ending {
+            self.member.end();
+        }
+        self.say_consumed();
+        if !is_wanted {
+            // The second end, with which the owner has back what was not consumed.
             return None;
+        }
+        if self.is_over {
+            return Some(self);
         }
         match self.take_some() {
             Ok(()) => Some(self),
             Err(why) => {
                 self.membership.ended(&why);
-                None
+                self.is_over = true;
+                self.is_ending.then_some(self)
             }
         }
+    }
+
+    fn say_consumed(&mut self) {
+        let consumed = self.membership.take_consumed();
+        if consumed.is_empty() {
+            return;
+        }
+        let log = |partition| self.logs.iter().find(|log| log.partition == partition);
+        let consumed = consumed.into_iter().filter_map(|(of, at)| Some((Arc::clone(log(of)?), at)));
+        let consumed: Vec<_> = consumed.collect();
+        self.member.consume(&consumed);
     }
 
     pub(super) fn end(self, why: &str) {
@@ -60,6 +90,9 @@ impl Joining {
                 None => return Ok(()),
                 Some(Claimed::Notice(notice)) => self.membership.take_notice(notice),
                 Some(Claimed::Record { position, frame, log, .. }) => {
+                    if !self.logs.contains(log) {
+                        self.logs.push(Arc::clone(log));
+                    }
                     let mut bytes = Vec::new();
                     frame.append_to(&mut bytes);
                     self.membership.take_record(log.partition, position, &bytes);

@@ -1,7 +1,8 @@
 //! Sharing: each record goes to one member, at most once.
 //!
 //! Members take when they have room, so the fastest gets the most. A member confirms what it has consumed; what
-//! it had not confirmed when it left is told to the others, because nobody can know whether it was used.
+//! it had not confirmed when it left is told to the others, because nobody can know whether it was used. A member that
+//! knows that it was not gives it back, and another is given it.
 
 use std::collections::VecDeque;
 
@@ -16,9 +17,11 @@ pub struct Share {
     members: Members<Handed>,
     fed_through: u64,
     handed_max: u64,
+    /// What members gave back and no other was given yet, as ascending ranges.
+    returned: VecDeque<(u64, u64)>,
 }
 
-/// What a member was given and has not confirmed, as ascending ranges.
+/// What a member was given and has not confirmed, as ranges in the order in which it was given them.
 #[derive(Debug, Default)]
 struct Handed {
     ranges: VecDeque<(u64, u64)>,
@@ -32,6 +35,7 @@ impl Share {
             members: Members::new(limits),
             fed_through: after_seq,
             handed_max: limits.share_handed_max.max(1).into(),
+            returned: VecDeque::new(),
         }
     }
 
@@ -50,10 +54,55 @@ impl Share {
         Ok(())
     }
 
+    /// Ends a membership whose member has used nothing but what it confirmed: the rest is given to others.
+    pub fn give_back(&mut self, member: MemberId) -> Result<(), GroupError> {
+        self.returned.extend(self.members.leave(member)?.ranges);
+        self.returned.make_contiguous().sort_unstable();
+        Ok(())
+    }
+
+    /// The log does not have this record any more, which the member was just given.
+    pub fn give_up(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
+        self.members.get_mut(member)?.pop();
+        self.members.report(Lost::given_up(seq, seq));
+        Ok(())
+    }
+
+    /// Whether there are records that a member gave back.
+    pub fn has_returned(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
+    /// The log has given up everything before this record: what was given back of it is lost.
+    pub fn give_up_before(&mut self, oldest_seq: u64) {
+        while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
+            let lost = Lost::given_up(*first, (*last).min(oldest_seq - 1));
+            *first = lost.last + 1;
+            if *first > *last {
+                self.returned.pop_front();
+            }
+            self.members.report(lost);
+        }
+    }
+
+    fn take_returned(&mut self) -> Option<u64> {
+        let (first, last) = self.returned.front_mut()?;
+        let seq = *first;
+        *first += 1;
+        if *first > *last {
+            self.returned.pop_front();
+        }
+        Some(seq)
+    }
+
     /// The next record for this member, if there is one and the member has room for it.
     pub fn take(&mut self, member: MemberId, source: &mut impl Source) -> Result<Option<u64>, GroupError> {
         if self.members.get(member)?.records >= self.handed_max {
             return Ok(None);
+        }
+        if let Some(seq) = self.take_returned() {
+            self.members.get_mut(member)?.push(seq);
+            return Ok(Some(seq));
         }
         while let Some(incoming) = source.next() {
             match incoming {
@@ -73,7 +122,7 @@ impl Share {
         Ok(None)
     }
 
-    /// The member has consumed everything it was given up to and with `through`.
+    /// The member has consumed everything it was given before `through`, and that.
     pub fn confirm(&mut self, member: MemberId, through: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.confirm(through);
         Ok(())
@@ -102,6 +151,7 @@ impl Share {
     /// Every record up to and with this one was confirmed or lost.
     pub fn position(&self) -> u64 {
         let unconfirmed = self.members.iter().filter_map(|handed| handed.ranges.front());
+        let unconfirmed = unconfirmed.chain(self.returned.front());
         unconfirmed.map(|(first, _)| first - 1).min().unwrap_or(self.fed_through)
     }
 
@@ -120,11 +170,32 @@ impl Handed {
         }
     }
 
-    fn confirm(&mut self, through: u64) {
-        while let Some((first, last)) = self.ranges.front_mut() {
-            if *first > through {
-                return;
+    /// Takes back what was pushed last.
+    fn pop(&mut self) {
+        self.records -= 1;
+        if let Some((first, last)) = self.ranges.back_mut() {
+            *last -= 1;
+            if *last < *first {
+                self.ranges.pop_back();
             }
+        }
+    }
+
+    fn confirm(&mut self, through: u64) {
+        let holds = |(first, last): &(u64, u64)| (*first..=*last).contains(&through);
+        if let Some(at) = self.ranges.iter().position(holds) {
+            let before: u64 = self.ranges.drain(..at).map(|(first, last)| last - first + 1).sum();
+            self.records -= before;
+            return self.confirm_first(through);
+        }
+        while self.ranges.front().is_some_and(|(first, _)| *first <= through) {
+            self.confirm_first(through);
+        }
+    }
+
+    /// Confirms the first range through a record of it or after it.
+    fn confirm_first(&mut self, through: u64) {
+        if let Some((first, last)) = self.ranges.front_mut() {
             if *last > through {
                 self.records -= through + 1 - *first;
                 *first = through + 1;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin_topic::{Event, Frame, Notice, Record, SubscribeError, Topic, Waiter};
+use dunlin_topic::{Event, Frame, Notice, Position, Record, SubscribeError, Topic, Waiter};
 
 use crate::groups::options::ShareOptions;
 use crate::node::Node;
@@ -18,6 +18,8 @@ pub(super) struct Away {
     next: Option<Received>,
     /// The record that was given last.
     given: Box<[u8]>,
+    /// Where it stands, and the membership's number of its time with its owner.
+    given_at: (Position, u32),
     lost: u64,
 }
 
@@ -39,6 +41,7 @@ impl Away {
             waiter: Arc::clone(&news.0),
             next: None,
             given: Box::default(),
+            given_at: (Position::default(), 0),
             lost: 0,
         })
     }
@@ -53,6 +56,15 @@ impl Away {
 
     pub(super) fn lost(&self) -> u64 {
         self.lost
+    }
+
+    pub(super) fn consume(&mut self, partition: u16, seq: u64) {
+        let (position, term) = self.given_at;
+        self.membership.consumed(term, partition, Position { seq, ..position });
+    }
+
+    pub(super) fn end_in_order(&self) {
+        self.membership.end_in_order();
     }
 
     pub(super) fn has_news(&self) -> bool {
@@ -74,8 +86,9 @@ impl Away {
                 }
                 Event::Notice(notice)
             }
-            Received::Record { partition, position, frame } => {
+            Received::Record { partition, position, frame, term } => {
                 self.given = frame;
+                self.given_at = (position, term);
                 let (frame, _) = Frame::split(&self.given).expect("it was checked when it was received");
                 let log = self.topic.logs()[usize::from(partition)].name();
                 Event::Record(Record { position, prev_seq: position.seq - 1, frame, log })

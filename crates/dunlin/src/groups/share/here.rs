@@ -77,7 +77,17 @@ impl Here {
     /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost.
     pub(super) fn leave(mut self) {
         self.confirm_given();
+        self.seat.leave(Departure::Died);
+    }
+
+    /// Goes; what it was given and has not confirmed is given to others.
+    pub(super) fn give_back(mut self) {
         self.seat.leave(Departure::Left);
+    }
+
+    /// Records that are there for the group, and those that its members were given and have not confirmed.
+    pub(super) fn waiting(&mut self) -> u64 {
+        self.seat.with(|state, _, _| state.parts.iter().map(Part::waiting).sum())
     }
 
     pub(super) fn sleep(&self, wants: bool) -> bool {
@@ -140,10 +150,16 @@ impl State<Share> {
     ) -> Option<Taken> {
         self.find(|at, part| {
             let (mut feed, share) = part.feed();
-            let taken = share.take(member, &mut feed).ok().flatten();
-            notices.append(&mut feed.notices);
             let start = frames.len();
-            let seq = taken.filter(|seq| feed.copy(*seq, frames))?;
+            let seq = loop {
+                let taken = share.take(member, &mut feed).ok().flatten();
+                notices.append(&mut feed.notices);
+                let seq = taken?;
+                if feed.copy(seq, frames) {
+                    break seq;
+                }
+                share.give_up(member, seq).ok()?;
+            };
             drop(feed);
             let position = Position { seq, ..part.cursor.next() };
             Some(Taken { part: at, position, frame: start..frames.len() })

@@ -45,7 +45,7 @@ impl Session {
         let opening = self.opening.iter().filter(|opening| opening.subjects.is_some());
         let opening = opening.map(|opening| (opening.channel, Position::default()));
         let channels = due.chain(opening).collect();
-        let members = self.members.iter().filter(|(_, member)| !member.waits);
+        let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.waits);
         let members = members.map(|(number, member)| (*number, member.last_seqs())).collect();
         self.pongs.0.push_back(Due { channels, members });
         self.say_pongs();
@@ -85,7 +85,7 @@ impl Session {
         subscription.newcomers = Newcomers::new();
         self.by_sid.remove(&subscription.sid);
         let channels = subscription.channels.clone();
-        let mut waits = false;
+        let mut waits = !subscription.members.is_empty();
         for channel in &channels {
             let Some(reading) = self.channels.get_mut(channel) else { continue };
             let last = reading.cursor.log().last();

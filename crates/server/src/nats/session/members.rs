@@ -2,6 +2,8 @@
 //! matches, and a record goes to one member of those that name the same queue. Where another node owns the topic, that one
 //! keeps the membership.
 //!
+//! A subscription that ends in order has the owner end its membership, and reads what that one gave it before.
+//!
 //! Records are copied into what waits to be sent, a turn's worth at a time, and count as consumed then.
 //!
 //! Invariant: a group that a client of this door has made ends with its last member, so that whoever comes later begins
@@ -33,6 +35,8 @@ pub(super) struct Member {
     taken: Vec<u64>,
     /// There is nothing for it until it is woken.
     pub(super) waits: bool,
+    /// The owner gives it nothing more; what it gave is still on its way.
+    pub(super) is_ending: bool,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
@@ -53,7 +57,7 @@ impl Member {
 
     /// Whether it was given what there was for it up to these records.
     pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
-        self.waits || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last)
+        !self.is_ending && (self.waits || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last))
     }
 }
 
@@ -106,8 +110,16 @@ impl Session {
         })?;
         of.members.push(number);
         let taken = vec![0; share.topic().logs().len()];
-        let member =
-            Member { subscription, share, filter, given_up: 0, taken, waits: false, _charge: charge };
+        let member = Member {
+            subscription,
+            share,
+            filter,
+            given_up: 0,
+            taken,
+            waits: false,
+            is_ending: false,
+            _charge: charge,
+        };
         self.members.insert(number, Box::new(member));
         self.member_line.push_back(number);
         Ok(())
@@ -135,14 +147,21 @@ impl Session {
         }
     }
 
-    /// Gives the subscription what there is for it in its groups.
+    /// Gives the subscription what there is for it in its groups, and ends its memberships; those at other nodes when what
+    /// the owner gave it has come.
     pub(super) fn finish_turns(&mut self, subscription: u32) {
         let members = self.subscriptions.get(&subscription).map_or_else(Vec::new, |of| of.members.clone());
         for number in members {
             while self.outbound.control.len() <= CONTROL_BYTES_MAX
                 && matches!(self.member_turn(number), Turn::More)
             {}
-            self.leave_group(number);
+            match self.members.get_mut(&number) {
+                Some(member) if member.share.end_in_order() => {
+                    member.is_ending = true;
+                    self.member_line.push_back(number);
+                }
+                _ => self.leave_group(number),
+            }
         }
     }
 
@@ -211,7 +230,8 @@ impl Session {
                     continue;
                 }
             };
-            member.taken[usize::from(consumed.0)] = consumed.1;
+            let taken = &mut member.taken[usize::from(consumed.0)];
+            *taken = consumed.1.max(*taken);
             member.share.consume(consumed.0, consumed.1);
         }
         Turn::More
@@ -221,6 +241,9 @@ impl Session {
         let Some(member) = self.members.remove(&number) else { return };
         if let Some(subscription) = self.subscriptions.get_mut(&member.subscription) {
             subscription.members.retain(|&other| other != number);
+            if subscription.has_ended() {
+                self.end_subscription(member.subscription);
+            }
         }
         let (topic, group) = (Arc::clone(member.share.topic()), member.share.group().to_owned());
         member.share.leave();

@@ -402,7 +402,7 @@ impl Session {
         channel.cursor.leave(&self.waiter, number);
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
             subscription.channels.retain(|&other| other != number);
-            if subscription.is_ending && subscription.channels.is_empty() {
+            if subscription.has_ended() {
                 self.end_subscription(channel.subscription);
             }
         }

@@ -90,6 +90,11 @@ impl Subscription {
         self.max.map_or(u64::MAX, |max| max.saturating_sub(self.delivered + self.in_write.get()))
     }
 
+    /// It was to end in order, and has been given what it was to be given.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_ending && self.channels.is_empty() && self.members.is_empty()
+    }
+
     /// Nothing more is to be given of it.
     pub(super) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.delivered >= max)

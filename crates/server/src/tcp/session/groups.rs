@@ -22,7 +22,7 @@ use super::translate::{position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 
 pub(super) use member::Member;
-use member::{Seat, Turn};
+use member::{Ending, Seat, Turn};
 
 impl Session {
     pub(super) fn join_group(&mut self, join: &JoinGroup<'_>) {
@@ -62,7 +62,10 @@ impl Session {
         }
         let logs = channels.len() as u32;
         self.outbound.say(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
-        self.members.insert(join.subscription, Member::new(seat, channels, join.credit, charge));
+        let gives_back =
+            self.from_node && join.kind == GroupKind::Share && join.attempts_max & JoinGroup::GIVES_BACK > 0;
+        let member = Member::new(seat, channels, join.credit, gives_back, charge);
+        self.members.insert(join.subscription, member);
         self.member_tokens.insert(token, join.subscription);
         self.member_line.push_back(join.subscription);
         Ok(())
@@ -100,12 +103,28 @@ impl Session {
             StartAt::After(position) => after_epoch(&topic, position.epoch),
             other => start(other),
         };
-        let options = ShareOptions { start, lasting: join.attempts_max == 0, ..share_options(join) };
+        let lasting = join.attempts_max & JoinGroup::ENDS_WITH_LAST == 0;
+        let options = ShareOptions { start, lasting, ..share_options(join) };
         self.node.join_share_waking(join.topic, join.group, &options, news)
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {
-        self.end_membership(number, &Refused::new(ErrorCode::Asked, ""));
+        let asked = Refused::new(ErrorCode::Asked, "");
+        let Some(member) = self.members.get_mut(&number) else { return };
+        if !member.gives_back {
+            return self.end_membership(number, &asked);
+        }
+        if member.ending.is_none() {
+            member.end();
+            return self.member_line.push_back(number);
+        }
+        if let Some(member) = self.members.remove(&number) {
+            self.member_tokens.remove(&member.channels[0]);
+            if member.ending != Some(Ending::Over) {
+                self.subscription_ended(number, &asked, 0);
+            }
+            member.seat.give_back(&self.node);
+        }
     }
 
     /// The membership is not to go on.
@@ -210,6 +229,7 @@ impl Session {
             match member.turn(&mut self.outbound.control) {
                 Turn::Waits => {}
                 Turn::More => self.member_line.push_back(number),
+                Turn::Over => self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""), 0),
                 Turn::Ended(why) => self.membership_ended(number, &why),
             }
         }

@@ -77,6 +77,60 @@ fn queue_group_ends_with_its_last_member_at_another_node() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
+/// What the owner gave a member before it heard of the end is on its way then.
+#[test]
+fn draining_queue_member_elsewhere_loses_nothing() {
+    let hall = Hall::of(2);
+    hall.topic_at(1, "jobs", TopicConfig::default());
+    let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
+    for round in 0..20 {
+        let mut member = hall.nats(2);
+        member.subscribe("jobs workers 1");
+        until("it is a member", || owner.groups(&topic).len() == 1);
+        let published: Vec<String> = (0..20).map(|n| format!("{n} of {round}")).collect();
+        for text in &published {
+            owner.publisher("jobs").unwrap().publish(text.as_bytes()).unwrap();
+        }
+        let mut got = Vec::new();
+        member.say("UNSUB 1");
+        member.settle_with_messages(&mut got);
+        assert_eq!(got, published);
+        until("it has left", || owner.groups(&topic).is_empty());
+    }
+}
+
+#[test]
+fn records_past_a_members_maximum_go_to_other_members() {
+    let hall = Hall::of(2);
+    hall.topic_at(1, "jobs", TopicConfig::default());
+    let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
+    let are_members =
+        |count: usize| owner.groups(&topic).first().is_some_and(|group| group.members.len() == count);
+    let mut stays = hall.nats(2);
+    stays.subscribe("jobs workers 1");
+    for round in 0..20 {
+        until("one is a member", || are_members(1));
+        let mut ends = hall.nats(2);
+        ends.say("SUB jobs workers 1\r\nUNSUB 1 2");
+        until("both are members", || are_members(2));
+        let mut published: Vec<String> = (0..20).map(|n| format!("{n} of {round}")).collect();
+        for text in &published {
+            owner.publisher("jobs").unwrap().publish(text.as_bytes()).unwrap();
+        }
+        let (mut got, mut got_by_it) = (Vec::new(), Vec::new());
+        until("each was given to a member", || {
+            stays.settle_with_messages(&mut got);
+            ends.settle_with_messages(&mut got_by_it);
+            got.len() + got_by_it.len() >= published.len()
+        });
+        assert!(got_by_it.len() <= 2, "{got_by_it:?}");
+        got.append(&mut got_by_it);
+        got.sort_unstable();
+        published.sort_unstable();
+        assert_eq!(got, published);
+    }
+}
+
 #[test]
 fn nats_clients_survive_the_owner_of_their_topic() {
     let hall = Hall::of(3);

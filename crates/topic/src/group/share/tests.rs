@@ -57,6 +57,50 @@ fn what_a_member_took_with_it_is_told_to_those_that_stay() {
 }
 
 #[test]
+fn records_that_a_member_gives_back_go_to_others() {
+    let mut share = Share::new(&limits(), 0);
+    let mut source = records(1..=6);
+    let (a, b) = (share.join().unwrap(), share.join().unwrap());
+    for member in [a, a, a, b] {
+        share.take(member, &mut source).unwrap();
+    }
+    share.confirm(a, 1).unwrap();
+    share.give_back(a).unwrap();
+    assert!(share.has_returned());
+    assert_eq!(share.position(), 1);
+    assert_eq!([(); 2].map(|()| share.take(b, &mut source)), [Ok(Some(2)), Ok(Some(3))]);
+    assert_eq!(share.take(b, &mut source), Ok(Some(5)));
+    assert!(!share.has_returned() && !share.has_lost(b));
+    // It had 4, 2, 3 and 5, in this order.
+    share.confirm(b, 2).unwrap();
+    share.leave(b).unwrap();
+    let c = share.join().unwrap();
+    assert_eq!(share.take_lost(c), Some(Lost::unconfirmed(3, 3)));
+    assert_eq!(share.take_lost(c), Some(Lost::unconfirmed(5, 5)));
+    assert_eq!(share.take(c, &mut source), Ok(Some(6)));
+}
+
+#[test]
+fn returned_records_that_the_log_gave_up_are_lost() {
+    let mut share = Share::new(&limits(), 0);
+    let mut source = records(1..=4);
+    let a = share.join().unwrap();
+    for _ in 0..4 {
+        share.take(a, &mut source).unwrap();
+    }
+    share.give_back(a).unwrap();
+    let b = share.join().unwrap();
+    share.give_up_before(3);
+    assert_eq!(share.take_lost(b), Some(Lost::given_up(1, 2)));
+    assert_eq!(share.take(b, &mut source), Ok(Some(3)));
+    share.give_up(b, 3).unwrap();
+    assert_eq!(share.take_lost(b), Some(Lost::given_up(3, 3)));
+    assert_eq!(share.take(b, &mut source), Ok(Some(4)));
+    share.confirm(b, 4).unwrap();
+    assert_eq!(share.position(), 4);
+}
+
+#[test]
 fn losses_without_members_wait_for_the_next_one() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=2);

@@ -41,7 +41,7 @@ pub struct ClaimError {
 /// How a member goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It says so: what it had claimed was not tried.
+    /// It says so: what it had claimed, or was given and has not confirmed, was not tried.
     Left,
     /// It is gone: what it had claimed may be why, so it was tried.
     Died,

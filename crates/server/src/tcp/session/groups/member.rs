@@ -20,8 +20,21 @@ pub(in super::super) struct Member {
     /// Records asked for, and given. Only `work`.
     pub(super) wanted: u64,
     given: u64,
+    /// It is of another node's client and leaves in two steps.
+    pub(super) gives_back: bool,
+    /// The first step was taken.
+    pub(super) ending: Option<Ending>,
     /// What it takes of the node's memory.
     _charge: Charge,
+}
+
+/// How far a membership has come that gives back what was not consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It is given no more than so many records that were there for the group.
+    After(u64),
+    /// It was given them, and told so.
+    Over,
 }
 
 #[derive(Debug)]
@@ -35,6 +48,8 @@ pub(super) enum Turn {
     /// Until something wakes it: a record, credit, or a claim for more.
     Waits,
     More,
+    /// It was given the last that it is to have.
+    Over,
     Ended(SubscribeError),
 }
 
@@ -58,6 +73,18 @@ impl Seat {
             Seat::Share(share) => {
                 let (topic, group) = (share.topic().name().to_owned(), share.group().to_owned());
                 share.leave();
+                node.end_group(&topic, &group);
+            }
+            Seat::Work(work) => work.leave(),
+        }
+    }
+
+    /// Leaves; others are given what it has not consumed.
+    pub(super) fn give_back(self, node: &Node) {
+        match self {
+            Seat::Share(share) => {
+                let (topic, group) = (share.topic().name().to_owned(), share.group().to_owned());
+                share.give_back();
                 node.end_group(&topic, &group);
             }
             Seat::Work(work) => work.leave(),
@@ -115,17 +142,47 @@ pub(super) enum Given<'a> {
 }
 
 impl Member {
-    pub(super) fn new(seat: Seat, channels: Vec<u32>, credit: u64, charge: Charge) -> Member {
-        Member { seat, channels, granted: credit, sent: 0, wanted: 0, given: 0, _charge: charge }
+    pub(super) fn new(
+        seat: Seat,
+        channels: Vec<u32>,
+        credit: u64,
+        gives_back: bool,
+        charge: Charge,
+    ) -> Member {
+        Member {
+            seat,
+            channels,
+            granted: credit,
+            sent: 0,
+            wanted: 0,
+            given: 0,
+            gives_back,
+            ending: None,
+            _charge: charge,
+        }
     }
 
     fn wants(&self) -> bool {
         matches!(self.seat, Seat::Share(_)) || self.given < self.wanted
     }
 
+    /// It is given what is there for the group, and no more.
+    pub(super) fn end(&mut self) {
+        let there = match &mut self.seat {
+            Seat::Share(share) => share.waiting(),
+            Seat::Work(_) => 0,
+        };
+        self.ending = Some(Ending::After(self.given.saturating_add(there)));
+    }
+
     pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> Turn {
+        if self.ending == Some(Ending::Over) {
+            // Should the group have woken it, another is woken.
+            self.seat.sleep(false);
+            return Turn::Waits;
+        }
         let mut writing = Writing::new(out);
-        let mut turn = Turn::More;
+        let (mut turn, mut is_all) = (Turn::More, false);
         for _ in 0..TURN_RECORDS {
             if self.sent + writing.unfinished() >= self.granted {
                 // It looks again when it gets credit; until then the group wakes others.
@@ -138,6 +195,7 @@ impl Member {
             match taken {
                 Ok(true) => {}
                 Ok(false) if self.seat.sleep(wants) => {
+                    is_all = true;
                     turn = Turn::Waits;
                     break;
                 }
@@ -153,6 +211,15 @@ impl Member {
         writing.finish();
         self.given += writing.records;
         self.sent += writing.sent;
+        if let Some(Ending::After(last)) = self.ending
+            && (is_all || self.given >= last)
+            && !matches!(turn, Turn::Ended(_))
+        {
+            self.ending = Some(Ending::Over);
+            // What comes later is for others, which the group wakes.
+            self.seat.sleep(false);
+            return Turn::Over;
+        }
         turn
     }
 }
