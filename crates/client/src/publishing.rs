@@ -198,6 +198,13 @@ impl Publishing {
             Blame::Batch if follows => {}
             Blame::Batch => state.fail(publish_error(&refused.refusal)),
         }
+        if code == ErrorCode::StateLost
+            && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
+        {
+            // The next record goes on from nothing.
+            let had = lane.acknowledged_at.take().is_some();
+            state.new_epoch |= had;
+        }
         if code == ErrorCode::Closed {
             // The topic was deleted; one of its name may have been made since.
             state.refused = true;

@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin_topic::{ProducerMark, PublishError, Receipt};
+use dunlin_topic::{Position, ProducerMark, PublishError, Receipt};
 use dunlin_wire::{
-    FLAG_ACK, FLAG_EXPECT, FromClient, NO_PRODUCER, OpenPublisher, PublishHeader, PublishRefused, Published,
-    RUN_HEAD_BYTES, Refusal, publish_head,
+    ExpectTopic, FLAG_ACK, FLAG_EXPECT, FromClient, LastAcknowledged, List, NO_PRODUCER, OpenPublisher,
+    PublishHeader, PublishRefused, Published, RUN_HEAD_BYTES, Refusal, publish_head,
 };
 
 use crate::client::{Client, Shared};
@@ -21,6 +21,9 @@ use crate::follow::lock;
 use crate::link::{Patience, Pumped};
 use crate::publishing::receipt;
 use crate::refusal::publish_error;
+
+/// Room for what a run's publisher expects.
+const EXPECT_BYTES: usize = 64;
 
 /// What becomes of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +81,9 @@ pub struct RunToRelay<'a> {
     pub producer_seq: Option<u64>,
     /// Append only if the log's last record has this sequence.
     pub expect_last: Option<u64>,
+    /// The publisher's last acknowledged record of the partition, where the topic keeps a state: the owner refuses the run if
+    /// it has lost that.
+    pub after: Option<Position>,
 }
 
 impl Client {
@@ -138,7 +144,14 @@ impl Relay {
             bytes: run.frames.len() as u32,
         };
         let flags = FLAG_ACK | if run.expect_last.is_some() { FLAG_EXPECT } else { 0 };
-        let mut bytes = Vec::with_capacity(RUN_HEAD_BYTES + run.frames.len());
+        let mut bytes = Vec::with_capacity(EXPECT_BYTES + RUN_HEAD_BYTES + run.frames.len());
+        if let Some(Position { epoch, seq }) = run.after {
+            let position = dunlin_wire::Position { epoch, seq };
+            let last = [LastAcknowledged { partition: run.partition as u16, position }];
+            let (publisher, acknowledged) = (self.lane.number, List::new(&last));
+            FromClient::ExpectTopic(ExpectTopic { publisher, create: false, acknowledged })
+                .encode(&mut bytes);
+        }
         bytes.extend_from_slice(&publish_head(&header, flags));
         bytes.extend_from_slice(run.frames);
         if !self.shared.outbox.write(&bytes) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dunlin::topic::{
     Acknowledged, CheckedRun, Log, OnFull, Position, ProducerMark, PublishError, Receipt, RunAppend,
-    StoredState, Subject, Topic, Waiter,
+    StateClaim, StoredState, Subject, Topic, Waiter,
 };
 use dunlin::{Node, TopicError, now_ns};
 
@@ -41,16 +41,6 @@ impl ToAppend<'_> {
         let subject = Subject::parse(&subject).map_err(TopicError::from)?;
         Ok(self.node.may_publish(subject)?)
     }
-
-    /// A state that has lost the publisher's last record has begun with nothing, and takes no change of what was before.
-    fn check_state(&self, topic: &Topic) -> Result<(), PublishError> {
-        let has_lost =
-            |log: &Arc<Log>| log.is_stateful() && self.after.is_some_and(|last| log.has_lost(last));
-        match topic.logs().get(self.partition) {
-            Some(log) if has_lost(log) => Err(PublishError::StateLost(topic.name().to_owned())),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The receipt of a record that was published after another.
@@ -71,7 +61,6 @@ pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt,
 
 /// Appends the frames now, all or none.
 pub(crate) fn try_append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
-    what.check_state(topic)?;
     attempt(topic, what, false)
 }
 
@@ -81,9 +70,11 @@ pub(crate) fn may_be_taken_later(refused: &PublishError) -> bool {
 }
 
 fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, PublishError> {
-    let ToAppend { frames, count, partition, mark, expect_last, .. } = what;
+    let ToAppend { frames, count, partition, mark, expect_last, after, .. } = what;
     let run = CheckedRun::check(frames, count, topic.config().record_bytes_max as usize)?;
-    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, evict, relayed: false })
+    let claim = after.filter(|_| topic.config().fold.is_some()).map(StateClaim::after);
+    let claim = claim.as_ref();
+    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, claim, evict, relayed: false })
 }
 
 /// Tries again whenever there may be room, until the topic's patience ends.

@@ -27,6 +27,7 @@ mod store;
 mod wake;
 
 mod checked_run;
+mod claim;
 mod cursor;
 mod group;
 mod listeners;
@@ -38,6 +39,7 @@ mod topic;
 mod upstream;
 
 pub use checked_run::CheckedRun;
+pub use claim::StateClaim;
 pub use config::{
     Clock, ConfigError, Durable, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig,
 };

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::claim::StateClaim;
 use crate::config::{OnFull, saturating_ns};
 use crate::log::{Append, Appended, Log, ProducerMark, StoredState};
 use crate::publish::{Acknowledged, Draft, Publish, PublishError, Receipt};
@@ -27,6 +28,8 @@ pub struct Publisher {
     topic: PublisherPlace,
     subject_tail: String,
     producer: Option<ProducerMark>,
+    /// Where the topic keeps a state: what is known of it, by partition.
+    claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
     /// The last record that was sent to each partition of a durable topic, and may not be stored yet; all that was handed
@@ -36,7 +39,9 @@ pub struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(topic: PublisherPlace, subject_tail: String) -> Publisher {
-        Publisher { topic, subject_tail, producer: None, waiter: None, last: None, unstored: VecDeque::new() }
+        let claims = topic.claims();
+        let (waiter, unstored) = (None, VecDeque::new());
+        Publisher { topic, subject_tail, producer: None, claims, waiter, last: None, unstored }
     }
 
     /// Numbers its records from here on, so that a retry by whoever takes over is found out.
@@ -64,16 +69,26 @@ impl Publisher {
             now_ns: log.clock.now_ns(),
             mark: self.producer,
             expect_last,
+            after: match self.claims.get(partition) {
+                Some(claim) => claim.last(self.topic.name())?,
+                None => None,
+            },
             evict: false,
             as_owner: false,
         };
         let appended = match attempt(log, append) {
             Err(refused) if refused.may_pass() => {
                 let waiter = self.waiter.get_or_insert_with(Waiter::new);
-                wait_for_room(&self.topic, log, waiter, append, attempt)?
+                wait_for_room(&self.topic, log, waiter, append, attempt)
             }
-            other => other?,
+            other => other,
         };
+        let appended = appended.map_err(|error| self.refused(partition, error))?;
+        if let Some(claim) = self.claims.get(partition)
+            && self.topic.acknowledges() == Acknowledged::Memory
+        {
+            claim.acknowledged(appended.position);
+        }
         if let Some(mark) = &mut self.producer {
             mark.producer_seq += count;
         }
@@ -261,6 +276,15 @@ impl Publisher {
         if receipt.acknowledged != Acknowledged::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
+    /// The caller hears of a refusal. Once it knows that the state is lost, what it publishes goes on from nothing.
+    #[cold]
+    fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
+        if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {
+            *claim = Arc::default();
+        }
+        error
+    }
+
     /// Hands drafts on to the log's owner elsewhere, or appends them after all; waits where too much has no answer.
     #[cold]
     fn hand_on(
@@ -273,10 +297,10 @@ impl Publisher {
         let log = &self.topic.logs()[partition];
         let began_ns = log.clock.now_ns();
         let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.patience()));
-        let mut append =
-            Append { now_ns: began_ns, mark: self.producer, expect_last, evict: false, as_owner: false };
+        let mut append = Append { now_ns: began_ns, mark: self.producer, expect_last, ..Append::default() };
         let receipt = loop {
-            match self.topic.append_encoded(append.now_ns, partition, append, &frames, count) {
+            let claim = self.claims.get(partition);
+            match self.topic.append_encoded(partition, append, claim, &frames, count) {
                 Err(refused) if refused.may_pass() => {
                     let waiter = self.waiter.get_or_insert_with(Waiter::new);
                     append.now_ns = log.clock.now_ns();
@@ -287,7 +311,8 @@ impl Publisher {
                     let soon_ns = append.now_ns + ROOM_LOOK_NS;
                     park_until_notified(log, waiter, append.now_ns, deadline_ns.min(soon_ns));
                 }
-                outcome => break outcome?,
+                Err(refused) => return Err(self.refused(partition, refused)),
+                Ok(receipt) => break receipt,
             }
         };
         if let Some(mark) = &mut self.producer {
@@ -326,9 +351,12 @@ impl Publisher {
         log.help_store();
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
-                StoredState::Reached => return Ok(receipt),
+                StoredState::Reached => {
+                    self.claims.get(usize::from(partition)).inspect(|claim| claim.acknowledged(at));
+                    return Ok(receipt);
+                }
                 StoredState::Answered(receipt) => return Ok(receipt),
-                StoredState::Failed(error) => return Err(error),
+                StoredState::Failed(error) => return Err(self.refused(usize::from(partition), error)),
                 StoredState::Waiting => {}
             }
             let now_ns = log.clock.now_ns();
@@ -346,9 +374,14 @@ impl Publisher {
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
-                StoredState::Reached => return Poll::Ready(Ok(receipt)),
+                StoredState::Reached => {
+                    self.claims.get(usize::from(partition)).inspect(|claim| claim.acknowledged(at));
+                    return Poll::Ready(Ok(receipt));
+                }
                 StoredState::Answered(receipt) => return Poll::Ready(Ok(receipt)),
-                StoredState::Failed(error) => return Poll::Ready(Err(error)),
+                StoredState::Failed(error) => {
+                    return Poll::Ready(Err(self.refused(usize::from(partition), error)));
+                }
                 StoredState::Waiting if waiter.set_waker(waker) => return Poll::Pending,
                 StoredState::Waiting => drop(waiter.take_ready(|_| ())),
             }

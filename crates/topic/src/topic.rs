@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::checked_run::CheckedRun;
+use crate::claim::StateClaim;
 use crate::config::{Clock, ConfigError, Retention, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::fold::{Fold, FoldConfig, FoldError};
-use crate::log::{Append, BATCH_BYTES_MAX, Counted, Log, ProducerMark, PublisherCount};
+use crate::log::{Append, Appended, BATCH_BYTES_MAX, Counted, Log, ProducerMark, PublisherCount};
 use crate::memory::Budget;
 use crate::publish::{Acknowledged, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
@@ -49,6 +50,8 @@ pub struct RunAppend<'a> {
     pub mark: Option<ProducerMark>,
     /// Append only if the log's last record has this sequence.
     pub expect_last: Option<u64>,
+    /// What the publisher knows of the partition's state, where the topic keeps one.
+    pub claim: Option<&'a Arc<StateClaim>>,
     /// Readers of a reliable topic that do not make room lose their place.
     pub evict: bool,
     /// Another process handed it on, taking this one for the topic's owner.
@@ -250,39 +253,60 @@ impl Topic {
     /// Appends a run; refused with [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process
     /// would wait. On a durable topic [`Log::await_stored`] tells when the receipt is due.
     pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
+        let RunAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
         // Another node has checked what it hands on.
         if !relayed {
             run.check_replies()?;
         }
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
-        let appended = match log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: false }, run)
-        {
-            Err(PublishError::Elsewhere) => return self.append_elsewhere(now_ns, append),
-            appended => appended?,
-        };
-        Ok(Receipt {
-            partition: partition as u16,
-            position: appended.position,
-            duplicate: appended.duplicate,
-            acknowledged: self.acknowledges(),
-            new_epoch: false,
-        })
+        let after = self.last_claimed(claim)?;
+        let here = Append { now_ns, mark, expect_last, after, evict, as_owner: false };
+        match log.append_run(here, run) {
+            Err(PublishError::Elsewhere) => self.append_elsewhere(now_ns, append),
+            appended => self.receipt(partition, appended, claim),
+        }
+    }
+
+    /// What a new publisher knows of its state, by partition; nothing where it keeps none.
+    pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
+        let kept = if self.config.fold.is_some() { self.logs.len() } else { 0 };
+        (0..kept).map(|_| Arc::default()).collect()
+    }
+
+    fn last_claimed(&self, claim: Option<&Arc<StateClaim>>) -> Result<Option<Position>, PublishError> {
+        claim.map_or(Ok(None), |claim| claim.last(self.name()))
+    }
+
+    /// The receipt of what was appended here.
+    fn receipt(
+        &self,
+        partition: usize,
+        appended: Result<Appended, PublishError>,
+        claim: Option<&Arc<StateClaim>>,
+    ) -> Result<Receipt, PublishError> {
+        if let Some(claim) = claim {
+            match &appended {
+                // What is not stored yet is not acknowledged.
+                Ok(appended) if self.acknowledges() == Acknowledged::Memory => {
+                    claim.acknowledged(appended.position);
+                }
+                Ok(_) => {}
+                Err(error) => claim.settled(Err(error)),
+            }
+        }
+        let Appended { position, duplicate } = appended?;
+        let (partition, acknowledged) = (partition as u16, self.acknowledges());
+        Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
     /// Appends a run that waited for this process to own the topic, as it does now, before any that comes meanwhile.
     pub fn append_as_owner(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, evict, .. } = append;
+        let RunAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
-        let appended =
-            log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: !log.is_mirror() }, run)?;
-        Ok(Receipt {
-            partition: partition as u16,
-            position: appended.position,
-            duplicate: appended.duplicate,
-            acknowledged: self.acknowledges(),
-            new_epoch: false,
-        })
+        let after = self.last_claimed(claim)?;
+        let as_owner = !log.is_mirror();
+        let appended = log.append_run(Append { now_ns, mark, expect_last, after, evict, as_owner }, run);
+        self.receipt(partition, appended, claim)
     }
 
     /// For a door: appends all drafts to the partition, or none. They are walked twice. As with
@@ -300,17 +324,11 @@ impl Topic {
         let appended = match log.append_batch(append, drafts.clone()) {
             Err(PublishError::Elsewhere) => {
                 let (frames, count) = self.encode(drafts)?;
-                return self.append_encoded(now_ns, partition, append, &frames, count);
+                return self.append_encoded(partition, append, None, &frames, count);
             }
-            appended => appended?,
+            appended => appended,
         };
-        Ok(Receipt {
-            partition: partition as u16,
-            position: appended.position,
-            duplicate: appended.duplicate,
-            acknowledged: self.acknowledges(),
-            new_epoch: false,
-        })
+        self.receipt(partition, appended, None)
     }
 
     /// Encodes drafts as they are handed on.
@@ -343,42 +361,35 @@ impl Topic {
     #[cold]
     pub(crate) fn append_encoded(
         &self,
-        now_ns: u64,
         partition: usize,
         append: Append,
+        claim: Option<&Arc<StateClaim>>,
         frames: &[u8],
         count: u32,
     ) -> Result<Receipt, PublishError> {
-        let Append { mark, expect_last, evict, .. } = append;
+        let Append { now_ns, mark, expect_last, evict, .. } = append;
         let run = CheckedRun::check(frames, count, self.config.record_bytes_max as usize)?;
-        let append = RunAppend { run, partition, mark, expect_last, evict, relayed: false };
+        let append = RunAppend { run, partition, mark, expect_last, claim, evict, relayed: false };
         self.append_elsewhere(now_ns, append)
     }
 
     /// The log did not take it without asking: it is another process's, or was not asked for since its lease was renewed.
     #[cold]
     fn append_elsewhere(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
+        let RunAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
         let log = &self.logs[partition];
+        let after = self.last_claimed(claim)?;
         if log.renew() {
-            match log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: false }, run) {
+            match log.append_run(Append { now_ns, mark, expect_last, after, evict, as_owner: false }, run) {
                 // It has changed hands in between.
                 Err(PublishError::Elsewhere) => {}
-                appended => {
-                    let appended = appended?;
-                    return Ok(Receipt {
-                        partition: partition as u16,
-                        position: appended.position,
-                        duplicate: appended.duplicate,
-                        acknowledged: self.acknowledges(),
-                        new_epoch: false,
-                    });
-                }
+                appended => return self.receipt(partition, appended, claim),
             }
         }
         let upstream = log.upstream.get().ok_or(PublishError::Closed)?;
         let (frames, count) = (run.bytes(), run.count());
-        let ticket = upstream.forward(ToOwner { partition, frames, count, mark, expect_last, relayed })?;
+        let run = ToOwner { partition, frames, count, mark, expect_last, claim, relayed };
+        let ticket = upstream.forward(run)?;
         Ok(Receipt {
             partition: partition as u16,
             position: Position { epoch: 0, seq: ticket },

@@ -9,6 +9,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::claim::StateClaim;
 use crate::config::Clock;
 use crate::log::{Log, ProducerMark, StoredState};
 use crate::publish::PublishError;
@@ -63,6 +64,8 @@ pub struct ToOwner<'a> {
     pub mark: Option<ProducerMark>,
     /// Append only if the log's last record has this sequence.
     pub expect_last: Option<u64>,
+    /// What the publisher knows of the partition's state, where the topic keeps one.
+    pub claim: Option<&'a Arc<StateClaim>>,
     /// Another node handed it on, taking this one for the owner: it is not handed on again.
     pub relayed: bool,
 }

@@ -35,7 +35,8 @@ layout! {
 }
 
 layout! {
-    /// What the next OPEN_PUBLISHER of this number, which was open before, expects of its topic. Since version 4.
+    /// What the next OPEN_PUBLISHER of this number, which was open before, expects of its topic. A node that hands on a run says
+    /// it before PUBLISH of an open number, for the run's publisher. Since version 4.
     pub struct ExpectTopic<'a> {
         /// The client's number for it.
         pub publisher: u32,

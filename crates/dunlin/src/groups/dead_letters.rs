@@ -82,7 +82,15 @@ fn append(
     meta.encode(encoded, 0, record.payload(), &mut bytes);
     let run = CheckedRun::check(&bytes, 1, bytes.len())?;
     let partition = topic.partition_of(record.frame.key());
-    let append = RunAppend { run, partition, mark: None, expect_last: None, evict: false, relayed: false };
+    let append = RunAppend {
+        run,
+        partition,
+        mark: None,
+        expect_last: None,
+        claim: None,
+        evict: false,
+        relayed: false,
+    };
     topic.append_run(now_ns(), append).map(drop)
 }
 

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
-use dunlin_topic::{CheckedRun, ProducerMark, PublishError, Receipt, RunAppend, StoredState, Topic, Waiter};
+use dunlin_topic::{
+    CheckedRun, Position, ProducerMark, PublishError, Receipt, RunAppend, StateClaim, StoredState, Topic,
+    Waiter,
+};
 
 use super::lock;
 use crate::clock::now_ns;
@@ -54,6 +57,8 @@ pub struct Handed {
     pub mark: Option<ProducerMark>,
     /// Append only if the log's last record has this sequence.
     pub expect_last: Option<u64>,
+    /// What their publisher knows of the topic's state. It is asked when the run is sent, not when it came.
+    pub claim: Option<Arc<StateClaim>>,
     pub(super) handed_ns: u64,
     /// Somebody may have taken it, who was not heard.
     pub(super) was_lost: bool,
@@ -72,7 +77,7 @@ impl Handed {
         run: &dunlin_topic::ToOwner<'_>,
         handed_ns: u64,
     ) -> Handed {
-        let dunlin_topic::ToOwner { partition, frames, count, mark, expect_last, .. } = *run;
+        let dunlin_topic::ToOwner { partition, frames, count, mark, expect_last, claim, .. } = *run;
         Handed {
             ticket,
             sender,
@@ -85,11 +90,21 @@ impl Handed {
             count,
             mark,
             expect_last,
+            claim: claim.cloned(),
             handed_ns,
             was_lost: false,
             is_under_way: false,
             answered: false,
         }
+    }
+
+    /// The publisher's last acknowledged record of the partition, as of now.
+    ///
+    /// # Errors
+    ///
+    /// The publisher is being told that the state is lost; this run was sent before.
+    pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
+        self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }
 
     /// The owner's answer.
@@ -129,8 +144,9 @@ impl Handed {
     /// Takes it into a topic that is this node's own by now.
     pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
         let run = CheckedRun::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
-        let (partition, mark, expect_last) = (self.partition, self.mark, self.expect_last);
-        let append = RunAppend { run, partition, mark, expect_last, evict: false, relayed: true };
+        let Handed { partition, mark, expect_last, .. } = *self;
+        let claim = self.claim.as_ref();
+        let append = RunAppend { run, partition, mark, expect_last, claim, evict: false, relayed: true };
         topic.append_as_owner(now_ns(), append)
     }
 
@@ -138,6 +154,9 @@ impl Handed {
         if !std::mem::replace(&mut self.answered, true) {
             if std::mem::take(&mut self.is_under_way) {
                 self.sender.upgrade().into_iter().for_each(|sender| sender.landed());
+            }
+            if let Some(claim) = &self.claim {
+                claim.settled(outcome.as_ref().map(|receipt| receipt.position));
             }
             self.tickets.settle(self.ticket, self.frames.len() as u64, outcome);
         }

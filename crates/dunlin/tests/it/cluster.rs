@@ -139,7 +139,8 @@ fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
     let Some(topic) = hall.node(to).topic(&run.topic) else { return run.not_taken("unknown there") };
     let checked = CheckedRun::check(&run.frames, run.count, 1 << 20).unwrap();
     let (partition, mark, expect_last) = (run.partition, run.mark, run.expect_last);
-    let append = RunAppend { run: checked, partition, mark, expect_last, evict: false, relayed: true };
+    let append =
+        RunAppend { run: checked, partition, mark, expect_last, claim: None, evict: false, relayed: true };
     match topic.append_run(now_ns(), append) {
         Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
         outcome if hall.is_cut(id, to) || hall.unheard.lock().unwrap().contains(&to) => {

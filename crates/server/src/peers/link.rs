@@ -142,6 +142,10 @@ impl Link {
 
     /// Sends a run now, behind those before it.
     pub(super) fn hand_on(&self, run: Handed) {
+        let after = match run.last_acknowledged() {
+            Ok(after) => after,
+            Err(lost) => return run.answer(Err(lost)),
+        };
         let mut up = lock(&self.up);
         let Some(Up { client, relays }) = up.as_mut() else {
             drop(up);
@@ -167,6 +171,7 @@ impl Link {
             count: run.count,
             producer_seq: run.mark.map(|mark| mark.producer_seq),
             expect_last: run.expect_last,
+            after,
         };
         relay.send(
             to_relay,

@@ -39,6 +39,8 @@ pub(crate) struct Append {
     pub(crate) now_ns: u64,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
+    /// The publisher's last acknowledged record, where the log keeps a state: refused where that is not part of it.
+    pub(crate) after: Option<Position>,
     /// A reader that does not make room loses its place instead of stopping the append.
     pub(crate) evict: bool,
     /// Whoever owns the log lets this in, and nobody else yet.
@@ -72,7 +74,7 @@ impl Log {
     pub(crate) fn append(&self, append: Append, draft: &Draft<'_>) -> Result<Appended, PublishError> {
         let place = self.place(draft)?;
         let mut state = self.lock();
-        if let Some(done) = state.admit(&append, 1, place.all())? {
+        if let Some(done) = state.admit(self, &append, 1, place.all())? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
@@ -104,7 +106,7 @@ impl Log {
         check_batch(count, whole.bytes)?;
         let count = count as u64;
         let mut state = self.lock();
-        if let Some(done) = state.admit(&append, count, whole.all())? {
+        if let Some(done) = state.admit(self, &append, count, whole.all())? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
@@ -127,7 +129,7 @@ impl Log {
         check_batch(run.count() as usize, run.bytes().len())?;
         let mut state = self.lock();
         let bytes = run.bytes().len() as u64;
-        if let Some(done) = state.admit(&append, u64::from(run.count()), bytes)? {
+        if let Some(done) = state.admit(self, &append, u64::from(run.count()), bytes)? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
@@ -239,7 +241,13 @@ fn publish_stored(mut state: LogGuard<'_, State>, append: &Append, first_seq: u6
 impl State {
     /// Whether the append may go on; the first outcome if it is a retry.
     #[inline(always)]
-    fn admit(&mut self, append: &Append, count: u64, bytes: u64) -> Result<Option<Appended>, PublishError> {
+    fn admit(
+        &mut self,
+        log: &Log,
+        append: &Append,
+        count: u64,
+        bytes: u64,
+    ) -> Result<Option<Appended>, PublishError> {
         // Of most it is never, and they need no look at a clock.
         if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
@@ -248,6 +256,9 @@ impl State {
             && let Verdict::Duplicate { last } = self.rare().producers.check(mark, count)?
         {
             return Ok(Some(Appended { position: last, duplicate: true }));
+        }
+        if let Some(after) = append.after {
+            log.check_state(self, after)?;
         }
         match append.expect_last {
             Some(expected) if expected != self.next_seq - 1 => {

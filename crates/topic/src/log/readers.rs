@@ -8,7 +8,7 @@ use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
 use crate::log::mirror::Unfed;
 use crate::log::sleepers::{Armed, SleeperId};
 use crate::log::stored::Stored;
-use crate::log::{Log, Owed};
+use crate::log::{Log, Owed, State};
 use crate::publish::PublishError;
 use crate::segment::{Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
@@ -178,10 +178,26 @@ impl Log {
     /// Whether this record, which was acknowledged once, is known not to be part of what the log goes on from: the log began
     /// anew, or lost its end.
     pub fn has_lost(&self, record: Position) -> bool {
-        let next = Position { seq: record.seq.saturating_add(1), ..record };
-        match self.find(next, OnGap::Oldest, None) {
-            Found::EpochChanged(changed) => changed.known_through.is_none_or(|last| last < record.seq),
-            _ => false,
+        self.lacks(&self.lock(), record)
+    }
+
+    /// Refuses a publisher with [`PublishError::StateLost`] whose last acknowledged record is not part of the log's state.
+    pub(super) fn check_state(&self, state: &State, record: Position) -> Result<(), PublishError> {
+        if record.epoch != state.epoch && self.is_stateful() && self.lacks(state, record) {
+            return Err(PublishError::StateLost(self.name.topic.to_string()));
+        }
+        Ok(())
+    }
+
+    fn lacks(&self, state: &State, record: Position) -> bool {
+        if record.epoch == state.epoch {
+            return false;
+        }
+        match (state.stored(), state.mirror()) {
+            (Some(_), _) if record.epoch > state.epoch => !self.is_replicated(),
+            (Some(stored), _) => record.seq >= state.next_seq || stored.lacks(record),
+            (None, Some(mirror)) => mirror.lacks(state.epoch, record),
+            (None, None) => true,
         }
     }
 

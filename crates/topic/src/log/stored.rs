@@ -154,6 +154,11 @@ impl Stored {
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
+    /// Whether a later epoch began without this record. Numbers go on from one epoch to the next.
+    pub(super) fn lacks(&self, record: Position) -> bool {
+        self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
+    }
+
     /// Where the first epoch after this one begins that is known, if anything before it was.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;

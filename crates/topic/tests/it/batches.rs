@@ -92,7 +92,15 @@ fn one_record_may_be_as_large_as_the_topic_takes() {
     Meta::default().encode(encoded, 0, &payload, &mut frame);
     frame.truncate(encoded.padded());
     let run = CheckedRun::check(&frame, 1, 32 << 20).unwrap();
-    let append = RunAppend { run, partition: 0, mark: None, expect_last: None, evict: false, relayed: false };
+    let append = RunAppend {
+        run,
+        partition: 0,
+        mark: None,
+        expect_last: None,
+        claim: None,
+        evict: false,
+        relayed: false,
+    };
     assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 2, "also as a run");
 }
 
@@ -141,8 +149,15 @@ fn run_from_the_wire_gets_the_owners_time_and_the_same_bytes() {
         meta.encode(encoded, 99, &n.to_le_bytes(), &mut frames[at..]);
     }
     let run = CheckedRun::check(&frames, 3, 1 << 20).unwrap();
-    let append =
-        RunAppend { run, partition: 0, mark: None, expect_last: Some(0), evict: false, relayed: false };
+    let append = RunAppend {
+        run,
+        partition: 0,
+        mark: None,
+        expect_last: Some(0),
+        claim: None,
+        evict: false,
+        relayed: false,
+    };
     assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 3);
     assert!(matches!(
         topic.append_run(MANUAL.now_ns(), append),

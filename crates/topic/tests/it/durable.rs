@@ -52,8 +52,15 @@ fn batches_runs_and_payloads_by_reference_are_stored_as_they_are_read() {
     let run = CheckedRun::check(&frames, 5, 1 << 20).unwrap();
     assert!(run.frames().map(|frame| frame.payload().to_vec()).eq(expected.iter().map(|p| p.to_vec())));
     log.synced(staged, PLENTY);
-    let append =
-        RunAppend { run, partition: 0, mark: None, expect_last: Some(5), evict: false, relayed: false };
+    let append = RunAppend {
+        run,
+        partition: 0,
+        mark: None,
+        expect_last: Some(5),
+        claim: None,
+        evict: false,
+        relayed: false,
+    };
     assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 10);
     assert!(disk.sync(log));
     let mut seen = Vec::new();

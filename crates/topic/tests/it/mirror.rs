@@ -44,7 +44,8 @@ impl Upstream for Owner {
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
         let ToOwner { partition, frames, count, mark, expect_last, .. } = run;
         let run = CheckedRun::check(frames, count, 1 << 20)?;
-        let append = RunAppend { run, partition, mark, expect_last, evict: false, relayed: true };
+        let append =
+            RunAppend { run, partition, mark, expect_last, claim: None, evict: false, relayed: true };
         let outcome = match self.topic.append_run(MANUAL.now_ns(), append) {
             Ok(receipt) => StoredState::Answered(receipt),
             Err(refused) => StoredState::Failed(refused),

@@ -3,21 +3,22 @@
 //! Where a reliable topic is full, the session reads no further until there is room or the topic's
 //! patience ends: the client's own sending stops, and nobody else notices.
 
+mod open;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::topic::frame::FLAG_SUBJECT;
 use dunlin::topic::{
-    Acknowledged, CheckedRun, Log, OnFull, Pattern, Position, ProducerMark, PublishError, PublisherPlace,
-    Receipt, RunAppend, Subject, Topic,
+    Acknowledged, CheckedRun, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, RunAppend, Topic,
 };
 use dunlin::wire::{
     self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, Kind, List, NO_PRODUCER, OpenPublisher,
     PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
 };
-use dunlin::{Missing, Node, Refused, now_ns};
+use dunlin::{Missing, Refused, now_ns};
 use hashbrown::HashMap;
 
+use self::open::{Expected, Open};
 use super::Session;
 use super::outbound::protocol;
 use super::reading::Taken;
@@ -42,44 +43,6 @@ enum Publisher {
     Open(Box<Open>),
     /// What is sent with its number is dropped.
     Refused,
-}
-
-#[derive(Debug)]
-struct Open {
-    topic: PublisherPlace,
-    /// Where the topic owns more than one subject: what tails must keep to.
-    pattern: Option<Pattern>,
-    /// What the client asked to publish to.
-    asked: Pattern,
-    /// It may publish to some of the topic's subjects only.
-    asks_of_each: bool,
-    producer: u64,
-    producer_epoch: u32,
-    /// Partitions, and the first number there that was refused and has not come again: a log that has never
-    /// heard of the producer would take what follows it for a beginning. A node that hands on runs of no producer opens another
-    /// publisher for what was not taken, and all behind it.
-    refused: Vec<(u32, u64)>,
-}
-
-/// What a publisher that is opened again expects of its topic.
-#[derive(Debug)]
-struct Expected {
-    publisher: u32,
-    create: bool,
-    /// The last records that were acknowledged, by partition.
-    acknowledged: Vec<(u16, Position)>,
-}
-
-impl Expected {
-    /// Whether the topic keeps a state of which one of these records is no part any more.
-    fn is_lost(&self, topic: &Topic) -> bool {
-        let lost = |log: &Arc<Log>| {
-            let mut here =
-                self.acknowledged.iter().filter(|(partition, _)| *partition == log.name().partition);
-            here.any(|(_, record)| log.has_lost(*record))
-        };
-        topic.logs().iter().any(|log| log.is_stateful() && lost(log))
-    }
 }
 
 /// Where a client may publish.
@@ -159,7 +122,7 @@ impl Session {
             Some(Err(refused)) => Err(refused),
             _ => self.find_topic(open.subject, missing),
         };
-        let found = found.and_then(|found| match expected {
+        let found = found.and_then(|found| match &expected {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
@@ -170,7 +133,7 @@ impl Session {
             _ => Ok(found),
         });
         match found {
-            Ok(found) => self.publisher_opened(open, found),
+            Ok(found) => self.publisher_opened(open, found, expected.as_ref()),
             Err(refused) => {
                 self.publishing.by_number.insert(open.publisher, Publisher::Refused);
                 self.refuse_publisher(open.publisher, &refused);
@@ -199,7 +162,7 @@ impl Session {
         Ok(Found { topic, pattern: owned, asked: pattern, asks_of_each })
     }
 
-    fn publisher_opened(&mut self, open: &OpenPublisher<'_>, found: Found) {
+    fn publisher_opened(&mut self, open: &OpenPublisher<'_>, found: Found, expected: Option<&Expected>) {
         let Found { topic, pattern, asked, asks_of_each } = found;
         let producer = self.producer(open.producer);
         let last_of = |log: &Arc<Log>| match producer {
@@ -234,6 +197,10 @@ impl Session {
             (true, ..) => topic.publisher_place_of_node(),
             (false, ..) => topic.publisher_place(),
         };
+        let claims = if self.from_node { Box::default() } else { topic.claims() };
+        for (partition, record) in expected.iter().flat_map(|expected| &expected.acknowledged) {
+            claims.get(usize::from(*partition)).inspect(|claim| claim.acknowledged(*record));
+        }
         let opened = Publisher::Open(Box::new(Open {
             topic,
             pattern,
@@ -241,6 +208,7 @@ impl Session {
             asks_of_each,
             producer,
             producer_epoch,
+            claims,
             refused: Vec::new(),
         }));
         self.publishing.by_number.insert(publisher, opened);
@@ -256,6 +224,14 @@ impl Session {
     }
 
     pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> Taken {
+        let taken = self.take_in(publish);
+        if !matches!(taken, Taken::Blocked) {
+            self.publishing.expected = None;
+        }
+        taken
+    }
+
+    fn take_in(&mut self, publish: &wire::Publish<'_>) -> Taken {
         let header = &publish.header;
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && let Err(hole) = open.follows(header)
@@ -318,8 +294,12 @@ impl Session {
             producer_seq: header.producer_seq,
         });
         let evicts = open.topic.config().reliable.is_some_and(|r| r.on_full == OnFull::Evict);
+        let expected = self.publishing.expected.as_ref();
+        let expected = expected.filter(|of| of.publisher == header.publisher && self.from_node);
+        let of_run = expected.and_then(|expected| expected.claim(header.partition));
         let append = RunAppend {
             run,
+            claim: of_run.as_ref().or(open.claim(header)),
             partition: header.partition as usize,
             mark,
             expect_last: (publish.flags & FLAG_EXPECT != 0).then_some(header.expect_seq),
@@ -353,7 +333,11 @@ impl Session {
         };
         if receipt.acknowledged > Acknowledged::Memory {
             let level = receipt.acknowledged;
-            let answer = Answer { header: *header, published, at: receipt.position, level, is_quiet };
+            let claim = match self.publishing.by_number.get(&header.publisher) {
+                Some(Publisher::Open(open)) => open.claim(header).cloned(),
+                _ => None,
+            };
+            let answer = Answer { header: *header, published, at: receipt.position, level, is_quiet, claim };
             return self.unstored.add(log, answer);
         }
         match self.publishing.unanswered.last_mut() {
@@ -423,6 +407,10 @@ impl Session {
             if comes_again {
                 open.was_refused(header);
             }
+            if open.producer == NO_PRODUCER {
+                // Without numbers it is not known what was sent before the client heard of it.
+                open.forget_lost(header);
+            }
         }
         self.outbound.say(FromNode::PublishRefused(PublishRefused {
             publisher: header.publisher,
@@ -431,73 +419,5 @@ impl Session {
             count: header.count,
             refusal: refused.as_wire(),
         }));
-    }
-}
-
-impl Open {
-    /// Whether nothing before this message was refused and has not come again.
-    fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
-        let Some(at) = self.refused.iter().position(|(partition, _)| *partition == header.partition) else {
-            return Ok(());
-        };
-        let (_, refused) = self.refused[at];
-        if header.producer_seq > refused {
-            let last = refused - 1;
-            return Err(PublishError::ProducerGap { producer_seq: header.producer_seq, last });
-        }
-        self.refused.swap_remove(at);
-        Ok(())
-    }
-
-    fn was_refused(&mut self, header: &PublishHeader) {
-        let known = self.refused.iter().any(|(partition, _)| *partition == header.partition);
-        let exists = (header.partition as usize) < self.topic.logs().len();
-        if !known && exists {
-            self.refused.push((header.partition, header.producer_seq));
-        }
-    }
-
-    /// Whether the records are sound, and this topic's and this partition's.
-    fn check<'a>(&self, publish: &wire::Publish<'a>, node: &Node) -> Result<CheckedRun<'a>, Refused> {
-        let header = &publish.header;
-        let partitions = self.topic.logs().len();
-        if header.partition as usize >= partitions {
-            let numbers = [u64::from(header.partition), partitions as u64, 0];
-            return Err(Refused { numbers, ..Refused::new(ErrorCode::Partition, "") });
-        }
-        let record_bytes_max = self.topic.config().record_bytes_max as usize;
-        let run = CheckedRun::check(publish.frames, header.count, record_bytes_max)
-            .map_err(|error| Refused::from(&error))?;
-        if run.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
-            self.check_tails(&run, node)?;
-        }
-        let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
-        if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
-            return Err(Refused::new(ErrorCode::Batch, "a key of another partition"));
-        }
-        Ok(run)
-    }
-
-    fn check_tails(&self, run: &CheckedRun<'_>, node: &Node) -> Result<(), Refused> {
-        let Some(pattern) = &self.pattern else {
-            return Err(Refused::new(ErrorCode::Subject, "a tail, where the topic owns one subject"));
-        };
-        let mut checked = None;
-        for frame in run.frames() {
-            let tail = frame.subject_tail();
-            if checked == Some(tail) {
-                continue;
-            }
-            Subject::parse(tail).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
-            if !pattern.matches_parts(pattern.literal_prefix(), tail) {
-                return Err(Refused::new(ErrorCode::Subject, format!("tail {tail:?} is not the topic's")));
-            }
-            if self.asks_of_each {
-                let may = node.may_publish_parts(pattern.literal_prefix(), tail);
-                may.map_err(|error| Refused::from(&error))?;
-            }
-            checked = Some(tail);
-        }
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::Refused;
-use dunlin::topic::{Acknowledged, Log, Position, Receipt, StoredState, Waiter};
+use dunlin::topic::{Acknowledged, Log, Position, Receipt, StateClaim, StoredState, Waiter};
 use dunlin::wire::{FromNode, PublishHeader, Published};
 
 use super::Session;
@@ -37,6 +37,8 @@ pub(super) struct Answer {
     pub(super) level: Acknowledged,
     /// Only a refusal is said.
     pub(super) is_quiet: bool,
+    /// What the publisher knows of the topic's state.
+    pub(super) claim: Option<Arc<StateClaim>>,
 }
 
 /// What has become of the first messages of a lane.
@@ -87,7 +89,10 @@ impl Lane {
         while let Some(first) = self.waiting.front() {
             match self.log.await_stored(first.at, first.level, waiter, STORED) {
                 StoredState::Reached => {
-                    outcome.stored.extend(self.waiting.pop_front().map(|first| first.published));
+                    let first = self.waiting.pop_front();
+                    let claimed = first.iter().filter_map(|first| Some((first.claim.as_ref()?, first.at)));
+                    claimed.for_each(|(claim, at)| claim.acknowledged(at));
+                    outcome.stored.extend(first.map(|first| first.published));
                 }
                 StoredState::Answered(receipt) => {
                     let loud = self.waiting.pop_front().filter(|first| !first.is_quiet);

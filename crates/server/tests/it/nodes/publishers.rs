@@ -188,3 +188,178 @@ fn owner_takes_nothing_behind_what_it_gave_back() {
         }
     }
 }
+
+/// A publisher that says what it knows of the state it goes on with: over a connection of the client, in the process of a node, by
+/// requests over HTTP, by calls of gRPC.
+enum GoesOn {
+    Tcp(dunlin_client::Publisher),
+    Inside(dunlin::topic::Publisher),
+    Http(std::net::SocketAddr, Option<String>),
+    Grpc(std::net::SocketAddr, Option<v1::LastPosition>),
+}
+
+/// Where a record was appended, or the name of the refusal.
+type Outcome = Result<(Position, bool), String>;
+
+impl GoesOn {
+    fn all_at(hall: &Hall, id: u64) -> Vec<GoesOn> {
+        vec![
+            GoesOn::Tcp(hall.client(id).publisher("md").unwrap()),
+            GoesOn::Inside(hall.node(id).publisher("md").unwrap()),
+            GoesOn::Http(hall.address(id, Door::Http), None),
+            GoesOn::Grpc(hall.address(id, Door::Grpc), None),
+        ]
+    }
+
+    fn once(&mut self, payload: &[u8]) -> Outcome {
+        let of_receipt = |receipt: dunlin::topic::Receipt| (receipt.position, receipt.new_epoch);
+        let refused = |error: PublishError| match error {
+            PublishError::StateLost(_) => "STATE_LOST".to_owned(),
+            other => other.to_string(),
+        };
+        match self {
+            GoesOn::Tcp(publisher) => publisher.publish(payload).map(of_receipt).map_err(refused),
+            GoesOn::Inside(publisher) => publisher.publish(payload).map(of_receipt).map_err(refused),
+            GoesOn::Http(address, last) => {
+                let headers: Vec<_> =
+                    last.iter().map(|last| ("dunlin-last-position", last.as_str())).collect();
+                let answer = HttpPeer::connect(*address).request("POST", "/v1/topics/md", &headers, payload);
+                if answer.status >= 400 {
+                    *last = last.take().filter(|_| answer.code() != "STATE_LOST");
+                    return Err(answer.code());
+                }
+                let told = answer.json();
+                let position = told["position"].as_str().unwrap();
+                *last = Some(position.to_owned());
+                Ok((position.parse().unwrap(), told["new_epoch"].as_bool().unwrap()))
+            }
+            GoesOn::Grpc(address, last) => {
+                let request = v1::PublishRequest { last_position: *last, ..grpc::publish("md", payload) };
+                let mut answer = None;
+                grpc::run(async {
+                    let channel =
+                        tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
+                    let mut client = grpc::Dunlin::new(channel.connect().await.unwrap());
+                    answer = Some(client.publish(request).await);
+                });
+                match answer.unwrap() {
+                    Ok(answer) => {
+                        let receipt = answer.into_inner().receipt.unwrap();
+                        let v1::Receipt { epoch, seq, new_epoch, .. } = receipt;
+                        *last = Some(v1::LastPosition { epoch, seq });
+                        Ok((Position { epoch, seq }, new_epoch))
+                    }
+                    Err(status) if status.code() == tonic::Code::DataLoss => {
+                        *last = None;
+                        Err("STATE_LOST".to_owned())
+                    }
+                    Err(status) => Err(format!("{status:?}")),
+                }
+            }
+        }
+    }
+
+    /// Over the time in which the owner cannot be reached.
+    fn publish(&mut self, number: i64) -> Outcome {
+        let mut outcome = Err(String::new());
+        until("the owner has answered", || {
+            outcome = self.once(&level(number));
+            outcome.as_ref().map_or_else(|error| error == "STATE_LOST", |_| true)
+        });
+        outcome
+    }
+}
+
+#[test]
+fn lost_state_is_refused_once_through_each_node_and_protocol() {
+    let hall = Hall::of(3);
+    hall.topic_at(2, "md", book());
+    let last = || hall.node(2).topic("md").unwrap().logs()[0].last();
+    let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();
+    for (number, publisher) in (1..).zip(&mut publishers) {
+        assert_eq!(publisher.publish(number).unwrap().0.seq, number as u64);
+    }
+    let before = last();
+    // Killed, and started again before its lease has ended: it owns the topic again, and has none of its records.
+    hall.silence(2);
+    hall.start(2);
+    for publisher in &mut publishers {
+        assert_eq!(publisher.publish(20), Err("STATE_LOST".to_owned()));
+    }
+    assert_eq!(last().seq, 0, "nothing was appended to a state that has begun with nothing");
+    assert!(last().epoch > before.epoch);
+    for (number, publisher) in (1..).zip(&mut publishers) {
+        let (position, new_epoch) = publisher.publish(number).unwrap();
+        assert_eq!((position.seq, position.epoch), (number as u64, last().epoch));
+        let says_so = matches!(publisher, GoesOn::Tcp(_));
+        assert_eq!(new_epoch, says_so);
+    }
+}
+
+#[test]
+fn records_sent_before_a_loss_was_heard_of_are_refused_too() {
+    let hall = Hall::of(3);
+    hall.topic_at(2, "md", book());
+    let client = hall.client(1);
+    let mut publisher = client.publisher("md").unwrap();
+    publisher.publish(&level(1)[..]).unwrap();
+    hall.silence(2);
+    // They wait for the owner.
+    for number in 2..=50 {
+        publisher.send(&level(number)[..]).unwrap();
+    }
+    hall.start(2);
+    let mut refused = 0;
+    until("all have their answer", || match publisher.flush() {
+        Ok(_) => true,
+        Err(PublishError::StateLost(_)) => {
+            refused += 1;
+            true
+        }
+        Err(PublishError::Unknown(_)) => false,
+        Err(other) => panic!("{other}"),
+    });
+    assert_eq!(refused, 1);
+    let last = || hall.node(2).topic("md").unwrap().logs()[0].last();
+    assert_eq!(last().seq, 0);
+    let receipt = publisher.publish(&level(1)[..]).unwrap();
+    assert_eq!((receipt.position, receipt.new_epoch), (Position { seq: 1, ..last() }, true));
+}
+
+#[test]
+fn state_that_is_whole_at_its_new_owner_refuses_no_publisher() {
+    let hall = Hall::of(3);
+    hall.topic_at(2, "md", book());
+    let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();
+    for (number, publisher) in (1..).zip(&mut publishers) {
+        publisher.publish(number).unwrap();
+    }
+    let count = publishers.len() as u64;
+    // Moved to a node that has none of it, and on.
+    for owner in [3, 1, 2] {
+        let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
+        ownership.move_topic("md", owner).unwrap();
+        until("the owner has it", || !hall.node(owner).topic("md").unwrap().logs()[0].is_mirror());
+        // One of them stays with what it knew of the first owner.
+        for publisher in &mut publishers[1..] {
+            publisher.publish(1).unwrap();
+        }
+    }
+    // Taken over by a node that has read all of it.
+    let mirror = hall.node(3).topic("md").unwrap();
+    let client = hall.client(3);
+    let _reader = follow(&client);
+    let last = hall.node(2).topic("md").unwrap().logs()[0].last();
+    assert_eq!(last.seq, count + 3 * (count - 1));
+    until("node 3 has read all of it", || mirror.logs()[0].last() == last);
+    hall.kill(2);
+    let mut beyond =
+        GoesOn::Http(hall.address(1, Door::Http), Some(Position { seq: last.seq + 1, ..last }.to_string()));
+    let mut with_the_last = GoesOn::Http(hall.address(1, Door::Http), Some(last.to_string()));
+    assert_eq!(beyond.publish(1), Err("STATE_LOST".to_owned()), "the owner that died had acknowledged more");
+    assert!(with_the_last.publish(1).unwrap().1);
+    for publisher in &mut publishers {
+        publisher.publish(1).unwrap();
+    }
+    assert_eq!(hall.owner("md"), 3);
+}

@@ -20,6 +20,19 @@ pub(in crate::log) enum Unfed {
 }
 
 impl Mirror {
+    /// Whether a record of an epoch before `epoch`, the present one, is known not to be part of what the log goes on from. Numbers
+    /// go on from one epoch to the next, or start over with 1 where nothing was left: an epoch that begins at a number or
+    /// below it does not follow that record. Another process, its owner, knows that of a mirror.
+    pub(in crate::log) fn lacks(&self, epoch: u32, record: Position) -> bool {
+        let is_before = |first: Position| record.epoch < first.epoch && first.seq <= record.seq;
+        let present = match self.fed_from.epoch == epoch {
+            true => self.fed_from,
+            false => Position { epoch, seq: self.first_seq.max(1) },
+        };
+        let begins = self.past.iter().map(|past| past.after);
+        self.is_own && begins.chain([self.fed_from, present]).any(is_before)
+    }
+
     /// The last record of an earlier epoch, where all of that epoch is known.
     pub(in crate::log) fn end_of(&self, epoch: u32) -> Option<u64> {
         let past = self.past.iter().find(|past| past.epoch == epoch && past.whole)?;

@@ -295,3 +295,47 @@ fn owner_that_takes_over_leaves_publishers_time_to_return() {
     mirror.topic.count_publishers();
     assert_eq!(connected(&told(&mut reader)), [false], "none has come");
 }
+
+#[test]
+fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
+    let owned = owner(1);
+    let mut setter = Setter::of(&owned);
+    setter.set(100);
+    // From a state in the middle: the mirror has never had a record of before.
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    let read = mirror.log().last();
+    setter.set(5);
+    let acknowledged = owned.logs()[0].last();
+    let bytes = {
+        let encoded = Meta::default().measure(sets(&[(1, 2)]).len()).unwrap();
+        let mut bytes = vec![0; encoded.padded()];
+        Meta::default().encode(encoded, 0, &sets(&[(1, 2)]), &mut bytes);
+        bytes
+    };
+    let append = |claim: &Arc<StateClaim>| {
+        let run = CheckedRun::check(&bytes, 1, 1 << 20).unwrap();
+        let (claim, partition) = (Some(claim), 0);
+        let append =
+            RunAppend { run, partition, mark: None, expect_last: None, claim, evict: false, relayed: true };
+        mirror.topic.append_run(MANUAL.now_ns(), append).map(|receipt| receipt.position)
+    };
+    mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
+    mirror.log().take_over(9, false);
+    let lost = Err(PublishError::StateLost("t".to_owned()));
+    let of_lost = StateClaim::after(Position { seq: read.seq + 1, ..acknowledged });
+    assert_eq!(append(&of_lost), lost);
+    assert_eq!(append(&of_lost), lost, "what was sent with it before its publisher heard of it");
+    assert_eq!(append(&StateClaim::after(acknowledged)), lost);
+    let next = Position { epoch: 9, seq: read.seq + 1 };
+    let of_read = StateClaim::after(read);
+    assert_eq!(append(&of_read), Ok(next));
+    assert_eq!(of_read.last("t"), Ok(Some(next)));
+    let of_before = StateClaim::after(Position { seq: 1, ..read });
+    assert_eq!(append(&of_before).map(|at| at.seq), Ok(next.seq + 1));
+    // Another epoch, which begins with nothing.
+    let began_anew = Mirror::new();
+    began_anew.log().take_over(2, false);
+    assert!(began_anew.log().has_lost(Position { epoch: 1, seq: 1 }));
+}

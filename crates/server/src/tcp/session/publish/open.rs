@@ -1,0 +1,138 @@
+//! An open publisher of a session, and what one that is opened again expects.
+
+use std::sync::Arc;
+
+use dunlin::topic::frame::FLAG_SUBJECT;
+use dunlin::topic::{
+    CheckedRun, Log, Pattern, Position, PublishError, PublisherPlace, StateClaim, Subject, Topic,
+};
+use dunlin::wire::{self, ErrorCode, PublishHeader};
+use dunlin::{Node, Refused};
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) topic: PublisherPlace,
+    /// Where the topic owns more than one subject: what tails must keep to.
+    pub(super) pattern: Option<Pattern>,
+    /// What the client asked to publish to.
+    pub(super) asked: Pattern,
+    /// It may publish to some of the topic's subjects only.
+    pub(super) asks_of_each: bool,
+    pub(super) producer: u64,
+    pub(super) producer_epoch: u32,
+    /// Where the topic keeps a state: what the client knows of it, by partition.
+    pub(super) claims: Box<[Arc<StateClaim>]>,
+    /// Partitions, and the first number there that was refused and has not come again: a log that has never
+    /// heard of the producer would take what follows it for a beginning. A node that hands on runs of no producer opens another
+    /// publisher for what was not taken, and all behind it.
+    pub(super) refused: Vec<(u32, u64)>,
+}
+
+/// What a publisher that is opened again expects of its topic; of a node, what the publisher expects whose run comes next.
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) publisher: u32,
+    pub(super) create: bool,
+    /// The last records that were acknowledged, by partition.
+    pub(super) acknowledged: Vec<(u16, Position)>,
+}
+
+impl Expected {
+    pub(super) fn claim(&self, partition: u32) -> Option<Arc<StateClaim>> {
+        let last = self.acknowledged.iter().find(|(of, _)| u32::from(*of) == partition);
+        last.map(|(_, record)| StateClaim::after(*record))
+    }
+
+    /// Whether the topic keeps a state of which one of these records is no part any more.
+    pub(super) fn is_lost(&self, topic: &Topic) -> bool {
+        let lost = |log: &Arc<Log>| {
+            let mut here =
+                self.acknowledged.iter().filter(|(partition, _)| *partition == log.name().partition);
+            here.any(|(_, record)| log.has_lost(*record))
+        };
+        topic.logs().iter().any(|log| log.is_stateful() && lost(log))
+    }
+}
+
+impl Open {
+    pub(super) fn claim(&self, header: &PublishHeader) -> Option<&Arc<StateClaim>> {
+        self.claims.get(header.partition as usize)
+    }
+
+    /// The client knows that the state is lost: what it sends from here on goes on from nothing.
+    pub(super) fn forget_lost(&mut self, header: &PublishHeader) {
+        let claim = self.claims.get_mut(header.partition as usize);
+        claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
+    }
+
+    /// Whether nothing before this message was refused and has not come again.
+    pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
+        let Some(at) = self.refused.iter().position(|(partition, _)| *partition == header.partition) else {
+            return Ok(());
+        };
+        let (_, refused) = self.refused[at];
+        if header.producer_seq > refused {
+            let last = refused - 1;
+            return Err(PublishError::ProducerGap { producer_seq: header.producer_seq, last });
+        }
+        self.refused.swap_remove(at);
+        self.forget_lost(header);
+        Ok(())
+    }
+
+    pub(super) fn was_refused(&mut self, header: &PublishHeader) {
+        let known = self.refused.iter().any(|(partition, _)| *partition == header.partition);
+        let exists = (header.partition as usize) < self.topic.logs().len();
+        if !known && exists {
+            self.refused.push((header.partition, header.producer_seq));
+        }
+    }
+
+    /// Whether the records are sound, and this topic's and this partition's.
+    pub(super) fn check<'a>(
+        &self,
+        publish: &wire::Publish<'a>,
+        node: &Node,
+    ) -> Result<CheckedRun<'a>, Refused> {
+        let header = &publish.header;
+        let partitions = self.topic.logs().len();
+        if header.partition as usize >= partitions {
+            let numbers = [u64::from(header.partition), partitions as u64, 0];
+            return Err(Refused { numbers, ..Refused::new(ErrorCode::Partition, "") });
+        }
+        let record_bytes_max = self.topic.config().record_bytes_max as usize;
+        let run = CheckedRun::check(publish.frames, header.count, record_bytes_max)
+            .map_err(|error| Refused::from(&error))?;
+        if run.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
+            self.check_tails(&run, node)?;
+        }
+        let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
+        if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
+            return Err(Refused::new(ErrorCode::Batch, "a key of another partition"));
+        }
+        Ok(run)
+    }
+
+    fn check_tails(&self, run: &CheckedRun<'_>, node: &Node) -> Result<(), Refused> {
+        let Some(pattern) = &self.pattern else {
+            return Err(Refused::new(ErrorCode::Subject, "a tail, where the topic owns one subject"));
+        };
+        let mut checked = None;
+        for frame in run.frames() {
+            let tail = frame.subject_tail();
+            if checked == Some(tail) {
+                continue;
+            }
+            Subject::parse(tail).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+            if !pattern.matches_parts(pattern.literal_prefix(), tail) {
+                return Err(Refused::new(ErrorCode::Subject, format!("tail {tail:?} is not the topic's")));
+            }
+            if self.asks_of_each {
+                let may = node.may_publish_parts(pattern.literal_prefix(), tail);
+                may.map_err(|error| Refused::from(&error))?;
+            }
+            checked = Some(tail);
+        }
+        Ok(())
+    }
+}
