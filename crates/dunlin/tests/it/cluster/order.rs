@@ -17,7 +17,8 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let mut frame = vec![0; encoded.padded()];
     meta.encode(encoded, 0, text.as_bytes(), &mut frame);
     let run = CheckedRun::check(&frame, 1, 1 << 20).unwrap();
-    let append = RunAppend { run, partition: 0, mark, expect_last: None, evict: false, relayed: false };
+    let append =
+        RunAppend { run, partition: 0, mark, expect_last: None, claim: None, evict: false, relayed: false };
     topic.append_run(now_ns(), append).unwrap()
 }
 

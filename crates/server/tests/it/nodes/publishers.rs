@@ -161,7 +161,8 @@ fn owner_takes_nothing_behind_what_it_gave_back() {
     let hand_on = |relay: &Relay, text: &str| {
         let (sender, told) = mpsc::channel();
         let frames = &record(text)[..];
-        let run = RunToRelay { partition: 0, frames, count: 1, producer_seq: None, expect_last: None };
+        let run =
+            RunToRelay { partition: 0, frames, count: 1, producer_seq: None, expect_last: None, after: None };
         relay.send(run, Box::new(move |relayed| sender.send(relayed).unwrap()));
         let mut outcome = None;
         until("it is answered", || {
