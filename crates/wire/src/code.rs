@@ -139,7 +139,7 @@ codes! {
     3 Unauthenticated "UNAUTHENTICATED" No 401 Unauthenticated "text: why" "Give credentials that the node knows.";
     4 Forbidden "FORBIDDEN" No 403 PermissionDenied "text: what" "Ask for the permission, or use another subject.";
     5 TenantUnknown "TENANT_UNKNOWN" No 404 NotFound "text: the tenant" "Name a tenant that exists.";
-    6 Limit "LIMIT" Later 429 ResourceExhausted "the limit's value, what was asked for where it is known; text: its name" "Use fewer, or have the named limit raised.";
+    6 Limit "LIMIT" Later 429 ResourceExhausted "the limit's value; text: its name, and how many there would be, where that is known" "Use fewer, or have the named limit raised.";
     7 BudgetSpent "BUDGET_SPENT" Later 503 ResourceExhausted "bytes asked, bytes used, bytes allowed" "Wait until readers catch up, or raise the memory budget.";
     8 ShuttingDown "SHUTTING_DOWN" Reconnect 503 Unavailable "" "Connect again with back-off and resume.";
     9 Handshake "HANDSHAKE_TIMEOUT" Reconnect 408 DeadlineExceeded "milliseconds waited" "Send the preamble and HELLO at once after connecting.";

@@ -220,8 +220,8 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let options = |at: usize| vec![format!("advertise={}", links[at].address)];
     let dir = tempfile::tempdir().expect("a directory");
     let mut flock = Flock { dir, members: Vec::new() };
-    for at in 0..3 {
-        let (home, address) = (flock.dir.path().join((at + 1).to_string()), listen[at].to_string());
+    for (at, address) in listen.iter().enumerate() {
+        let (home, address) = (flock.dir.path().join((at + 1).to_string()), address.to_string());
         let member = match flock.members.first().map(|first| first.address.clone()) {
             None => start_with(&home, &address, None, &options(at)),
             Some(through) => start_with(&home, &address, Some((&through, &flock.token(false))), &options(at)),

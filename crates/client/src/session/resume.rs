@@ -259,9 +259,9 @@ impl Subscription {
         }
     }
 
-    /// Asks for the records that are wanted and were not given yet.
+    /// Asks for the records that are wanted and were not given yet. Members of `share` groups are given records without asking.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
-        let wanted = self.claims.wanted - self.claims.given_before;
+        let wanted = self.claims.wanted.saturating_sub(self.claims.given_before);
         if wanted > 0 {
             FromClient::Claim(Claim { subscription: number, wanted }).encode(out);
         }

@@ -172,9 +172,8 @@ impl Publishing {
         }
         if !message.subject.is_empty() || is_stale && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
-            match Target::find(&self.connection.node, &self.subject, first, self.after).await {
-                found => self.target = Some(found),
-            }
+            let found = Target::find(&self.connection.node, &self.subject, first, self.after).await;
+            self.target = Some(found);
         }
         if let Some(producer) = message.producer {
             self.mark = Some(self.connection.mark(producer));
