@@ -47,7 +47,7 @@ fn a_topic_is_what_it_was_created_as() {
 fn list_of_many_topics_names_the_kind_of_each() {
     let node = Node::start();
     let client = Client::connect(&node.url, Options::default()).unwrap();
-    let is_state = |number: &usize| number % 3 == 0;
+    let is_state = |number: &usize| number.is_multiple_of(3);
     for number in 0..600 {
         let fold = is_state(&number).then(|| FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
         let config = TopicConfig { fold, ..TopicConfig::default() };
