@@ -94,20 +94,21 @@ def test_a_conflated_book_skips_to_now(client: dunlin.Client, topic: str) -> Non
 
 
 def test_snapshot_leaves_a_book_no_older_times(brittle_node: Node) -> None:
-    with dunlin.connect(brittle_node.url) as client:
-        client.create_topic("book", fold="book")
-        client.publish("book", level("bid", 100, 1), event_time_ns=1)
-        with client.book("book") as book:
-            client.publish("book", level("bid", 100, 2), event_time_ns=2)
-            until(lambda: book.update(0.1) >= 0 and book.event_time_ns == 2)
-            appended = book.append_time_ns
-            brittle_node.kill()
-            brittle_node.start()
-            with dunlin.connect(brittle_node.url) as other:
-                other.create_topic("book", fold="book", exist_ok=True)
-                other.publish("book", level("bid", 200, 3))
-                until(lambda: updated(book) and book.bid == (200, 3))
-            assert book.event_time_ns is None and book.append_time_ns != appended
+    def publish(price: int, event_time_ns: int | None) -> None:
+        with dunlin.connect(brittle_node.url) as publishing:
+            publishing.create_topic("book", fold="book", exist_ok=True)
+            publishing.publish("book", level("bid", price, 1), event_time_ns=event_time_ns)
+
+    publish(100, 1)
+    with dunlin.connect(brittle_node.url) as client, client.book("book") as book:
+        publish(101, 2)
+        until(lambda: book.update(0.1) >= 0 and book.event_time_ns == 2)
+        appended = book.append_time_ns
+        brittle_node.kill()
+        brittle_node.start()
+        publish(200, None)
+        until(lambda: updated(book) and book.bid == (200, 1))
+        assert book.event_time_ns is None and book.append_time_ns != appended
 
 
 def updated(book: dunlin.Book) -> bool:
