@@ -383,7 +383,7 @@ impl Groups {
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// Those of one topic, without a look at others'.
+    /// The groups of one topic, without a look at others'.
     fn of_topic(&self, topic: &Topic) -> Vec<AnyGroup> {
         let by_name = self.lock();
         let named = by_name.range((topic.name().to_owned(), String::new())..);

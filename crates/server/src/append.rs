@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use dunlin::topic::{
     Acknowledged, CheckedRun, Log, OnFull, Position, ProducerMark, PublishError, Receipt, RunAppend,
-    StateClaim, StoredState, Subject, Topic, Waiter,
+    StateClaim, StoredState, Topic, Waiter,
 };
-use dunlin::{Node, TopicError, now_ns};
+use dunlin::{Node, now_ns};
 
 /// The token that progress of the disk notifies.
 const STORED: u32 = 1;
@@ -37,9 +37,8 @@ pub(crate) struct ToAppend<'a> {
 impl ToAppend<'_> {
     /// The publisher may do it now: it was asked before, but what was waited for since may have taken long.
     fn check_permission(&self, topic: &Topic) -> Result<(), PublishError> {
-        let subject = format!("{}{}", topic.logs()[0].name().subject_prefix, self.tail);
-        let subject = Subject::parse(&subject).map_err(TopicError::from)?;
-        Ok(self.node.may_publish(subject)?)
+        let prefix = &topic.logs()[0].name().subject_prefix;
+        Ok(self.node.may_publish_parts(prefix, self.tail)?)
     }
 }
 

@@ -46,6 +46,8 @@ struct State {
     start: Start,
     /// The owner that was asked keeps it, or is about to; the epoch in which it was asked.
     asked: Option<u32>,
+    /// The epoch in which an owner was asked last, 0 before the first.
+    asked_last: u32,
     unread: VecDeque<Received>,
     unread_bytes: usize,
     outcome: Option<Outcome>,
@@ -89,6 +91,7 @@ impl Ownership {
         let state = State {
             start,
             asked: None,
+            asked_last: 0,
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
@@ -176,9 +179,13 @@ impl Membership {
         self.end(Outcome::Ended(SubscribeError::Closed));
     }
 
-    /// This node owns the topic.
-    pub(super) fn come_here(&self) {
-        let start = self.start();
+    /// This node owns the topic, since this epoch.
+    pub(super) fn come_here(&self, epoch: u32) {
+        let start = {
+            let mut state = lock(&self.state);
+            state.turn_to(epoch);
+            state.start
+        };
         self.end(Outcome::Here(start));
     }
 
@@ -190,7 +197,9 @@ impl Membership {
 
     /// The owner of this epoch is asked.
     pub(super) fn asked_in(&self, epoch: u32) {
-        lock(&self.state).asked = Some(epoch);
+        let mut state = lock(&self.state);
+        state.turn_to(epoch);
+        state.asked = Some(epoch);
     }
 
     /// The owner keeps it, and its logs are in this epoch. A group that begins anew with another owner, or with this one after
@@ -277,6 +286,22 @@ impl Membership {
     }
 }
 
+impl State {
+    /// The owner since `epoch` is next.
+    ///
+    /// The owner before reads the epoch of its logs when it answers. When the topic moves just then, that is the epoch of the
+    /// next owner, none of whose records the group has had: it starts behind the owner that was asked.
+    fn turn_to(&mut self, epoch: u32) {
+        if let Start::After(after) = &mut self.start
+            && after.epoch >= epoch
+            && (1..epoch).contains(&self.asked_last)
+        {
+            after.epoch = self.asked_last;
+        }
+        self.asked_last = epoch;
+    }
+}
+
 /// Whether another try may succeed: the topic is another node's by now, or the node could not be reached.
 fn is_passing(why: &SubscribeError) -> bool {
     match why {
@@ -289,5 +314,69 @@ fn is_passing(why: &SubscribeError) -> bool {
             matches!(code, Some(ErrorCode::Elsewhere | ErrorCode::OwnerAway | ErrorCode::ShuttingDown))
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn membership() -> Membership {
+        let state = State {
+            start: Start::Latest,
+            asked: None,
+            asked_last: 0,
+            unread: VecDeque::new(),
+            unread_bytes: 0,
+            outcome: None,
+            is_ending: false,
+            has_left: false,
+            term: 0,
+            consumed: Vec::new(),
+        };
+        Membership {
+            topic: "t".to_owned(),
+            group: "g".to_owned(),
+            member: "m".to_owned(),
+            lasting: false,
+            way: Weak::new(),
+            news: (Waiter::new(), 0),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn after(epoch: u32) -> Start {
+        Start::After(Position { epoch, seq: 0 })
+    }
+
+    /// An owner that answers while the topic moves names the epoch of the next owner.
+    #[test]
+    fn next_owners_epoch_is_not_taken_for_the_last_ones() {
+        let member = membership();
+        member.asked_in(5);
+        member.stands(9);
+        member.come_here(9);
+        assert_eq!(member.start(), after(5));
+        let member = membership();
+        member.asked_in(5);
+        member.stands(9);
+        member.ended(&SubscribeError::Closed);
+        member.asked_in(9);
+        assert_eq!(member.start(), after(5));
+    }
+
+    /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
+    #[test]
+    fn epoch_of_an_owner_that_was_started_again_counts() {
+        let member = membership();
+        member.asked_in(5);
+        member.stands(7);
+        member.ended(&SubscribeError::Closed);
+        member.asked_in(5);
+        assert_eq!(member.start(), after(7));
+        member.stands(8);
+        member.ended(&SubscribeError::Closed);
+        member.asked_in(20);
+        assert_eq!(member.start(), after(8));
     }
 }

@@ -39,7 +39,7 @@ impl Way {
                 membership.asked_in(epoch);
                 ownership.peers.join(owner, membership);
             } else if ownership.is_own_now(owner) && !is_draining {
-                membership.come_here();
+                membership.come_here(epoch);
             }
         }
     }

@@ -238,8 +238,9 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         until("the owner has it", || !hall.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
     let mut seen = BTreeSet::new();
-    let mut read_through = |members: &mut [ShareMember], count: usize| {
-        until("each record is given to a member", || {
+    // A member is led to the topic's owner, and on to the next one, when it is asked for records.
+    let mut read_until = |members: &mut [ShareMember], what: &str, is_so: &dyn Fn(usize) -> bool| {
+        until(what, || {
             for member in members.iter_mut() {
                 while member.ready().unwrap() {
                     let Event::Record(record) = member.take() else { continue };
@@ -249,7 +250,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
                     member.consume(partition, seq);
                 }
             }
-            seen.len() == count
+            is_so(seen.len())
         });
     };
     // The only member is at the owner, and has read nothing when the topic is moved.
@@ -257,12 +258,12 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     publish(1, 0);
     move_to(3);
     publish(3, RECORDS);
-    read_through(&mut members, 2 * RECORDS);
+    read_until(&mut members, "each record is given to the member", &|seen| seen == 2 * RECORDS);
     // Members at the owner, at the next one, and at a third node.
     members.extend([2, 3].map(member));
     let mut count = 2 * RECORDS;
     for (owner, next) in [(3, 2), (2, 1)] {
-        until("all are members", || {
+        read_until(&mut members, "all are members", &|_| {
             let topic = hall.node(owner).topic("t").unwrap();
             hall.node(owner).groups(&topic).first().is_some_and(|group| group.members.len() == 3)
         });
@@ -270,7 +271,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         move_to(next);
         publish(next, count + RECORDS);
         count += 2 * RECORDS;
-        read_through(&mut members, count);
+        read_until(&mut members, "each record is given to a member", &|seen| seen == count);
     }
 }
 
