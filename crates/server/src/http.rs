@@ -1,5 +1,5 @@
 //! Door `http`: publishing, topics and server-sent events for whoever speaks HTTP/1.1, and what those who operate a
-//! node ask of it (`docs/doors.md`).
+//! node ask of it (`docs/listeners.md`).
 //!
 //! `connection` serves one connection, `gate` turns away what must not come in before anything of it is read, `routes`
 //! says who answers what; at one path a connection becomes a WebSocket (`socket`). Whatever is refused is a [`Problem`](problem::Problem), made from the one table of errors.

@@ -1,5 +1,5 @@
 //! What a node says of itself: five objects of JSON, over HTTP (`GET /v1/node/…`), and once a second in its topic `$node`
-//! (`docs/doors.md`), each under its name as the key.
+//! (`docs/listeners.md`), each under its name as the key.
 //!
 //! Nothing is counted for it while records pass, and while nobody reads the topic nothing is said.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A door only translates. Door `tcp` speaks Dunlin's own protocol (`docs/protocol.md`) over TCP and
 //! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1, door `ws` WebSocket at the addresses of
-//! `http`, door `grpc` gRPC (`docs/doors.md`).
+//! `http`, door `grpc` gRPC (`docs/listeners.md`).
 //!
 //! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
 //! common, `tls` how they begin where clients come by TLS, `session` what the sessions of all doors have in common.

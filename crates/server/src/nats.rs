@@ -1,4 +1,4 @@
-//! Door `nats`: the NATS client protocol (`docs/doors.md` says what of it). `session` is one connection.
+//! Door `nats`: the NATS client protocol (`docs/listeners.md` says what of it). `session` is one connection.
 
 mod session;
 

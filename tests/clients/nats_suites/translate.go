@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// What records need beside the payload (docs/doors.md, Limits).
+// What records need beside the payload (docs/listeners.md, Limits).
 const metaBytes = 64 << 10
 
 // nodeConfig is what a node is started with: its configuration without addresses and directories, and its users.

@@ -1,4 +1,4 @@
-//! Every promise, tried at every door. The table in `docs/doors.md` is made of what this says.
+//! Every promise, tried at every door. The table in `docs/listeners.md` is made of what this says.
 //!
 //! A new door implements [`door::Door`] and stands in [`DOORS`]; a new promise is one more row of
 //! [`checks::PROMISES`]. What a door cannot say, it says of itself, and the table repeats it.
@@ -122,20 +122,20 @@ fn nats_to_users() {
     keeps_its_promises_to_users(&nats::Numbered);
 }
 
-/// The table of `docs/doors.md` says what was tried. `DUNLIN_WRITE=1` writes it.
+/// The table of `docs/listeners.md` says what was tried. `DUNLIN_WRITE=1` writes it.
 #[test]
 fn the_table_of_doors_is_what_is_tried() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doors.md");
-    let text = std::fs::read_to_string(page).expect("docs/doors.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");
+    let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
     let (table, after) = rest.split_once(END).expect("the mark where the table ends");
     let fresh = format!("\n{}\n", made_of(PROMISES, DOORS));
     if std::env::var_os("DUNLIN_WRITE").is_some() {
         std::fs::write(page, format!("{before}{BEGIN}{fresh}{END}{after}"))
-            .expect("docs/doors.md is written");
+            .expect("docs/listeners.md is written");
     } else {
         let how = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests the_table";
-        assert!(table == fresh, "docs/doors.md is not what is tried; {how}");
+        assert!(table == fresh, "docs/listeners.md is not what is tried; {how}");
     }
 }
 

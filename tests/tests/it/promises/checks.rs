@@ -20,30 +20,38 @@ pub const PROMISES: &[Promise] = &[
     Promise { name: "order", says: "Every record arrives once, whole, in the topic's order", check: order },
     Promise { name: "headers", says: "Headers and subjects arrive as they were published", check: headers },
     Promise { name: "large payload", says: "A record of 4 MB arrives whole", check: large_payload },
-    Promise { name: "late join", says: "Who comes late reads history, then goes on live", check: late_join },
+    Promise {
+        name: "late join",
+        says: "A late subscriber reads history, then continues live",
+        check: late_join,
+    },
     Promise { name: "wildcards", says: "A pattern takes in topics that are created later", check: wildcards },
-    Promise { name: "gap", says: "Who missed records is told which", check: gap },
-    Promise { name: "lagging", says: "Who is about to miss records is warned first", check: lagging },
-    Promise { name: "slow reader", says: "Who never reads costs the others nothing", check: slow_reader },
+    Promise { name: "gap", says: "A subscriber that missed records learns which", check: gap },
+    Promise { name: "lagging", says: "A subscriber about to miss records is warned first", check: lagging },
+    Promise { name: "slow reader", says: "A stalled subscriber costs others nothing", check: slow_reader },
     Promise { name: "state", says: "A state, then every change after it", check: state },
     Promise {
         name: "cut off and back",
-        says: "A cut connection comes back, and nothing is missing",
+        says: "A cut connection resumes, and nothing is missing",
         check: cut_off,
     },
     Promise {
         name: "left alone over a restart",
-        says: "A reader left alone while the node restarts goes on, or says why not",
+        says: "A subscriber continues after a node restart, or reports why not",
         check: left_alone,
     },
-    Promise { name: "groups", says: "Members of a group share records, each goes to one", check: groups },
-    Promise { name: "requests", says: "A request gets its answer", check: requests },
+    Promise { name: "groups", says: "Group members share records, each record goes to one", check: groups },
+    Promise { name: "requests", says: "A request gets its reply", check: requests },
     Promise {
         name: "unknown topic",
-        says: "What no topic owns is refused, and it is said",
+        says: "A record that no topic owns is refused with an error",
         check: unknown_topic,
     },
-    Promise { name: "limits", says: "A record over the limit is refused, the next is taken", check: limits },
+    Promise {
+        name: "limits",
+        says: "A record over the limit is refused, the next is accepted",
+        check: limits,
+    },
 ];
 
 fn order(trial: &mut Trial<'_>) -> Result<()> {

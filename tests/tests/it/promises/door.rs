@@ -9,7 +9,7 @@ use super::trial::Started;
 
 /// A way into a node.
 pub trait Door: Sync {
-    /// As it is called in `docs/doors.md`.
+    /// As it is called in `docs/listeners.md`.
     fn name(&self) -> &'static str;
 
     /// Where its clients connect to; `None` in process. Connections that are to be cut go through a proxy.

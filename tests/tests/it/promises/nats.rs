@@ -29,13 +29,13 @@ impl Door for Plain {
 
     fn not_offered(&self, promise: &str) -> Option<&'static str> {
         match promise {
-            "lagging" => Some("the protocol has no words for it"),
+            "lagging" => Some("the protocol has no message for it"),
             promise => Numbered.not_offered(promise),
         }
     }
 
     fn remark(&self, promise: &str) -> Option<&'static str> {
-        (promise == "gap").then_some("by the end of the connection, on which client libraries connect again")
+        (promise == "gap").then_some("the node closes the connection, and client libraries reconnect")
     }
 
     fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
@@ -55,9 +55,9 @@ impl Door for Numbered {
     fn not_offered(&self, promise: &str) -> Option<&'static str> {
         match promise {
             "late join" | "cut off and back" => {
-                Some("a NATS subscription begins with what is published next")
+                Some("a NATS subscription starts with the next published record")
             }
-            "state" => Some("states are for doors that have words for them"),
+            "state" => Some("NATS has no messages for states"),
             _ => None,
         }
     }

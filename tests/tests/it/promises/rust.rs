@@ -30,7 +30,7 @@ impl Door for InProcess {
     }
 
     fn remark(&self, promise: &str) -> Option<&'static str> {
-        (promise == "left alone over a restart").then_some("ends with the node: its calls say so")
+        (promise == "left alone over a restart").then_some("ends with the node: its calls return an error")
     }
 
     fn not_offered(&self, promise: &str) -> Option<&'static str> {
@@ -67,7 +67,7 @@ impl Door for Unix {
     }
 
     fn not_offered(&self, promise: &str) -> Option<&'static str> {
-        (promise == "cut off and back").then_some("tried over TCP: the code is the same")
+        (promise == "cut off and back").then_some("tested over TCP: the code is the same")
     }
 
     fn enter(&self, node: &Started, _: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {

@@ -50,8 +50,8 @@ impl Door for Json {
 
     fn not_offered(&self, promise: &str) -> Option<&'static str> {
         match promise {
-            "groups" => Some("groups are joined through other doors"),
-            "requests" => Some("requests are made through other doors"),
+            "groups" => Some("use another listener for groups"),
+            "requests" => Some("use another listener for requests"),
             _ => None,
         }
     }

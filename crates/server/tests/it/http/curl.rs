@@ -1,4 +1,4 @@
-//! What the README and `docs/doors.md` show, with the program people will use.
+//! What the README and `docs/listeners.md` show, with the program people will use.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
