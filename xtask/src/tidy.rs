@@ -4,6 +4,7 @@
 //! That doors hold no topic state and that limits stand in one struct per crate no machine can see; readers must.
 
 mod absence;
+mod changelog;
 mod conflicts;
 mod crates;
 mod lengths;
@@ -21,7 +22,7 @@ use repository::Repository;
 /// The page whose tables are compared with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-const RULES: [fn(&Repository, &mut Findings); 7] = [
+const RULES: [fn(&Repository, &mut Findings); 8] = [
     crates::check,
     absence::check,
     naming::check,
@@ -29,6 +30,7 @@ const RULES: [fn(&Repository, &mut Findings); 7] = [
     lengths::check,
     conflicts::check,
     patches::check,
+    changelog::check,
 ];
 
 /// Runs every rule, prints what was found, and fails unless there were only warnings.
