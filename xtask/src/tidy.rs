@@ -11,6 +11,7 @@ mod lengths;
 mod naming;
 mod pages;
 mod patches;
+mod prose;
 mod repository;
 mod source;
 mod table;
@@ -22,7 +23,7 @@ use repository::Repository;
 /// The page whose tables are compared with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-const RULES: [fn(&Repository, &mut Findings); 8] = [
+const RULES: [fn(&Repository, &mut Findings); 9] = [
     crates::check,
     absence::check,
     naming::check,
@@ -31,6 +32,7 @@ const RULES: [fn(&Repository, &mut Findings); 8] = [
     conflicts::check,
     patches::check,
     changelog::check,
+    prose::check,
 ];
 
 /// Runs every rule, prints what was found, and fails unless there were only warnings.

@@ -1,0 +1,308 @@
+//! Sentences of the documentation are short, and begin with the thing they are about.
+//!
+//! A sentence in `README.md` or in a page of `docs/` has at most 35 words, and its first word is not Who, What, Whose or That.
+//! Paragraphs, list items and table cells are read. Headings, headers of tables and blocks of code are not. A code span
+//! counts as one word. The generated page `docs/benchmarks.md` is exempt.
+//!
+//! `xtask/src/tidy/prose.allow` names the pages that are not rewritten yet, one path a line. A page in it without any
+//! finding fails: the list only gets shorter.
+
+use std::collections::BTreeMap;
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use super::Findings;
+use super::repository::Repository;
+
+const ALLOWED: &str = "xtask/src/tidy/prose.allow";
+const GENERATED: &str = "docs/benchmarks.md";
+const WORDS_MAX: usize = 35;
+const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
+/// Words with a full stop that end no sentence. `etc.` ends one where a capital follows.
+const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
+/// Replaces a code span in the text that is counted.
+const CODE: &str = "`…`";
+/// How many words of a sentence a finding shows.
+const WORDS_SHOWN: usize = 6;
+
+/// Reads every page.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    let mut allowed: BTreeMap<&str, usize> =
+        repository.text(ALLOWED).into_iter().flat_map(str::lines).zip(1..).collect();
+    for (page, text) in repository.texts().filter(|(path, _)| is_documentation(path)) {
+        let faults = faults_of(text);
+        match (allowed.remove(page), faults.first()) {
+            (Some(line), None) => {
+                findings.fail(
+                    ALLOWED,
+                    line,
+                    format!("lists {page}, which has no finding any more: take the line out"),
+                );
+            }
+            (Some(_), Some((line, _))) => {
+                findings.warn(
+                    page,
+                    *line,
+                    format!("is not rewritten yet ({ALLOWED}), findings: {}", faults.len()),
+                );
+            }
+            (None, _) => faults.into_iter().for_each(|(line, text)| findings.fail(page, line, text)),
+        }
+    }
+    for (page, line) in allowed {
+        findings.fail(
+            ALLOWED,
+            line,
+            format!("lists `{page}`, which is no page of the documentation: take the line out"),
+        );
+    }
+}
+
+fn is_documentation(path: &str) -> bool {
+    path == "README.md" || path.starts_with("docs/") && path.ends_with(".md") && path != GENERATED
+}
+
+/// The faults of a page's sentences, each with its line.
+fn faults_of(page: &str) -> Vec<(usize, String)> {
+    let mut faults = Vec::new();
+    for block in blocks(page) {
+        for sentence in sentences(&block) {
+            let words: Vec<&str> = sentence.iter().map(|word| word.text.as_str()).filter(counts).collect();
+            let Some(first) = words.first() else { continue };
+            let shown = words[..words.len().min(WORDS_SHOWN)].join(" ");
+            let line = sentence[0].line;
+            let opening = leading_letters(first);
+            if OPENINGS.contains(&opening) {
+                let advice = "begin with the noun that acts, or is acted on";
+                faults.push((line, format!("a sentence begins with `{opening}`: {advice}: {shown} …")));
+            }
+            if words.len() > WORDS_MAX {
+                let count = words.len();
+                faults.push((
+                    line,
+                    format!("a sentence has {count} words, {WORDS_MAX} at most: split it: {shown} …"),
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// The word's letters up to its first other character, without what stands before them.
+fn leading_letters(word: &str) -> &str {
+    let word = word.trim_start_matches(|letter: char| !letter.is_alphanumeric() && letter != '`');
+    word.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
+}
+
+/// Whether this is a word, not a mark that stands by itself.
+fn counts(word: &&str) -> bool {
+    word.contains(CODE) || word.contains(char::is_alphanumeric)
+}
+
+/// A part of a page's text without blanks, and the line of its beginning.
+struct Word {
+    text: String,
+    line: usize,
+}
+
+/// The words of one paragraph, list item or table cell.
+#[derive(Default)]
+struct Block {
+    words: Vec<Word>,
+    /// Whether the next text goes on with the last word.
+    unfinished: bool,
+}
+
+impl Block {
+    fn push(&mut self, text: &str, line: usize) {
+        for piece in text.split_inclusive(char::is_whitespace) {
+            let word = piece.trim_end();
+            match self.words.last_mut().filter(|_| self.unfinished) {
+                Some(last) => last.text.push_str(word),
+                None if word.is_empty() => {}
+                None => self.words.push(Word { text: word.to_owned(), line }),
+            }
+            self.unfinished = !piece.ends_with(char::is_whitespace);
+        }
+    }
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    let mut in_head = false;
+    let newlines: Vec<usize> = page.match_indices('\n').map(|(at, _)| at).collect();
+    for (event, range) in Parser::new_ext(page, Options::ENABLE_TABLES).into_offset_iter() {
+        let line = || newlines.partition_point(|newline| *newline < range.start) + 1;
+        match event {
+            Event::Text(text) => open.iter_mut().for_each(|block| block.push(&text, line())),
+            Event::Code(_) => open.iter_mut().for_each(|block| block.push(CODE, line())),
+            Event::SoftBreak | Event::HardBreak => open.iter_mut().for_each(|block| block.push(" ", line())),
+            Event::Start(Tag::TableHead) => in_head = true,
+            Event::End(TagEnd::TableHead) => in_head = false,
+            Event::Start(Tag::Paragraph | Tag::Item | Tag::TableCell) => {
+                blocks.extend(open.take());
+                open = (!in_head).then(Block::default);
+            }
+            Event::Start(Tag::Heading { .. } | Tag::CodeBlock(_) | Tag::HtmlBlock | Tag::List(_))
+            | Event::End(TagEnd::Paragraph | TagEnd::Item | TagEnd::TableCell) => blocks.extend(open.take()),
+            _ => {}
+        }
+    }
+    blocks
+}
+
+fn sentences(block: &Block) -> Vec<&[Word]> {
+    let mut sentences = Vec::new();
+    let mut start = 0;
+    for (index, word) in block.words.iter().enumerate() {
+        let next = block.words.get(index + 1);
+        if next.is_none_or(|next| ends_sentence(&word.text, &next.text)) {
+            sentences.push(&block.words[start..=index]);
+            start = index + 1;
+        }
+    }
+    sentences
+}
+
+fn ends_sentence(word: &str, next: &str) -> bool {
+    let word = word.trim_matches(['(', ')', '[', ']', '"', '\'', '“', '”', '‘', '’']);
+    let capital = || next.chars().find(|letter| letter.is_alphanumeric()).is_some_and(char::is_uppercase);
+    match word {
+        "etc." => capital(),
+        word => word.ends_with(['.', '!', '?']) && !ABBREVIATIONS.contains(&word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: [(&str, &str); 2]) -> Findings {
+        let mut findings = Findings::default();
+        check(&Repository::of(files), &mut findings);
+        findings
+    }
+
+    fn findings(page: &str) -> Vec<String> {
+        found([("docs/page.md", page), (ALLOWED, "")]).failures()
+    }
+
+    fn words(count: usize) -> String {
+        vec!["word"; count].join(" ")
+    }
+
+    #[test]
+    fn sentence_over_35_words_fails_with_its_line() {
+        assert_eq!(findings(&format!("{}.", words(35))), [""; 0]);
+        let found = findings(&format!("# Title\n\nShort.\n{}.\n", words(36)));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("docs/page.md:4: a sentence has 36 words"), "{found:?}");
+    }
+
+    #[test]
+    fn sentence_goes_on_over_lines_and_emphasis() {
+        let page = format!("{}\n**{}** [{}](x.md) - {}\n", words(10), words(10), words(10), words(6));
+        let found = findings(&page);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("has 36 words"), "{found:?}");
+    }
+
+    #[test]
+    fn paragraphs_items_and_cells_are_read() {
+        let long = words(36);
+        for page in [
+            format!("- {long}"),
+            format!("1. x\n\n   {long}"),
+            format!("- x\n  - {long}\n"),
+            format!("> {long}"),
+            format!("| a |\n|---|\n| {long} |"),
+            format!("![{long}](x.svg)"),
+        ] {
+            assert_eq!(findings(&page).len(), 1, "{page}");
+        }
+    }
+
+    #[test]
+    fn items_and_cells_are_sentences_of_their_own() {
+        let half = words(20);
+        for page in [
+            format!("{half}:\n- {half}\n- {half}\n"),
+            format!("- {half}\n  - {half}\n"),
+            format!("| a | b |\n|---|---|\n| {half} | {half} |\n"),
+            format!("{half}\n\n{half}"),
+        ] {
+            assert_eq!(findings(&page), [""; 0], "{page}");
+        }
+    }
+
+    #[test]
+    fn headings_table_headers_and_code_are_not_read() {
+        let long = words(36);
+        let page = format!(
+            "# What {long}\n\n```text\nWhat {long}\n```\n\n    What {long}\n\n| What {long} |\n|---|\n| x |\n"
+        );
+        assert_eq!(findings(&page), [""; 0]);
+    }
+
+    #[test]
+    fn code_span_is_one_word_and_marks_are_none() {
+        let code = format!("`{}`", words(9));
+        assert_eq!(findings(&format!("{} {code}, – 1.5 → 2", words(32))), [""; 0]);
+        assert_eq!(findings(&format!("{} {code}, – 1.5 → 2", words(33))).len(), 1);
+    }
+
+    #[test]
+    fn each_refused_opening_fails() {
+        for opening in ["Who", "What", "Whose", "That", "What's", "(What", "“That", "**Who**"] {
+            let found = findings(&format!("Text. {opening} reads it.\n"));
+            assert_eq!(found.len(), 1, "{opening}: {found:?}");
+            assert!(
+                found[0].starts_with("docs/page.md:1: a sentence begins with `Wh")
+                    || found[0].contains("`That`")
+            );
+        }
+        for page in [
+            "Whatever it is.",
+            "So what? A node, that is.",
+            "`What` is code.",
+            "One word: What it is.",
+            "- what is read",
+        ] {
+            assert_eq!(findings(page), [""; 0], "{page}");
+        }
+    }
+
+    #[test]
+    fn sentences_end_at_full_stops_only() {
+        let half = words(18);
+        for end in ["w.", "w?", "w!", "w.)", "`w w`.", "etc. Word", "2.5."] {
+            assert_eq!(findings(&format!("{half} {end} {half}")), [""; 0], "{end}");
+        }
+        for middle in ["e.g.", "(i.e.", "etc.", "cf.", "1.5", "nats.go", "w:", "w;", "…"] {
+            assert_eq!(findings(&format!("{half} {middle} {half}")).len(), 1, "{middle}");
+        }
+    }
+
+    #[test]
+    fn allowed_page_is_warned_of_and_must_have_findings() {
+        let files = |page, allowed| [("docs/page.md", page), (ALLOWED, allowed)];
+        let with_findings = found(files("What is it.", "docs/page.md\n"));
+        assert_eq!(with_findings.failures(), [""; 0]);
+        assert!(with_findings.warnings()[0].ends_with("findings: 1"));
+        let without = found(files("It is.", "docs/page.md\n")).failures();
+        assert!(
+            without[0].starts_with("xtask/src/tidy/prose.allow:1: lists docs/page.md, which has no"),
+            "{without:?}"
+        );
+        let gone = found(files("It is.", "docs/gone.md\n")).failures();
+        assert!(gone[0].contains("lists `docs/gone.md`, which is no page"), "{gone:?}");
+    }
+
+    #[test]
+    fn other_pages_and_the_generated_one_are_exempt() {
+        let page = "What is it.";
+        assert_eq!(found([(GENERATED, page), ("ARCHITECTURE.md", page)]).failures(), [""; 0]);
+        assert_eq!(found([("README.md", page), ("docs/how-to/x.md", page)]).failures().len(), 2);
+    }
+}
