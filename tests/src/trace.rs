@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_back() {
+    fn trace_lines_parse_back() {
         let all = [
             Told::Up,
             Told::Records { writer: 1, epoch: 2, seqs: (3, 4), ns: (5, 6) },

@@ -64,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_style_stands_inside_of_the_picture() {
+    fn style_is_inserted_inside_the_svg() {
         assert_eq!(styled("<svg width=\"1\"><g/></svg>"), format!("<svg width=\"1\">{STYLE}<g/></svg>"));
     }
 
     #[test]
-    fn the_kept_runs_have_all_that_the_charts_show() {
+    fn kept_runs_have_the_data_of_every_chart() {
         let runs = kept::newest_first().unwrap();
         assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|drawn| drawn.is_ok())));
         assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|drawn| drawn.is_ok())));

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_their_path_and_what_is_in_them() {
+    fn files_are_found_by_path_with_their_content() {
         let directory = std::env::temp_dir().join(format!("dunlin-xtask-dashboard-{}", std::process::id()));
         fs::create_dir_all(directory.join("assets")).unwrap();
         fs::write(directory.join("index.html"), "a").unwrap();

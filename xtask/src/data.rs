@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn one_damaged_file_keeps_its_whole_package_out() {
+    fn one_damaged_file_prevents_the_whole_installation() {
         let (data, staging) = folders("damaged");
         fs::write(staging.0.join("good"), "abc").unwrap();
         fs::write(staging.0.join("bad"), "abd").unwrap();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faces_are_shown_unless_one_is_named() {
+    fn all_demo_parts_run_unless_one_is_named() {
         assert_eq!(read(&[]), (Face::Together, "--together".into()));
         assert_eq!(read(&["--once"]), (Face::Together, "--once --together".into()));
         assert_eq!(read(&["--once", "--only", "feed"]), (Face::Feed, "--once".into()));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cargo_that_is_called_is_told_of_no_package() {
+    fn nested_cargo_gets_no_package_variables() {
         assert!(std::env::var_os("CARGO_PKG_NAME").is_some(), "cargo runs this test");
         let told = text(Command::new("env").envs(std::env::vars_os())).unwrap();
         assert!(told.contains("CARGO_PKG_NAME="));

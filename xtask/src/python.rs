@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_python_is_what_the_package_says() {
+    fn oldest_python_equals_the_version_of_the_package() {
         let read = |path: &str| fs::read_to_string(package().join(path)).unwrap();
         let (major, minor) = OLDEST;
         assert!(read("pyproject.toml").contains(&format!("requires-python = \">={major}.{minor}\"")));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_large_a_program_fails() {
+    fn oversized_program_fails() {
         let folder = std::env::temp_dir().join(format!("xtask-sizes-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = |name: &str, bytes: u64| {

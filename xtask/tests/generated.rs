@@ -30,7 +30,7 @@ fn compare(made: &Path, kept: &Path) {
 }
 
 #[test]
-fn the_servers_code_is_what_its_protobuf_files_say() {
+fn generated_server_code_matches_its_protobuf_files() {
     let folder = repository().join("crates/server");
     let files = [
         "dunlin/v1/dunlin.proto",
@@ -53,7 +53,7 @@ fn the_servers_code_is_what_its_protobuf_files_say() {
 }
 
 #[test]
-fn the_benchmarks_code_is_what_its_protobuf_file_says() {
+fn generated_benchmark_code_matches_its_protobuf_file() {
     let folder = repository().join("crates/bench");
     let descriptors = protox::compile(["echo.proto"], [folder.join("proto")]).expect("a valid protobuf file");
     let out = tempfile::tempdir().expect("a folder");

@@ -36,7 +36,7 @@ def guarded(tmp_path: Path) -> Iterator[Node]:
     node.kill()
 
 
-def test_a_user_does_with_keys_what_it_may_and_no_more(guarded: Node) -> None:
+def test_user_reaches_only_the_keys_it_is_allowed(guarded: Node) -> None:
     with dunlin.connect(guarded.url, token=ANA) as ana, dunlin.connect(guarded.url, token=ROOT) as root:
         ana.kv.put("a/1", "x")
         assert ana.kv.get("a/1") is not None

@@ -15,7 +15,7 @@ def run(program) -> None:  # type: ignore[no-untyped-def]
     asyncio.run(asyncio.wait_for(program, PATIENCE))
 
 
-def test_async_for_goes_over_records_and_notices(url: str, topic: str) -> None:
+def test_async_for_yields_records_and_notices(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             await client.create_topic(topic, retention_bytes=64 << 10)
@@ -37,7 +37,7 @@ def test_async_for_goes_over_records_and_notices(url: str, topic: str) -> None:
     run(program())
 
 
-def test_a_wait_is_woken_by_what_comes(url: str, topic: str) -> None:
+def test_published_record_wakes_a_pending_read(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             async with client.subscribe(topic) as events:
@@ -51,7 +51,7 @@ def test_a_wait_is_woken_by_what_comes(url: str, topic: str) -> None:
     run(program())
 
 
-def test_a_cancelled_wait_loses_nothing(url: str, topic: str) -> None:
+def test_cancelled_read_loses_no_record(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             events = aiter(await client.subscribe(topic))
@@ -95,7 +95,7 @@ def test_many_subscriptions_wait_at_once(url: str, topic: str) -> None:
     run(program())
 
 
-def test_closing_ends_the_loop_that_waits(url: str, topic: str) -> None:
+def test_close_ends_a_loop_over_the_subscription(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             events = await client.subscribe(topic)
@@ -153,7 +153,7 @@ def test_batches_and_groups_and_requests(url: str, topic: str) -> None:
     run(program())
 
 
-def test_a_book_is_followed(url: str, topic: str) -> None:
+def test_book_follows_each_change_in_async_code(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             await client.create_topic(topic, fold="book")
@@ -172,7 +172,7 @@ def test_a_book_is_followed(url: str, topic: str) -> None:
     run(program())
 
 
-def test_errors_are_the_same(url: str) -> None:
+def test_async_errors_equal_those_of_the_blocking_client(url: str) -> None:
     async def program() -> None:
         with pytest.raises(ConnectionError):
             await dunlin.aio.connect("unix:///nowhere/dunlin.sock")
@@ -185,7 +185,7 @@ def test_errors_are_the_same(url: str) -> None:
     run(program())
 
 
-def test_waits_of_one_client_leave_room_for_answers(url: str, topic: str) -> None:
+def test_pending_requests_do_not_block_replies_of_the_same_client(url: str, topic: str) -> None:
     async def echo_by_itself() -> None:
         async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
 
@@ -203,7 +203,7 @@ def test_waits_of_one_client_leave_room_for_answers(url: str, topic: str) -> Non
     asyncio.run(echo_by_itself())
 
 
-def test_cancelled_calls_give_their_threads_back(url: str, topic: str) -> None:
+def test_cancelled_calls_free_their_threads(url: str, topic: str) -> None:
     async def cancelled() -> None:
         async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
             asking = [asyncio.ensure_future(client.request(topic, b"?", timeout=1000)) for _ in range(1200)]

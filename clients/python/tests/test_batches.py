@@ -22,7 +22,7 @@ def batches_of(events: dunlin.Subscription, records: int, records_max: int = 409
     return found
 
 
-def test_columns_say_what_the_records_say(client: dunlin.Client, topic: str) -> None:
+def test_columns_of_a_batch_equal_its_records(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>", retention_bytes=64 << 20)
     with client.publisher(f"{topic}.>") as publisher:
         for number in range(3000):
@@ -45,7 +45,7 @@ def test_columns_say_what_the_records_say(client: dunlin.Client, topic: str) -> 
             batch[len(batch)]
 
 
-def test_payloads_of_one_length_are_an_array_where_they_lie(client: dunlin.Client, topic: str) -> None:
+def test_equal_length_payloads_are_an_array_without_a_copy(client: dunlin.Client, topic: str) -> None:
     trade = np.dtype([("price", "<i8"), ("size", "<i4"), ("side", "S4")])
     sent = np.zeros(500, trade)
     sent["price"], sent["size"], sent["side"] = np.arange(500), 7, b"buy"
@@ -60,14 +60,14 @@ def test_payloads_of_one_length_are_an_array_where_they_lie(client: dunlin.Clien
         found[0].as_array("<i8")
 
 
-def test_payloads_of_several_lengths_are_no_array(client: dunlin.Client, topic: str) -> None:
+def test_array_of_payloads_of_different_lengths_is_an_error(client: dunlin.Client, topic: str) -> None:
     client.publisher(topic).publish_batch([b"1", b"22"])
     (batch,) = batches_of(client.subscribe(topic, start="earliest"), 2)
     with pytest.raises(ValueError, match="several lengths"):
         batch.as_array("u1")
 
 
-def test_views_outlive_everything_else(url: str, topic: str) -> None:
+def test_views_outlive_the_batch_and_the_client(url: str, topic: str) -> None:
     with dunlin.connect(url) as client:
         client.publisher(topic).publish_batch([b"first", b"other"])
         events = client.subscribe(topic, start="earliest")
@@ -80,7 +80,7 @@ def test_views_outlive_everything_else(url: str, topic: str) -> None:
     assert not seqs.flags.writeable
 
 
-def test_a_loop_may_change_to_batches(client: dunlin.Client, topic: str) -> None:
+def test_reading_may_switch_from_records_to_batches(client: dunlin.Client, topic: str) -> None:
     client.publisher(topic).publish_batch([str(number) for number in range(100)])
     events = client.subscribe(topic, start="earliest")
     one = events.next(PATIENCE)
@@ -89,7 +89,7 @@ def test_a_loop_may_change_to_batches(client: dunlin.Client, topic: str) -> None
     assert rest == [str(number).encode() for number in range(1, 100)]
 
 
-def test_batches_of_many_logs_say_which(client: dunlin.Client, topic: str) -> None:
+def test_batch_names_the_topic_and_partition_of_each_record(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, partitions=4, retention_bytes=64 << 20)
     with client.publisher(topic) as publisher:
         for number in range(400):

@@ -33,27 +33,27 @@ def output(program: list[str], node: Node) -> str:
         ("book.py", ["best 100.00 100.02", "depth of five bids [10, 21, 33, 46, 60]", "their average price 99.98"]),
     ],
 )
-def test_examples_say_what_they_should(own_node: Node, name: str, expected: list[str]) -> None:
+def test_examples_print_the_expected_lines(own_node: Node, name: str, expected: list[str]) -> None:
     assert output([sys.executable, str(PACKAGE / "examples" / name)], own_node).splitlines() == expected
 
 
-def test_the_measuring_program_checks_what_it_measures(own_node: Node) -> None:
+def test_speed_example_reports_five_rates(own_node: Node) -> None:
     program = [sys.executable, str(PACKAGE / "examples" / "speed.py"), "20000"]
     assert output(program, own_node).count("M records/s") == 5
 
 
-def test_the_page_has_snippets() -> None:
+def test_guide_has_at_least_five_snippets() -> None:
     assert len(SNIPPETS) >= 5
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=[snippet.split("\n")[0] for snippet in SNIPPETS])
-def test_the_pages_snippets_run(own_node: Node, snippet: str) -> None:
+def test_snippets_of_the_guide_print_what_they_claim(own_node: Node, snippet: str) -> None:
     expected = [line.split("# prints ")[1] for line in snippet.splitlines() if "# prints " in line]
     assert expected, "a snippet says what it prints"
     assert output([sys.executable, "-c", snippet], own_node).splitlines() == expected
 
 
-def test_the_subscription_of_the_projects_readme_runs(own_node: Node) -> None:
+def test_readme_subscription_prints_a_published_record(own_node: Node) -> None:
     chapter = README.read_text().split("\n## In your language\n")[1].split("\n## ")[0]
     (program,) = re.findall(r"^```python\n(.*?)^```", chapter, re.M | re.S)
     assert "dunlin://127.0.0.1:4220" in program
@@ -82,7 +82,7 @@ def test_the_subscription_of_the_projects_readme_runs(own_node: Node) -> None:
         publishing.join()
 
 
-def test_the_worker_of_the_projects_readme_runs_where_a_node_starts_it(tmp_path: Path) -> None:
+def test_readme_worker_runs_when_a_node_starts_it(tmp_path: Path) -> None:
     chapter = README.read_text().split("\n## Tasks and workers\n")[1].split("\n## ")[0]
     (program,) = re.findall(r"^```python\n(.*?)^```", chapter, re.M | re.S)
     worker = tmp_path / "worker.py"

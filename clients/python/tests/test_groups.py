@@ -41,7 +41,7 @@ def test_each_record_of_a_share_group_goes_to_one_member(client: dunlin.Client, 
     assert sorted(map(int, seen)) == list(range(100))
 
 
-def test_work_that_is_given_back_comes_again(client: dunlin.Client, topic: str) -> None:
+def test_nacked_job_returns_with_the_next_attempt(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"job", key="k", headers={"h": "v"})
     with client.work(topic, "crew") as member:
         job = next_job(member)
@@ -59,7 +59,7 @@ def test_work_that_is_given_back_comes_again(client: dunlin.Client, topic: str) 
         assert next_job(member).payload == b"next"
 
 
-def test_what_fails_too_often_is_a_dead_letter(client: dunlin.Client, topic: str) -> None:
+def test_record_that_fails_too_often_becomes_a_dead_letter(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"poison")
     dead = client.subscribe(f"dead.{topic}", start="earliest")
     with client.work(topic, "crew", attempts_max=2, dead_letter=f"dead.{topic}") as member:
@@ -93,7 +93,7 @@ def test_other_threads_settle_jobs_while_one_waits(client: dunlin.Client, topic:
     assert (group.name, group.kind, group.waiting, group.claimed) == ("crew", "work", 0, 0)
 
 
-def test_many_jobs_are_settled_at_once(client: dunlin.Client, topic: str) -> None:
+def test_one_ack_settles_many_jobs_exactly_once(client: dunlin.Client, topic: str) -> None:
     for number in range(8):
         client.publish(topic, str(number))
     with client.work(topic, "crew", prefetch=8) as member:
@@ -103,7 +103,7 @@ def test_many_jobs_are_settled_at_once(client: dunlin.Client, topic: str) -> Non
             member.ack(jobs)
 
 
-def test_a_request_is_answered(client: dunlin.Client, url: str, topic: str) -> None:
+def test_requester_receives_reply_payload_and_headers(client: dunlin.Client, url: str, topic: str) -> None:
     requests = client.subscribe(topic)
 
     def answer() -> None:
@@ -120,18 +120,18 @@ def test_a_request_is_answered(client: dunlin.Client, url: str, topic: str) -> N
     answering.join()
 
 
-def test_a_request_that_is_heard_and_not_answered_times_out(client: dunlin.Client, topic: str) -> None:
+def test_unanswered_request_times_out(client: dunlin.Client, topic: str) -> None:
     with client.subscribe(topic), pytest.raises(TimeoutError) as caught:
         client.request(topic, b"?", timeout=0.05)
     assert isinstance(caught.value, dunlin.RequestTimeoutError)
 
 
-def test_a_request_that_nobody_hears_is_told_so(client: dunlin.Client, topic: str) -> None:
+def test_request_without_subscriber_raises_no_responder(client: dunlin.Client, topic: str) -> None:
     with pytest.raises(errors.NoResponderError):
         client.request(topic, b"?", timeout=PATIENCE)
 
 
-def test_what_asks_for_no_reply_gets_none(client: dunlin.Client, topic: str) -> None:
+def test_reply_to_a_record_without_reply_subject_is_an_error(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"")
     record = next_record(client.subscribe(topic, start="earliest"))
     with pytest.raises(ValueError, match="asks for no reply"):

@@ -13,7 +13,7 @@ from dunlin import errors, kv
 from test_async import run
 
 
-def test_what_is_put_is_got_compared_swapped_and_deleted(client: dunlin.Client, topic: str) -> None:
+def test_key_is_put_read_swapped_and_deleted(client: dunlin.Client, topic: str) -> None:
     key = f"{topic}/a"
     assert client.kv.get(key) is None
     first = client.kv.put(key, "1")
@@ -52,7 +52,7 @@ def test_ranges_come_in_pages(client: dunlin.Client, topic: str) -> None:
     assert kv.prefix_end(b"a\xff\xff") == b"b" and kv.prefix_end(b"\xff") == b"" and kv.prefix_end("") == b""
 
 
-def test_a_transaction_does_one_thing_or_the_other(client: dunlin.Client, topic: str) -> None:
+def test_transaction_runs_exactly_one_branch(client: dunlin.Client, topic: str) -> None:
     a, b = f"{topic}/a", f"{topic}/b"
     compare = [kv.unchanged(a, 0), kv.Compare(b, "version", "<", 1)]
     then: list[kv.Step] = [kv.Put(a, "1"), kv.Put(b, "2"), kv.Get(a)]
@@ -73,7 +73,7 @@ def test_a_transaction_does_one_thing_or_the_other(client: dunlin.Client, topic:
         client.kv.txn([kv.Compare(a, "version", "==", "x")])
 
 
-def test_a_watch_tells_every_revision_from_where_it_is_asked_to(client: dunlin.Client, topic: str) -> None:
+def test_watch_delivers_every_revision_from_its_start(client: dunlin.Client, topic: str) -> None:
     with client.kv.watch(f"{topic}/") as now:
         first = client.kv.put(f"{topic}/a", "1")
         client.kv.put("other" + topic, "2")
@@ -104,7 +104,7 @@ def test_a_watch_tells_every_revision_from_where_it_is_asked_to(client: dunlin.C
         next(before)
 
 
-def test_a_watch_from_before_the_history_is_told_the_oldest_revision(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_watch_before_the_history_reports_the_oldest_revision(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = Node(tmp_path_factory.mktemp("short"), 20_000, "--kv-history-bytes", "64KiB")
     node.start()
     try:
@@ -122,7 +122,7 @@ def test_a_watch_from_before_the_history_is_told_the_oldest_revision(tmp_path_fa
         node.kill()
 
 
-def test_a_watch_is_told_that_revisions_have_begun_anew(brittle_node: Node) -> None:
+def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
     with dunlin.connect(brittle_node.url) as client:
         for number in range(3):
             client.kv.put("a", str(number))
@@ -142,7 +142,7 @@ def test_a_watch_is_told_that_revisions_have_begun_anew(brittle_node: Node) -> N
                 break
 
 
-def test_what_is_tied_to_a_lease_goes_with_it_and_a_thread_keeps_it_alive(client: dunlin.Client, topic: str) -> None:
+def test_client_renews_a_lease_whose_end_removes_its_keys(client: dunlin.Client, topic: str) -> None:
     with client.kv.lease(1.0) as lease:
         client.kv.put(topic, "here", lease=lease)
         # Several times as long as it would live by itself.
@@ -169,7 +169,7 @@ def test_what_is_tied_to_a_lease_goes_with_it_and_a_thread_keeps_it_alive(client
     assert client.kv.get(topic) is None
 
 
-def test_a_lease_is_lost_when_the_node_is_gone(brittle_node: Node) -> None:
+def test_lease_is_lost_with_its_node(brittle_node: Node) -> None:
     with dunlin.connect(brittle_node.url) as client, client.kv.lease(2.0) as lease:
         assert lease.is_alive
         brittle_node.kill()
@@ -178,7 +178,7 @@ def test_a_lease_is_lost_when_the_node_is_gone(brittle_node: Node) -> None:
             lease.check()
 
 
-def test_a_lock_has_one_holder_and_its_token_grows(url: str, topic: str) -> None:
+def test_lock_has_one_holder_and_a_growing_token(url: str, topic: str) -> None:
     inside, most, tokens = 0, 0, list[int]()
     guard = threading.Lock()
 
@@ -205,7 +205,7 @@ def test_a_lock_has_one_holder_and_its_token_grows(url: str, topic: str) -> None
     assert tokens == sorted(set(tokens))
 
 
-def test_a_lock_that_is_held_is_refused_or_waited_for(url: str, client: dunlin.Client, topic: str) -> None:
+def test_held_lock_is_refused_or_waited_for(url: str, client: dunlin.Client, topic: str) -> None:
     with dunlin.connect(url) as other, client.kv.lease(60.0) as lease:
         with client.kv.elect(topic, "host-1", lease=lease) as elected:
             with pytest.raises(errors.LockHeldError) as held, other.kv.lock(topic, wait=False):
@@ -228,7 +228,7 @@ def test_a_lock_that_is_held_is_refused_or_waited_for(url: str, client: dunlin.C
             assert lock.token > elected.token
 
 
-def test_asyncio_has_all_of_it(url: str, topic: str) -> None:
+def test_asyncio_client_offers_all_key_operations(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             keys = client.kv
@@ -256,7 +256,7 @@ def test_asyncio_has_all_of_it(url: str, topic: str) -> None:
     run(program())
 
 
-def test_more_tasks_may_wait_for_a_lock_than_there_are_threads_for_calls(url: str, topic: str) -> None:
+def test_more_tasks_than_call_threads_can_wait_for_a_lock(url: str, topic: str) -> None:
     async def program() -> None:
         inside = 0
         tokens = []
@@ -277,7 +277,7 @@ def test_more_tasks_may_wait_for_a_lock_than_there_are_threads_for_calls(url: st
     run(program())
 
 
-def test_who_breaks_off_waits_for_the_lock_no_more(url: str, topic: str) -> None:
+def test_cancelled_lock_wait_leaves_the_queue(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client, client.kv.lease(60.0) as lease:
             async with client.kv.lock(topic):

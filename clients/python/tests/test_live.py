@@ -19,7 +19,7 @@ def level(side: str, price: int, size: int) -> bytes:
     return struct.pack("<BB6xqq", 1 if size else 2, SIDES[side], price, size)
 
 
-def test_a_book_is_what_its_records_make_it(client: dunlin.Client, topic: str) -> None:
+def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book", fold_options={"price_decimals": 2})
     client.publish(topic, level("bid", 10_000, 5) + level("ask", 10_025, 7))
     with client.book(topic) as book:
@@ -48,7 +48,7 @@ def test_a_book_is_what_its_records_make_it(client: dunlin.Client, topic: str) -
         assert book.age is not None and book.append_time_ns is not None
 
 
-def test_levels_are_arrays_where_they_lie(client: dunlin.Client, topic: str) -> None:
+def test_levels_are_arrays_that_share_memory(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     client.publish(topic, b"".join(level("ask", price, price * 10) for price in range(1, 6)))
     with client.book(topic) as book:
@@ -64,7 +64,7 @@ def test_levels_are_arrays_where_they_lie(client: dunlin.Client, topic: str) -> 
         assert asks.prices.tolist() == [1, 2, 3, 4, 5] and book.asks().prices.tolist() == [2, 3, 4, 5]
 
 
-def test_changes_come_one_by_one_and_the_book_with_them(client: dunlin.Client, topic: str) -> None:
+def test_book_matches_each_change_as_it_is_delivered(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     client.publish(topic, level("bid", 100, 1))
     with client.book(topic) as book:
@@ -79,7 +79,7 @@ def test_changes_come_one_by_one_and_the_book_with_them(client: dunlin.Client, t
         assert book.counts["records"] >= 10 and book.counts["refused"] == 0
 
 
-def test_a_conflated_book_skips_to_now(client: dunlin.Client, topic: str) -> None:
+def test_conflated_book_skips_intermediate_changes(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     client.publish(topic, level("bid", 100, 1))
     with client.book(topic, conflate=True) as book:
@@ -93,7 +93,7 @@ def test_a_conflated_book_skips_to_now(client: dunlin.Client, topic: str) -> Non
         assert 0 < changes < 1998
 
 
-def test_snapshot_leaves_a_book_no_older_times(brittle_node: Node) -> None:
+def test_snapshot_clears_the_old_times_of_a_book(brittle_node: Node) -> None:
     def publish(price: int, event_time_ns: int | None) -> None:
         with dunlin.connect(brittle_node.url) as publishing:
             publishing.create_topic("book", fold="book", exist_ok=True)
@@ -119,7 +119,7 @@ def updated(book: dunlin.Book) -> bool:
         return False
 
 
-def test_a_book_says_whether_a_publisher_is_connected(url: str, client: dunlin.Client, topic: str) -> None:
+def test_book_shows_whether_a_publisher_is_connected(url: str, client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     with dunlin.connect(url) as publishing:
         publishing.publish(topic, level("bid", 100, 1))
@@ -133,7 +133,7 @@ def test_a_book_says_whether_a_publisher_is_connected(url: str, client: dunlin.C
         assert book.bid == (100, 2)
 
 
-def test_a_bad_record_is_refused_and_the_book_stays(client: dunlin.Client, topic: str) -> None:
+def test_refused_record_leaves_the_book_unchanged(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     client.publish(topic, level("bid", 100, 1))
     with pytest.raises(dunlin.errors.FoldError, match="size -3 is not above zero"):
@@ -142,7 +142,7 @@ def test_a_bad_record_is_refused_and_the_book_stays(client: dunlin.Client, topic
         assert book.bid == (100, 1)
 
 
-def test_a_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: str) -> None:
+def test_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="last", partitions=3)
     for number in range(60):
         client.publish(topic, str(number), key=f"k{number % 20}")
@@ -160,7 +160,7 @@ def test_a_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: 
         until(lambda: table.update() >= 0 and table["k5"] == b"new")
 
 
-def test_the_wrong_kind_is_said_so(client: dunlin.Client, topic: str) -> None:
+def test_wrong_kind_of_state_is_a_value_error(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="last")
     with pytest.raises(ValueError, match=r"use table\(\)"):
         client.book(topic)
@@ -169,7 +169,7 @@ def test_the_wrong_kind_is_said_so(client: dunlin.Client, topic: str) -> None:
         client.table(f"{topic}.plain")
 
 
-def test_states_come_as_snapshots_to_who_reads_them_so(client: dunlin.Client, topic: str) -> None:
+def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book")
     at = client.publish(topic, level("bid", 100, 1)).position
     with client.subscribe(topic, start="snapshot") as events:

@@ -78,7 +78,7 @@ begun.wait()
 """
 
 
-def test_a_program_ends_while_a_thread_waits(url: str, topic: str) -> None:
+def test_program_ends_while_a_thread_waits_for_records(url: str, topic: str) -> None:
     program = [sys.executable, "-c", ENDING, url, topic]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert ended.stderr == ""
@@ -112,13 +112,13 @@ print(os.waitstatus_to_exitcode(status), sorted(seen), client.connections)
 """
 
 
-def test_a_child_leaves_its_parents_connection_alone(url: str, topic: str) -> None:
+def test_forked_child_leaves_its_parents_connection_alone(url: str, topic: str) -> None:
     program = [sys.executable, "-c", FORKING, url, topic]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert ended.stdout == "0 [b'of the child', b'of the parent'] 1\n", ended.stderr
 
 
-def test_a_node_that_is_away_is_told_and_one_that_is_back_gone_on_with(brittle_node: Node) -> None:
+def test_calls_fail_while_the_node_is_down_and_resume_afterwards(brittle_node: Node) -> None:
     client = dunlin.connect(brittle_node.url)
     events = client.subscribe("t", start="earliest")
     client.send("t", b"before")
@@ -142,7 +142,7 @@ def test_a_node_that_is_away_is_told_and_one_that_is_back_gone_on_with(brittle_n
     assert client.connections >= 2
 
 
-def test_a_subscription_left_alone_over_a_restart_goes_on(own_node: Node) -> None:
+def test_idle_subscription_resumes_after_a_restart(own_node: Node) -> None:
     client = dunlin.connect(own_node.url)
     records = client.subscribe("t", start="earliest").records()
     client.publish("t", b"before")
@@ -158,7 +158,7 @@ def test_a_subscription_left_alone_over_a_restart_goes_on(own_node: Node) -> Non
     assert next(records).payload == b"after"
 
 
-def test_tasks_are_told_that_the_node_is_away(brittle_node: Node) -> None:
+def test_pending_async_read_fails_when_the_node_is_killed(brittle_node: Node) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(brittle_node.url) as client:
             events = aiter(await client.subscribe("t"))

@@ -13,7 +13,7 @@ from conftest import next_record
 from dunlin import errors
 
 
-def test_everything_a_record_carries_arrives(client: dunlin.Client, topic: str) -> None:
+def test_all_fields_of_a_record_arrive(client: dunlin.Client, topic: str) -> None:
     headers: dict[str, bytes | str] = {"a": "1", "b": b"\x02"}
     receipt = client.publish(
         topic, b"\x00\xff", key="k", headers=headers, reply="r.1", event_time_ns=7, expires_ns=2**62
@@ -31,7 +31,7 @@ def test_everything_a_record_carries_arrives(client: dunlin.Client, topic: str) 
     assert record.append_time_ns > 1_700_000_000 * 10**9
 
 
-def test_a_reply_that_is_no_subject_is_refused(client: dunlin.Client, topic: str) -> None:
+def test_invalid_reply_subject_is_refused(client: dunlin.Client, topic: str) -> None:
     for reply in ("r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG chat 1 z", "a b", "a\x7f", "a.*", "a..b"):
         with pytest.raises((dunlin.Error, ValueError)):
             client.publish(topic, b"x", reply=reply)
@@ -44,7 +44,7 @@ def test_headers_may_repeat(client: dunlin.Client, topic: str) -> None:
         assert next_record(events).headers == (("a", b"1"), ("a", b"2"))
 
 
-def test_payloads_are_anything_with_bytes(client: dunlin.Client, topic: str) -> None:
+def test_payload_may_be_any_bytes_like_object(client: dunlin.Client, topic: str) -> None:
     numbers = np.arange(4, dtype=np.uint16)
     given: list[tuple[Any, bytes]] = [
         (b"bytes", b"bytes"),
@@ -65,7 +65,7 @@ def test_payloads_are_anything_with_bytes(client: dunlin.Client, topic: str) -> 
         client.publish(topic, 5)  # type: ignore[arg-type]
 
 
-def test_what_was_sent_comes_in_order(client: dunlin.Client, topic: str) -> None:
+def test_sent_records_arrive_in_order(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, retention_bytes=64 << 20)
     with client.publisher(topic) as publisher:
         for number in range(1000):
@@ -80,7 +80,7 @@ def test_what_was_sent_comes_in_order(client: dunlin.Client, topic: str) -> None
         assert [next_record(events).payload for _ in range(5)] == [row.tobytes() for row in rows]
 
 
-def test_a_batch_is_appended_whole_or_not_at_all(client: dunlin.Client, topic: str) -> None:
+def test_batch_is_appended_whole_or_not_at_all(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, record_bytes_max=1024)
     publisher = client.publisher(topic)
     assert publisher.publish_batch([b"1", b"2", b"3"]).position.seq == 3
@@ -90,7 +90,7 @@ def test_a_batch_is_appended_whole_or_not_at_all(client: dunlin.Client, topic: s
     assert publisher.publish(b"4").position.seq == 4
 
 
-def test_expecting_refuses_when_the_topic_moved_on(client: dunlin.Client, topic: str) -> None:
+def test_outdated_expected_sequence_is_refused(client: dunlin.Client, topic: str) -> None:
     assert client.publish(topic, b"1", expect_seq=0).position.seq == 1
     with pytest.raises(errors.SeqMovedError):
         client.publish(topic, b"2", expect_seq=0)
@@ -132,7 +132,7 @@ def test_threads_share_a_publisher(client: dunlin.Client, topic: str) -> None:
         assert [int(number) for of, number in seen if int(of) == thread] == list(range(500))
 
 
-def test_many_subjects_are_published_to(client: dunlin.Client, topic: str) -> None:
+def test_client_publishes_to_more_subjects_than_it_caches(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>")
     # More than a client keeps publishers for.
     for number in range(300):

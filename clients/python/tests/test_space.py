@@ -28,7 +28,7 @@ def world_url() -> Iterator[str]:
         process.kill()
 
 
-def test_a_region_is_columns_that_stay_as_they_were(world_url: str) -> None:
+def test_region_columns_do_not_change_with_later_updates(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         with client.region("birds", 1) as region:
@@ -53,7 +53,7 @@ def test_a_region_is_columns_that_stay_as_they_were(world_url: str) -> None:
             client.table("space.birds.region.1")
 
 
-def test_who_is_near_an_entity_is_told_and_it_obeys(world_url: str) -> None:
+def test_sight_follows_an_entity_that_obeys_commands(world_url: str) -> None:
     one = 1_000_007
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
@@ -75,7 +75,7 @@ def test_who_is_near_an_entity_is_told_and_it_obeys(world_url: str) -> None:
             sight.next(0.1)
 
 
-def test_spawned_entity_is_there_until_it_is_despawned(world_url: str) -> None:
+def test_spawned_entity_is_visible_until_despawned(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")
@@ -91,7 +91,7 @@ def test_spawned_entity_is_there_until_it_is_despawned(world_url: str) -> None:
             world.despawn(7)
 
 
-def test_what_cannot_be_near_or_commanded_is_said(world_url: str) -> None:
+def test_unknown_entities_and_worlds_are_lookup_errors(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")

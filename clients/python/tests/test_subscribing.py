@@ -15,7 +15,7 @@ def fill(client: dunlin.Client, topic: str, records: int, record_bytes: int = 10
         publisher.send_many(bytes(record_bytes) for _ in range(records))
 
 
-def test_a_position_is_gone_on_from(client: dunlin.Client, topic: str) -> None:
+def test_subscription_starts_after_a_position_or_at_a_time(client: dunlin.Client, topic: str) -> None:
     for number in range(5):
         client.publish(topic, str(number))
     with client.subscribe(topic, start="earliest") as events:
@@ -31,7 +31,7 @@ def test_a_position_is_gone_on_from(client: dunlin.Client, topic: str) -> None:
         assert next_record(events).payload == b"new"
 
 
-def test_positions_are_values() -> None:
+def test_positions_compare_hash_and_parse_by_value() -> None:
     first, second = dunlin.Position(7, 1), dunlin.Position(7, 2)
     assert first < second and first != second and first == dunlin.Position.parse("7-1")
     assert len({first, second, dunlin.Position(7, 1)}) == 2
@@ -43,7 +43,7 @@ def test_positions_are_values() -> None:
         dunlin.Position.parse("7")
 
 
-def test_what_was_given_up_is_told_exactly(client: dunlin.Client, topic: str) -> None:
+def test_gaps_account_for_every_record_not_delivered(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, retention_bytes=64 << 10)
     with client.subscribe(topic, start="earliest") as events:
         published = 0
@@ -66,7 +66,7 @@ def test_what_was_given_up_is_told_exactly(client: dunlin.Client, topic: str) ->
                         raise AssertionError(other)
 
 
-def test_records_alone_raise_where_some_are_missing(client: dunlin.Client, topic: str) -> None:
+def test_records_iterator_raises_at_a_gap_and_resumes(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, retention_bytes=64 << 10)
     fill(client, topic, 1)
     events = client.subscribe(topic, start="earliest")
@@ -81,7 +81,7 @@ def test_records_alone_raise_where_some_are_missing(client: dunlin.Client, topic
     assert next(late).seq == gap.last + 1
 
 
-def test_a_subscription_that_asked_for_it_ends_at_a_gap(client: dunlin.Client, topic: str) -> None:
+def test_subscription_with_on_gap_fail_ends_at_a_gap(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, retention_bytes=64 << 10)
     first = client.publish(topic, b"first").position
     fill(client, topic, 5000)
@@ -95,7 +95,7 @@ def test_a_subscription_that_asked_for_it_ends_at_a_gap(client: dunlin.Client, t
             events.next(PATIENCE)
 
 
-def test_a_deleted_topic_is_told(client: dunlin.Client, topic: str) -> None:
+def test_deleted_topic_is_reported_after_its_last_record(client: dunlin.Client, topic: str) -> None:
     last = client.publish(topic, b"last").position
     events = client.subscribe(topic, start="earliest")
     client.delete_topic(topic)
@@ -144,7 +144,7 @@ def test_closing_ends_a_wait_in_another_thread(client: dunlin.Client, topic: str
         events.next(0)
 
 
-def test_closing_the_client_closes_what_was_made_of_it(url: str, topic: str) -> None:
+def test_closing_the_client_closes_its_handles(url: str, topic: str) -> None:
     with dunlin.connect(url) as client:
         events = client.subscribe(topic)
         publisher = client.publisher(topic)
@@ -154,7 +154,7 @@ def test_closing_the_client_closes_what_was_made_of_it(url: str, topic: str) -> 
             used()
 
 
-def test_a_second_thread_in_a_subscription_is_told(client: dunlin.Client, topic: str) -> None:
+def test_second_thread_in_a_subscription_gets_busy_error(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
     read: list[object] = []
 
@@ -181,7 +181,7 @@ def test_a_second_thread_in_a_subscription_is_told(client: dunlin.Client, topic:
     assert isinstance(read[0], dunlin.Record)
 
 
-def test_arguments_that_mean_nothing_are_value_errors(client: dunlin.Client, topic: str) -> None:
+def test_invalid_subscription_arguments_are_value_errors(client: dunlin.Client, topic: str) -> None:
     with pytest.raises(ValueError, match="start is"):
         client.subscribe(topic, start="begin")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on_gap is"):

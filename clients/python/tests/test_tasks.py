@@ -58,7 +58,7 @@ def start(own_node: Node, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("options", [(), ("--processes",)])
-def test_functions_of_every_sort_do_tasks_and_their_results_come_back(
+def test_functions_of_every_kind_return_results_of_tasks(
     client: dunlin.Client, tenant: str, start: Start, options: tuple[str, ...]
 ) -> None:
     start(*options)
@@ -82,7 +82,7 @@ def test_functions_of_every_sort_do_tasks_and_their_results_come_back(
     assert (account.completed, account.dead, account.queued, account.running) == (53, 1, 0, 0)
 
 
-def test_a_process_that_dies_takes_only_its_task_along_and_the_task_is_tried_again(
+def test_dead_process_fails_only_its_task_which_is_retried(
     client: dunlin.Client, tenant: str, start: Start
 ) -> None:
     worker = start("--processes")
@@ -92,7 +92,7 @@ def test_a_process_that_dies_takes_only_its_task_along_and_the_task_is_tried_aga
     assert worker.poll() is None, "the worker lives on"
 
 
-def test_a_worker_of_the_warm_pool_says_that_it_is_prepared_and_attaches_when_it_is_called(own_node: Node) -> None:
+def test_warm_worker_reports_prepared_and_attaches_when_called(own_node: Node) -> None:
     line, stdin = socket.socketpair()
     line.settimeout(PATIENCE)
     told = {"DUNLIN_URL": own_node.url, "DUNLIN_WORKER_NAME": "warm", "DUNLIN_WORKER_WARM": "1", "DUNLIN_END_WITH_STDIN": "1"}
@@ -112,7 +112,7 @@ def test_a_worker_of_the_warm_pool_says_that_it_is_prepared_and_attaches_when_it
             worker.wait()
 
 
-def test_a_cancelled_task_is_stopped_wherever_it_runs(
+def test_cancelled_task_stops_in_process_and_in_coroutine(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start("--processes")
@@ -127,7 +127,7 @@ def test_a_cancelled_task_is_stopped_wherever_it_runs(
     assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
 
 
-def test_sigterm_lets_a_worker_do_what_it_holds_and_end(
+def test_sigterm_lets_a_worker_finish_its_tasks_and_end(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     worker = start()
@@ -144,7 +144,7 @@ def test_sigterm_lets_a_worker_do_what_it_holds_and_end(
     assert "no worker serves kind upper" in client.tasks.why(later)
 
 
-def test_a_killed_workers_tasks_go_to_others_under_a_higher_token(
+def test_task_of_a_killed_worker_moves_on_with_a_higher_token(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     first = start()
@@ -161,7 +161,7 @@ def test_a_killed_workers_tasks_go_to_others_under_a_higher_token(
     assert (done.stage, done.attempts, done.lost) == ("completed", 1, 1)
 
 
-def test_a_worker_finds_its_node_again(own_node: Node, tenant: str, start: Start, tmp_path: Path) -> None:
+def test_worker_reconnects_to_a_restarted_node(own_node: Node, tenant: str, start: Start, tmp_path: Path) -> None:
     worker = start()
     with dunlin.connect(own_node.url) as client:
         assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
@@ -172,7 +172,7 @@ def test_a_worker_finds_its_node_again(own_node: Node, tenant: str, start: Start
     assert worker.poll() is None
 
 
-def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunlin.Client, tenant: str) -> None:
+def test_invalid_task_calls_raise_their_own_error_class(client: dunlin.Client, tenant: str) -> None:
     tasks = client.tasks
     with pytest.raises(errors.NoTaskError) as refused:
         tasks.get("4d")
@@ -209,7 +209,7 @@ def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunl
         dunlin.Worker().run()
 
 
-def test_a_task_or_worker_has_one_id_wherever_it_is_shown(
+def test_task_and_worker_ids_are_the_same_everywhere(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start()
@@ -227,7 +227,7 @@ def test_a_task_or_worker_has_one_id_wherever_it_is_shown(
     assert over.value.task == second and f"task {second} " in str(over.value)
 
 
-def test_a_task_goes_to_a_worker_with_the_labels_it_needs(client: dunlin.Client, tenant: str, start: Start) -> None:
+def test_task_goes_to_a_worker_with_the_labels_it_needs(client: dunlin.Client, tenant: str, start: Start) -> None:
     start()
     tasks = client.tasks
     assert tasks.wait(tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
@@ -238,7 +238,7 @@ def test_a_task_goes_to_a_worker_with_the_labels_it_needs(client: dunlin.Client,
     assert tasks.wait(task, PATIENCE).result == b"B"
 
 
-def test_limits_by_key_hold_and_change_while_tasks_wait(client: dunlin.Client, tenant: str) -> None:
+def test_changed_limits_apply_to_tasks_already_waiting(client: dunlin.Client, tenant: str) -> None:
     tasks = client.tasks
     tasks.set_tenant(tenant, limits=[Limit("user", running=1), Limit("user", rate=(1, 3600.0, 2))])
     of_ann = [NewTask("upper", labels={"user": "ann"}) for _ in range(3)]
@@ -255,7 +255,7 @@ _ODD = ("refused", "surrogate", "odd", "exit", "interrupt", "nan", "unsendable",
 
 
 @pytest.mark.parametrize(("kind", "options"), [("raise", ()), ("raise", ("--processes",)), ("araise", ())])
-def test_odd_failures_are_answered_and_give_the_slot_back(
+def test_unusual_exceptions_fail_the_task_and_free_its_slot(
     client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
 ) -> None:
     start(*options)
@@ -268,7 +268,7 @@ def test_odd_failures_are_answered_and_give_the_slot_back(
     assert after.result == b"WELL"
 
 
-def test_values_that_cannot_be_meant_are_refused(client: dunlin.Client, tenant: str) -> None:
+def test_implausible_task_options_are_refused(client: dunlin.Client, tenant: str) -> None:
     submit = client.tasks.submit
     for wrong in (
         {"not_before": time.time() * 1000},
@@ -293,7 +293,7 @@ def test_values_that_cannot_be_meant_are_refused(client: dunlin.Client, tenant: 
         dunlin.Worker(slots=-1)
 
 
-def test_known_key_is_the_same_task_or_refused(client: dunlin.Client, tenant: str) -> None:
+def test_idempotency_key_gives_the_same_task_or_a_refusal(client: dunlin.Client, tenant: str) -> None:
     submit = client.tasks.submit
     task = submit(tenant, "mail", "x", idempotency_key="order-17", timeout=90.0, retry=7)
     assert submit(tenant, "mail", "x", idempotency_key="order-17") == task

@@ -9,7 +9,7 @@ import pytest
 from dunlin import _dunlin, errors
 
 
-def test_a_topic_is_made_described_listed_and_deleted(client: dunlin.Client, topic: str) -> None:
+def test_topic_is_created_described_listed_and_deleted(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>", retention_bytes=1 << 20, retention_records=100, partitions=2)
     described = client.describe(topic)
     assert (described.pattern, described.partitions) == (f"{topic}.>", 2)
@@ -21,21 +21,21 @@ def test_a_topic_is_made_described_listed_and_deleted(client: dunlin.Client, top
     assert client.topics(topic) == []
 
 
-def test_a_topic_may_exist_if_it_is_the_same(client: dunlin.Client, topic: str) -> None:
+def test_identical_topic_may_exist_with_exist_ok(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     client.create_topic(topic, exist_ok=True)
     with pytest.raises(errors.TopicExistsError):
         client.create_topic(topic)
 
 
-def test_the_options_of_a_state_are_kept(client: dunlin.Client, topic: str) -> None:
+def test_options_of_a_state_topic_are_kept(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, fold="book", fold_options={"price_decimals": 2, "tick": 5})
     described = client.describe(topic)
     assert described.fold == "book"
     assert (described.fold_options["price_decimals"], described.fold_options["tick"]) == ("2", "5")
 
 
-def test_a_refusal_says_its_code_and_what_to_do(client: dunlin.Client) -> None:
+def test_refusal_carries_its_code_and_advice(client: dunlin.Client) -> None:
     with pytest.raises(errors.SubjectError, match="empty token") as caught:
         client.subscribe("a..b")
     assert (caught.value.code, caught.value.number, caught.value.retry) == ("SUBJECT", 20, "no")
@@ -43,18 +43,18 @@ def test_a_refusal_says_its_code_and_what_to_do(client: dunlin.Client) -> None:
     assert isinstance(caught.value, dunlin.RefusedError)
 
 
-def test_every_row_of_the_table_is_a_class() -> None:
+def test_every_error_code_has_a_class() -> None:
     classes = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, dunlin.RefusedError)]
     found = {one.code: (one.number, one.retry, one.advice) for one in classes if one.code is not None}
     assert found == {name: (number, retry, advice) for number, name, retry, advice in _dunlin.CODES}
 
 
-def test_an_address_that_means_nothing_is_a_value_error() -> None:
+def test_invalid_address_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="is no address"):
         dunlin.connect("http://localhost")
 
 
-def test_nobody_there_is_a_connection_error() -> None:
+def test_unreachable_node_is_a_connection_error() -> None:
     with pytest.raises(ConnectionError) as caught:
         dunlin.connect("unix:///nowhere/dunlin.sock")
     assert isinstance(caught.value, dunlin.DisconnectedError)

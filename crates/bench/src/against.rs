@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_beyond_the_runs_spread_is_a_regression() {
+    fn fall_beyond_the_spread_is_a_regression() {
         let then =
             kept(rows(&[("dunlin", "msgs_per_s", 64, &[98.0, 100.0]), ("dunlin", "p50_ns", 64, &[10.0])]));
         let now = rows(&[("dunlin", "msgs_per_s", 64, &[79.0, 81.0]), ("dunlin", "p50_ns", 64, &[10.3])]);
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_far_apart_prove_nothing() {
+    fn fall_within_a_wide_spread_is_no_regression() {
         let then = kept(rows(&[("dunlin", "msgs_per_s", 64, &[70.0, 100.0, 130.0])]));
         let comparison = Comparison::of(&rows(&[("dunlin", "msgs_per_s", 64, &[80.0])]), &then);
         assert!(!comparison.rows()[0].is_worse());
     }
 
     #[test]
-    fn what_the_machine_did_to_everybody_is_not_ours() {
+    fn fall_shared_with_all_peers_is_no_regression() {
         let peers = |value: f64| (0..5).map(move |bytes| ("nats", "msgs_per_s", bytes, value));
         let all = |ours: f64, theirs: f64| {
             let mut set = rows(&[("dunlin", "msgs_per_s", 64, &[ours])]);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_points_would_make_the_same_rows() {
+    fn control_points_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_figure_speaks_of_one_peer_and_one_floor() {
+    fn known_control_figures_match_one_peer_and_one_floor() {
         for known in known::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+    fn control_goals_and_claims_match_exactly_one_point_each() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

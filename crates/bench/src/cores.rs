@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pinned_thread_is_free_again_afterwards() {
+    fn dropped_pin_restores_the_threads_affinity() {
         let before = sched_getaffinity(None).unwrap().count();
         let pinned = Pinned::to_nth(0).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn where_one_core_is_all_there_is_both_sides_are_on_it() {
+    fn single_core_is_shared_by_both_sides() {
         // As `taskset -c 0` leaves it.
         let _only = Pinned::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());
     }
 
     #[test]
-    fn a_core_that_is_not_there_is_an_error() {
+    fn pinning_to_a_missing_core_is_an_error() {
         assert!(Pinned::to_nth(100_000).is_err());
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_points_would_make_the_same_rows() {
+    fn feed_points_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+    fn feed_goals_and_claims_match_exactly_one_point_each() {
         let points = points();
         let fitting = |pattern: &RowPattern| {
             points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()

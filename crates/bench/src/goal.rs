@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_met_missed_or_cannot_be_told() {
+    fn ratio_goal_is_met_missed_or_undecided() {
         let goal = Goal { what: "", ours: OURS, bar: Bar::TimesAtLeast(2.5, PEER) };
         let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
         assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crippled_peer_gets_no_ratio() {
+    fn unfairly_slow_peer_gets_no_ratio() {
         let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
         mark_unfair_peers(&mut slow, &[KNOWN]);
         let verdict = Goal { what: "", ours: OURS, bar: Bar::TimesAtLeast(2.5, PEER) }.judge(&slow).unwrap();
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_machine_excuses_a_slow_peer() {
+    fn slow_peer_on_a_slow_machine_is_fair() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 2e6), (FLOOR, 3e9)]);
         mark_unfair_peers(&mut rows, &[KNOWN]);
         assert!(!rows.find(&PEER).unwrap().unfair);
     }
 
     #[test]
-    fn a_fast_stream_asks_no_more_of_small_messages() {
+    fn fast_floor_raises_no_bar_for_small_messages() {
         let small = Known { rises_with_the_floor: false, ..KNOWN };
         for (known, unfair) in [(KNOWN, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_its_floor_in_the_run_is_not_judged() {
+    fn peer_without_its_floor_in_the_run_is_marked_unfair() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
         mark_unfair_peers(&mut rows, &[KNOWN]);
         assert!(rows.find(&PEER).unwrap().unfair);
     }
 
     #[test]
-    fn a_claim_about_time_is_beaten_from_below() {
+    fn latency_claim_is_beaten_by_a_lower_value() {
         let latency = RowPattern { metric: "p50_ns", ..OURS };
         assert_eq!(Claim { what: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
         assert_eq!(Claim { what: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_case_has_one_line_a_point_in_the_documents_columns() {
+    fn known_case_prints_one_line_per_point() {
         let tables = tables(SPOT, &rows("throughput"));
         assert_eq!(tables.len(), 1);
         let text = tables[0].text(false);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_without_a_layout_is_still_printed() {
+    fn case_without_a_layout_is_still_printed() {
         let tables = tables(SPOT, &rows("memory"));
         assert_eq!(tables.len(), 1);
         assert_eq!(tables[0].text(false).lines().count(), 6);

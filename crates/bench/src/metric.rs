@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_decides_unit_and_direction() {
+    fn metric_name_decides_unit_and_direction() {
         assert_eq!(unit("bytes_per_s"), "B/s");
         assert_eq!(unit("deliveries_per_s"), "1/s");
         assert_eq!(unit("p99_ns"), "ns");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_for_people() {
+    fn values_are_printed_with_readable_units() {
         assert_eq!(human("msgs_per_s", 13_600_000.0), "13.6 M/s");
         assert_eq!(human("bytes_per_s", 2.4e9), "2400 MB/s");
         assert_eq!(human("p50_ns", 160.0), "160 ns");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_given_twice_means_either_value() {
+    fn parameter_given_twice_selects_either_value() {
         let raw = RawOptions {
             params: vec!["bytes=64".into(), "bytes=1024".into(), "transport=tcp".into()],
             ..RawOptions::default()
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_option_named() {
+    fn invalid_value_is_refused_with_the_options_name() {
         let refused = |raw: RawOptions| raw.validate(no_env).unwrap_err().to_string();
         assert!(
             refused(RawOptions { params: vec!["bytes".into()], ..RawOptions::default() })

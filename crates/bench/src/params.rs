@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_does_not_depend_on_who_built_them() {
+    fn parameter_order_does_not_depend_on_insertion_order() {
         let one = Params::new().with("bytes", 64u64).with("zeta", 1u64).with("transport", "tcp");
         let other = Params::new().with("transport", "tcp").with("bytes", 64u64).with("zeta", 1u64);
         assert_eq!(one, other);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn contain_compares_numbers_written_as_text() {
+    fn contain_compares_numbers_with_text() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
         assert!(params.contain(&[("bytes", "64"), ("transport", "tcp")]));
         assert!(!params.contain(&[("bytes", "640")]));

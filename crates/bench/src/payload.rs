@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_right_payload_passes_and_any_other_sequence_fails() {
+    fn payload_check_accepts_only_its_own_sequence() {
         for bytes in [16, 64, 1024, 65536] {
             let mut payload = Payload::new(bytes);
             let carried = payload.of(7).to_vec();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_in_the_middle_is_found_when_all_is_touched() {
+    fn full_payload_check_finds_a_flipped_bit_in_the_middle() {
         let mut carried = Payload::new(1024).of(7).to_vec();
         carried[500] ^= 1;
         assert!(!Touch::All.check(&carried, 7));

@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_machine_gets_no_warning() {
+    fn idle_machine_gets_no_warning() {
         assert_eq!(calm().warnings(), Vec::<String>::new());
     }
 
     #[test]
-    fn each_trouble_is_named() {
+    fn each_condition_that_distorts_runs_gets_one_warning() {
         let troubles = [
             (Observed { debug_build: true, ..calm() }, "debug build"),
             (Observed { quick: true, ..calm() }, "quick mode"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_a_share_of_the_time_between_two_looks() {
+    fn steal_is_a_share_of_the_time_between_two_samples() {
         let before = [100, 0, 100, 100, 0, 0, 0, 10, 0, 0];
         let after = [140, 0, 120, 120, 0, 0, 0, 30, 0, 0];
         assert_eq!(steal_share(&before, &after), 0.2);

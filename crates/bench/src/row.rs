@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_refuses_two_rows_nobody_could_tell_apart() {
+    fn row_set_refuses_a_second_row_with_the_same_key() {
         let mut set = RowSet::default();
         set.push(row(64, "msgs_per_s")).unwrap();
         set.push(row(64, "bytes_per_s")).unwrap();
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_two_such_rows_is_refused_too() {
+    fn file_with_two_rows_of_the_same_key_is_refused() {
         let rows = vec![row(64, "msgs_per_s"), row(64, "msgs_per_s")];
         let json = serde_json::to_string(&rows).unwrap();
         assert!(serde_json::from_str::<RowSet>(&json).is_err());
     }
 
     #[test]
-    fn a_row_is_one_json_object_with_the_designs_fields_in_order() {
+    fn row_is_one_json_object_with_its_fields_in_order() {
         let json = serde_json::to_string(&row(64, "msgs_per_s")).unwrap();
         assert_eq!(
             json,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_fits_a_row_with_more_parameters() {
+    fn pattern_fits_a_row_with_more_parameters() {
         let pattern = RowPattern {
             target: "dunlin",
             case: "throughput",

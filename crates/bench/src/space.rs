@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_points_would_make_the_same_rows() {
+    fn space_points_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             let known = (point.case, point.target, point.params.to_string());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+    fn space_goals_and_claims_match_exactly_one_point_each() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

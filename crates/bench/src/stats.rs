@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_over_a_tenth_is_noisy() {
+    fn spread_over_a_tenth_is_noisy() {
         assert!(!Summary::of(&[95.0, 100.0, 104.0]).unwrap().is_noisy());
         assert!(Summary::of(&[90.0, 100.0, 104.0]).unwrap().is_noisy());
     }
 
     #[test]
-    fn percentiles_come_from_what_was_recorded() {
+    fn percentiles_are_those_of_the_recorded_latencies() {
         let mut latencies = Latencies::default();
         (1..=1000).for_each(|ns| latencies.record(ns));
         assert_eq!(latencies.quantile_ns(0.5), Some(500));
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_has_no_quantile_and_no_figure() {
+    fn empty_histogram_has_no_quantile_and_no_mean() {
         let latencies = Latencies::default();
         assert_eq!((latencies.quantile_ns(0.5), latencies.mean_ns()), (None, None));
         assert_eq!(latencies.sample(), Sample::new());
     }
 
     #[test]
-    fn a_latency_beyond_the_scale_is_kept_at_its_end() {
+    fn latency_beyond_the_scale_is_clamped_to_its_maximum() {
         let mut latencies = Latencies::default();
         latencies.record(u64::MAX);
         assert!(latencies.quantile_ns(1.0) >= Some(LONGEST_NS));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_of_one_second_are_both_kept() {
+    fn two_runs_in_the_same_second_are_both_kept() {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (run(false).keep(folder.path()).unwrap(), run(false).keep(folder.path()).unwrap());
         assert_ne!(one, other);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_runs_go_to_scratch_and_are_refused() {
+    fn quick_runs_are_kept_in_scratch_and_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = run(true).keep(folder.path()).unwrap();
         assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn older_runs_say_what_all_points_had_then() {
+    fn older_runs_are_read_with_their_implied_parameters() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
             Row::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn older_runs_lose_figures_that_their_names_do_not_describe() {
+    fn older_runs_are_read_without_their_misnamed_metrics() {
         let row = |case: &str, metric: &str, value: f64| {
             let summary = Summary::of(&[value, 5.0]).unwrap();
             Row::new("feed", case, "dunlin", &Params::new(), metric, summary, true)
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_named_and_costs_no_other() {
+    fn damaged_run_is_reported_and_other_runs_are_read() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.json"), "{").unwrap();
         run(false).keep(folder.path()).unwrap();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_colour() {
+    fn terminal_gets_colour() {
         assert!(table().text(true).contains("\x1b[32mdunlin"));
     }
 

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_points_would_make_the_same_rows() {
+    fn task_points_have_distinct_rows() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let mut seen = HashSet::new();
         for point in points::groups(&options, true).into_iter().flatten() {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+    fn task_goals_and_claims_match_exactly_one_point_each() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_holds_together() {
+    fn command_tree_passes_the_debug_checks_of_clap() {
         Arguments::command().debug_assert();
     }
 }

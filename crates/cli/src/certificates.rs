@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_made_once_and_keys_are_for_their_owner_only() {
+    fn certificates_are_created_once_with_private_key_files() {
         let dir = tempfile::tempdir().unwrap();
         let made = Certificates::in_dir(&dir.path().join("tls")).unwrap();
         assert!(made.are_new);

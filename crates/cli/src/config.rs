@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_valid() {
+    fn default_configuration_is_valid() {
         let config = Config::try_from(&RawConfig::defaults()).unwrap();
         assert_eq!(config.listen.unwrap().port(), 4220);
         assert_eq!(config.retention_bytes, 16 << 20);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_named_with_its_place() {
+    fn bad_value_is_named_with_its_origin() {
         assert_eq!(
             with("retention.bytes", "lots").unwrap_err().to_string(),
             "retention.bytes = \"lots\" (--retention.bytes): expected a size over 0, like 64MiB, 10MB or 4096"
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_counts_that_cannot_be_meant_are_refused() {
+    fn durations_and_counts_out_of_range_are_refused() {
         let durations = keys::KEYS.iter().filter(|key| key.value.starts_with("DURATION"));
         for key in durations {
             let (too_long, too_short) = (with(key.name, "101years"), with(key.name, "10us"));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_written_as_browsers_write_them() {
+    fn http_origins_must_be_exact_browser_origins() {
         let read = |text| with("http.origins", text).map(|config| config.http_origins);
         assert_eq!(read("off").unwrap(), Vec::<String>::new());
         let two = "https://app.example, http://localhost:3000";
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
+    fn open_address_needs_the_insecure_setting() {
         let error = with("listen", "0.0.0.0:4220").unwrap_err();
         assert!(
             error.is::<Refusal>() && error.to_string().contains("--insecure-listen-without-tls"),
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_tls_is_refused() {
+    fn incomplete_tls_settings_are_refused() {
         for (name, missing) in [
             ("tls.cert", "tls.key is not"),
             ("tls.key", "tls.cert is not"),

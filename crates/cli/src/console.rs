@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_obeys_nothing_beyond_ascii() {
+    fn control_characters_beyond_ascii_are_escaped() {
         let text = "\x1b[1mä\x1b[0m \u{9b}2J\u{85}\u{202e}\u{202a}\u{2066}\u{2069}\x7f 漢\n";
         let shown = "\x1b[1mä\x1b[0m \\u009b2J\\u0085\\u202e\\u202a\\u2066\\u2069\\u007f 漢\n";
         assert_eq!(written(true, &[text.as_bytes()]), shown);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn json_on_a_terminal_says_the_same() {
+    fn escaped_json_on_a_terminal_parses_to_the_same_value() {
         let object = serde_json::json!({"payload": "\u{9b}31m\u{202e}\u{7f}"});
         let shown = written(true, &[object.to_string().as_bytes()]);
         assert!(shown.is_ascii(), "{shown}");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_as_people_write_them() {
+    fn numbers_durations_and_sizes_print_readably() {
         assert_eq!([0, 999, 1000, 1_311_873].map(grouped), ["0", "999", "1,000", "1,311,873"]);
         let spans = [59, 1799, 3600, 176_943].map(|seconds| lasting(Duration::from_secs(seconds)));
         assert_eq!(spans, ["59 s", "29 min 59 s", "1 h 0 min", "2 d 1 h"]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_asked_for_wins_over_what_the_terminal_is() {
+    fn color_option_overrides_terminal_detection() {
         assert_eq!(Paint::new(Color::Never, true).bad("x"), "x");
         assert_ne!(Paint::new(Color::Always, false).bad("x"), "x");
         assert_eq!(Paint::new(Color::Auto, false).bad("x"), "x");

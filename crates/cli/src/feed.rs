@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_record_without_its_newline_and_nothing_else_is_taken_away() {
+    fn each_line_is_a_record_stripped_only_of_its_newline() {
         let node = Node::start(Config::default()).unwrap();
         let mut feed = feed(&node, None);
         feed.send_lines(&Input::new(&b"one\r\n\nthree"[..], Stop::never())).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_kept() {
+    fn records_are_sent_no_faster_than_the_given_rate() {
         let node = Node::start(Config::default()).unwrap();
         let mut feed = feed(&node, Some(200.0));
         let start = Instant::now();

@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_after_the_count_that_was_asked_for() {
+    fn following_ends_after_the_requested_count() {
         let text = follow(&node(), Rules { count: Some(2), ..Rules::default() });
         assert_eq!(text, "1 tick 1\n2 tick 2\n");
     }
 
     #[test]
-    fn it_ends_when_nothing_has_come_for_long_enough() {
+    fn following_ends_after_the_idle_time() {
         let text = follow(&node(), Rules { idle: Some(Duration::from_millis(1)), ..Rules::default() });
         assert_eq!(text.lines().count(), 5);
     }

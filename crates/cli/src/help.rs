@@ -119,7 +119,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     #[test]
-    fn what_is_too_long_is_broken_by_what_it_is() {
+    fn long_help_lines_wrap_by_their_kind() {
         let about = "to be read by those who want it all the time and more than that";
         let text = format!("Examples:\n  dunlin sub ticks --from earliest   {about}\n\n{about}; {about}");
         let fitted = fitted(&text);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_example_does_is_no_part_of_the_command() {
+    fn description_of_an_example_wraps_below_its_command() {
         let indent = " ".repeat(45);
         let text = format!(
             "Examples:\n  dunlin dev --workers w\n{indent}workers for tasks, as many as those that wait need"

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_shows_the_best_levels_first_and_as_many_lines_as_asked_for() {
+    fn ladder_has_the_requested_lines_with_best_levels_first() {
         let lines = lines("md.X", Position { epoch: 1, seq: 9 }, 0xab, &book(), 3, 80, Paint::PLAIN);
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[0], "md.X  1-9  00000000000000ab");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_names_the_touch_and_how_deep_the_book_is() {
+    fn one_line_shows_best_bid_best_ask_and_level_counts() {
         let line = one_line("md.X", Position { epoch: 1, seq: 9 }, &book());
         assert_eq!(line, "md.X 1-9 bid 100.10 x 7 ask 100.20 x 5 levels 2/1");
     }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_refused_for_good_ends_and_who_may_come_later_tries_again() {
+    fn permanent_refusal_ends_and_a_temporary_one_retries() {
         let mut outage = Outage::default();
         for why in [
             "refused by the node: TLS_REQUIRED",

@@ -175,7 +175,7 @@ mod tests {
     use anyhow::Context;
 
     #[test]
-    fn what_to_do_is_found_in_the_table_however_deep_the_error_lies() {
+    fn error_row_is_found_through_every_context() {
         let name = |error: anyhow::Error| row(&error.context("pub")).map(|row| row.name);
         assert_eq!(name(PublishError::SeqMoved { expected: 1, last_seq: 2 }.into()), Some("SEQ_MOVED"));
         assert_eq!(name(PublishError::Refused("SUBJECT: \"a b\" …".into()).into()), Some("SUBJECT"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_of_its_own_takes_the_place_of_the_tables() {
+    fn advice_of_an_error_replaces_the_advice_of_its_row() {
         let (said, own) = ("no".to_owned(), "Do this.".to_owned());
         let error =
             anyhow::Error::from(Advised { code: ErrorCode::NoTopic, said, advice: own }).context("pub");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_said_is_not_said_again() {
+    fn cause_in_the_context_is_printed_once() {
         let file = std::fs::read("/nonexistent").unwrap_err();
         let told = anyhow::Error::from(file).context("reading").context("opening");
         let once = "opening: reading: No such file or directory (os error 2)";
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_and_a_failure_two_however_deep_it_lies() {
+    fn refusal_exits_with_1_and_failure_with_2() {
         let deep = |error: anyhow::Error| code(&error.context("publishing").context("demo"));
         assert_eq!(deep(Refusal("no".into()).into()), 1);
         assert_eq!(deep(PublishError::NoTopic("a".into()).into()), 1);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_do_not_move_the_terminal() {
+    fn control_characters_in_table_cells_are_neutralized() {
         let mut table = Table::new(&["NAME", "LOG"]);
         table.row(["\x1b]0;owned\x07\x1b[2J\r\nFAKE ROW \u{9b}2J\u{202e}".into(), "0".into()]);
         let mut text = Vec::new();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_left_and_numbers_right() {
+    fn words_align_left_and_numbers_right() {
         let mut table = Table::new(&["TOPIC", "RECORDS"]);
         table.row(["ticks".into(), "1,042".into()]);
         table.row(["orders.>".into(), "7".into()]);

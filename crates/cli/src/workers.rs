@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_split_as_a_shell_would() {
+    fn worker_command_is_split_like_a_shell_command() {
         let mut raw = RawConfig::defaults();
         assert_eq!(WorkersConfig::of(&raw).unwrap(), None);
         raw.set_default("workers", "dunlin task worker --kind k -- sh -c 'sleep 1; wc -c'");

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_spread_over_a_span_that_doubles_up_to_its_limit() {
+    fn backoff_waits_fill_a_span_that_doubles_up_to_its_limit() {
         let mut longest = [Duration::ZERO; 10];
         let mut shortest = [Duration::MAX; 10];
         for seed in 1..2000 {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_starts_over() {
+    fn reset_backoff_starts_with_its_shortest_span() {
         let mut backoff = Backoff::new(50, 2_000, 7);
         for _ in 0..9 {
             let _ = backoff.next_wait();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_nobody_holds_is_used_again() {
+    fn unreferenced_chunk_is_reused() {
         let mut chunks = Chunks::new(64);
         chunks.room(8).extend_from_slice(&[1; 10]);
         let first = chunks.unread().0.as_ptr();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_somebody_reads_is_left_alone_until_it_is_let_go() {
+    fn referenced_chunk_is_reused_only_after_its_release() {
         let mut chunks = Chunks::new(64);
         chunks.room(8).extend_from_slice(&[1; 10]);
         let held = Arc::clone(chunks.unread().0);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_larger_than_a_chunk_gets_room() {
+    fn message_larger_than_a_chunk_gets_room() {
         let mut chunks = Chunks::new(64);
         chunks.room(8).extend_from_slice(&[3; 60]);
         chunks.advance_to(40);

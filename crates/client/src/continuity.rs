@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_judged_by_where_the_reader_stands() {
+    fn batch_is_classified_by_the_readers_position() {
         assert_eq!(judged((2, 10), 2, 10, 11, 5), Join::Follows);
         assert_eq!(judged((2, 10), 2, 10, 14, 5), Join::Follows, "three were filtered out");
         assert_eq!(judged((2, 10), 2, 8, 11, 5), Join::Follows, "the hole began before the reader");

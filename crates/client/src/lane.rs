@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_answer_is_sent_again_in_the_same_bytes() {
+    fn unanswered_batches_are_resent_byte_for_byte() {
         let mut lane = Lane::new(0);
         let sent: Vec<Vec<u8>> = (0..3).map(|_| send(&mut lane, &[b"a", b"b"])).collect();
         lane.published(2);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn numbering_goes_back_to_a_refused_batch_once_all_are_answered() {
+    fn sequence_returns_to_the_refused_batch_once_all_answered() {
         let mut lane = Lane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_sent_again_in_order_with_what_was_to_follow() {
+    fn refused_batches_are_resent_in_order_before_new_ones() {
         let mut lane = Lane::new(0);
         let sent: Vec<Vec<u8>> =
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_appended_is_sent_again_as_it_was_before_anything_else() {
+    fn possibly_appended_batch_is_resent_first_and_unchanged() {
         let mut lane = Lane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
         // Answers of different batches may overtake one another.
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_record_leaves_its_batch_to_be_sent_again() {
+    fn batch_is_resent_without_its_refused_record() {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a", b"b", b"c"]);
         send(&mut lane, &[b"d"]);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn record_that_is_not_named_is_found_by_halves() {
+    fn unnamed_refused_record_is_found_by_bisection() {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
         assert_eq!(lane.refused(1, false, Some(0)), Blame::Unknown);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_forgotten_when_something_else_is_sent() {
+    fn refused_batch_is_dropped_once_another_is_sent() {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a"]);
         lane.refused(1, false, None);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn numbering_goes_on_where_the_owner_went_on() {
+    fn sequence_follows_the_owners_last_appended_record() {
         let mut lane = Lane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_over_the_limit_leaves_the_batch_as_it_was() {
+    fn oversized_record_leaves_the_open_batch_unchanged() {
         let mut lane = Lane::new(0);
         lane.push(&Meta::default(), b"fits", 24).unwrap();
         let error = lane.push(&Meta::default(), b"does not fit", 24);

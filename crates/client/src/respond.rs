@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inbox_is_split_behind_its_session() {
+    fn inbox_subject_is_split_after_its_session() {
         assert_eq!(split_inbox("_INBOX.2a.1.7"), ("_INBOX.2a.", "1.7"));
         assert_eq!(split_inbox("replies.here"), ("replies.here", ""));
     }

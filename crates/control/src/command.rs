@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_writes_for_clients_grows_and_what_deletes_or_ends_by_itself_does_not() {
+    fn only_client_writes_grow_the_state() {
         let put = Operation::Put { key: b"k", value: b"v", lease: 0 };
         let delete = Operation::Delete { key: b"k" };
         let transaction = |then, otherwise| Command::Transaction { compare: vec![], then, otherwise };

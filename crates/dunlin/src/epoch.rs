@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_deleted_and_created_at_once_begins_a_higher_epoch() {
+    fn recreated_topic_begins_a_higher_epoch() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         let first = epochs.next("a", now_ns);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_come_and_go_push_no_other_name_ahead_of_the_clock() {
+    fn short_lived_names_push_no_other_epoch_ahead_of_the_clock() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         for inbox in 0..1000 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_started_after_the_wait_has_higher_epochs() {
+    fn node_started_after_the_wait_has_higher_epochs() {
         for started_ns in [BEGIN_NS, BEGIN_NS + 77 * UNIT_NS + 1, BEGIN_NS + 78 * UNIT_NS - 1] {
             let first = Epochs::new(started_ns);
             let wait_ns = first.wait_ns(started_ns);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_before_2025_still_gives_an_epoch() {
+    fn clock_before_2025_still_gives_an_epoch() {
         assert_eq!(Epochs::new(0).next("a", 0), 1);
     }
 }

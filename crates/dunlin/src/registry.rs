@@ -376,7 +376,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn page_looks_at_no_topics_that_others_have() {
+    fn page_visits_only_topics_it_may_contain() {
         let node = Node::start(Config::default()).unwrap();
         for name in (0..300).map(|number| format!("big.{number}")).chain(["a.x".to_owned(), "z.x".to_owned()])
         {

@@ -62,7 +62,7 @@ mod tests {
 
     /// Other implementations compute the same numbers.
     #[test]
-    fn hashes_are_what_the_page_says() {
+    fn hashes_equal_the_documented_values() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);
         assert_eq!(level(Side::Ask, -1, 1), 0x03cb_e845_5a1e_22c6);
         assert_eq!(order(Side::Bid, 42, 10_125, 7), 0xd30d_6103_d06d_d670);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_back_as_it_was_written() {
+    fn number_is_read_back_as_it_was_written() {
         for (units, decimals, written) in [(-1250, 2, "-12.50"), (5, 3, "0.005"), (0, 1, "0.0"), (7, 0, "7")]
         {
             assert_eq!(text(units, decimals), written);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_programs_are_read_exactly() {
+    fn exponent_and_float_notations_are_read_exactly() {
         let exact = [
             ("78318.0", 1, 783_180),
             ("2.6e-06", 8, 260),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_such_a_number_is_refused() {
+    fn inexact_or_malformed_number_is_refused() {
         assert_eq!(parse("1.2300", 2), Ok(123));
         assert_eq!(parse("1.234", 2).unwrap_err().to_string(), "`1.234` has more than 2 decimals");
         assert_eq!(

@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frozen_states_stay_while_the_live_one_changes(steps in prop::collection::vec(step(), 1..200)) {
+        fn frozen_states_do_not_change_with_the_live_state(steps in prop::collection::vec(step(), 1..200)) {
             let (mut pages, mut model) = (Pages::default(), Vec::new());
             let mut kept: Vec<(FrozenPages<u32>, Vec<u32>)> = Vec::new();
             for step in steps {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_layers_than_states_kept() {
+    fn layers_are_dropped_with_their_frozen_states() {
         let mut pages = Pages::default();
         pages.push(0);
         let oldest = pages.freeze();

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn below_reaches_every_number_and_no_other() {
+    fn below_returns_only_numbers_below_the_bound() {
         assert_eq!((below(5, 0, 16), below(5, 0xffff, 16)), (0, 4));
         assert_eq!(below(1, 0xffff, 16), 0);
     }

@@ -47,7 +47,7 @@ mod tests {
     use super::Side;
 
     #[test]
-    fn a_side_is_read_back_from_its_byte() {
+    fn side_is_read_back_from_its_byte() {
         for side in [Side::Bid, Side::Ask] {
             assert_eq!(Side::from_code(side.code()), Some(side));
         }

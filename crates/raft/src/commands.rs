@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_joined_is_split_again() {
+    fn joined_commands_are_split_again() {
         let mut commands = Commands::one(b"a");
         commands.push(b"");
         commands.push(b"longer");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_cut_short_are_no_commands() {
+    fn truncated_bytes_are_no_commands() {
         let commands = Commands::one(b"ab");
         (1..commands.bytes().len())
             .for_each(|len| assert_eq!(Commands::from_bytes(&commands.bytes()[..len]), None));

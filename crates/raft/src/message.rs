@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_comes_back_as_it_was_and_none_of_its_parts_is_one() {
+    fn messages_are_read_back_and_refused_when_truncated() {
         for request in samples() {
             let bytes = bytes_of(&request);
             let again: Request = whole(bytes.clone(), "a request").unwrap();

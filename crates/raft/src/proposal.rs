@@ -31,14 +31,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_joined_is_split_again() {
+    fn joined_proposals_are_split_again() {
         let joined = joined();
         let (now_ms, split) = split(&joined.0);
         assert_eq!((now_ms, split.collect::<Vec<_>>()), (7, vec![&b"a"[..], b"", b"longer"]));
     }
 
     #[test]
-    fn what_is_cut_short_gives_what_is_whole() {
+    fn truncated_proposal_yields_only_whole_commands() {
         let joined = joined();
         for bytes in 0..joined.0.len() {
             assert!(split(&joined.0[..bytes]).1.count() < 3);

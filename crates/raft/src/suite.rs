@@ -76,6 +76,6 @@ impl StoreBuilder<Types, Log, Machines> for Stores {
 }
 
 #[tokio::test]
-async fn the_store_does_what_openraft_asks_of_one() {
+async fn store_passes_openrafts_test_suite() {
     Suite::test_all(Stores).await.unwrap();
 }

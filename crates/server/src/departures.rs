@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_is_counted_and_comes_first() {
+    fn repeated_departure_is_counted_and_listed_first() {
         let departures = Departures::new(10);
         departures.note(departure("slow", 1));
         departures.note(departure("other", 2));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_may_be_and_no_longer_texts() {
+    fn departures_are_bounded_in_number_and_text_length() {
         let departures = Departures::new(3);
         (0..10).for_each(|n| departures.note(departure(&format!("{n}é{}", "é".repeat(500)), n)));
         let newest = departures.newest(10);

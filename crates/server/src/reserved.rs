@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_come_and_go_at_a_reserved_address() {
+    fn reserved_address_can_be_bound_again_and_again() {
         let reserved = any();
         for _ in 0..3 {
             let listener = TcpListener::bind(reserved.address()).unwrap();

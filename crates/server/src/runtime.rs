@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stuck_thread_is_not_waited_for() {
+    fn dropped_runtime_does_not_wait_for_a_stuck_thread() {
         let runtime = Runtime::start("dunlin-stuck".to_owned(), false).unwrap();
         let (go_on, waits) = mpsc::channel();
         let (tell, told) = mpsc::channel();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_time_counts_in_which_a_thread_could_run() {
+    fn only_time_in_which_a_thread_could_run_counts() {
         let spent = |running_ms: u64, waiting_ms: u64| Spent {
             running_ns: running_ms * 1_000_000,
             waiting_ns: waiting_ms * 1_000_000,
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_thread_is_told_once() {
+    fn blocked_thread_is_reported_once() {
         let (runtime, _watchdog, told) = watch();
         let (go_on, waits) = mpsc::channel::<()>();
         runtime.core().handle.spawn(async move { _ = waits.recv() });
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_never_gives_way_is_told() {
+    fn thread_that_never_yields_is_reported() {
         let (runtime, _watchdog, told) = watch();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_thread_that_gives_way_is_not_told() {
+    fn busy_thread_that_yields_is_not_reported() {
         let (runtime, _watchdog, told) = watch();
         let busy = runtime.core().handle.spawn(async {
             while std::hint::black_box(true) {

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setup_is_known_again_from_its_configuration() {
+    fn setup_is_restored_from_its_configuration() {
         let world = World::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
         let mut setup = Setup::new(RegionId(7), world, 1.0);
         setup.schema.register("fuel", Kind::F32).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn configuration_error_names_the_wrong_option() {
         let with = |name: &str, value: &str| {
             let world = World::<2>::cube(10.0).unwrap();
             let mut options = fold_config(&Setup::new(RegionId(1), world, 1.0)).options;

@@ -149,7 +149,7 @@ mod tests {
         {"timestamp":1533099605000,"altitude":16404.2,"icao24":"a","latitude":46.5,"longitude":9.0}]"#;
 
     #[test]
-    fn a_recording_becomes_tracks_in_kilometres() {
+    fn flight_recording_becomes_tracks_in_kilometres() {
         let flights = Flights::read(RECORDED.as_bytes(), 7).unwrap();
         assert_eq!((flights.fixes, flights.left_out, flights.seconds), (3, 2, 10.0));
         assert_eq!(flights.names, ["a", "b"]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_refused() {
+    fn invalid_or_empty_flight_recording_is_refused() {
         assert!(matches!(Flights::read(b"[{}]", 0), Err(FlightsError::Json(_))));
         assert!(matches!(Flights::read(b"[]", 0), Err(FlightsError::Empty)));
     }

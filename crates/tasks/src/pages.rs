@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_keeps_what_it_had() {
+    fn copied_pages_keep_their_values() {
         let mut pages = Pages::default();
         (0..20_000).for_each(|at| pages.push_back(at));
         let copy = pages.clone();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_a_burst_and_then_what_flows_in() {
+    fn bucket_gives_a_burst_and_then_one_token_when_due() {
         let rate = Rate { count: 3, per_ms: 1_000, burst: 2 };
         let mut bucket = Bucket::default();
         assert_eq!((bucket.tokens(&rate, 0), bucket.full_ms(&rate)), (2, 0));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_takes_over_what_is_missing() {
+    fn new_rate_keeps_the_missing_tokens_within_its_burst() {
         let (slow, fast) = (Rate { count: 1, per_ms: 60_000, burst: 10 }, Rate::per_second(5));
         let mut bucket = Bucket::default();
         (0..4).for_each(|_| bucket.spend(&slow, 0));

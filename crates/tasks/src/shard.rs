@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_tenant_lives_never_changes() {
+    fn shard_of_a_tenant_never_changes() {
         let names = ["acme", "", "default", "tenant-1", "tenant-2", "tenant-3"];
         let of = |shards| names.map(|name| shard_of_tenant(name.as_bytes(), shards));
         assert_eq!(of(1), [0; 6]);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_takes_the_subject_hears_it_and_only_until_it_leaves() {
+    fn listener_hears_only_its_subjects_until_it_leaves() {
         let listeners = Listeners::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         listeners.enter(Some(&eu), false);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_is_no_listener_of_its_own() {
+    fn mirror_does_not_count_as_a_local_listener() {
         let listeners = Listeners::default();
         listeners.enter(None, true);
         assert!(listeners.any() && listeners.hear("eu") && !listeners.hear_here("eu"));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_lets_go() {
+    fn lock_is_released_when_its_holder_panics() {
         let lock = Lock::new(0);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _guard = lock.lock();

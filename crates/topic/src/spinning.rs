@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_long_spins_ever_less_and_then_parks_at_once() {
+    fn long_waits_reduce_spinning_until_parking_at_once() {
         let mut spinning = Spinning::default();
         let mut spent_ns = 0;
         for _ in 0..100 {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_was_over_soon_makes_the_next_spin_whole() {
+    fn short_wait_restores_the_full_spin() {
         let mut spinning = Spinning::default();
         (0..10).for_each(|_| spinning.parked(1_000_000));
         spinning.parked(SOON_NS);

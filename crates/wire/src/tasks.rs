@@ -110,7 +110,7 @@ mod tests {
     use crate::code::ErrorCode;
 
     #[test]
-    fn answers_come_back_as_they_were_written_and_cut_short_they_end_in_an_error() {
+    fn task_responses_are_read_back_or_end_in_an_error_if_cut() {
         let answers = [
             TaskAnswer::Done(b"reply"),
             TaskAnswer::Refused(Refusal { numbers: [1, 2, 3], ..Refusal::new(ErrorCode::StaleToken, "why") }),

@@ -17,7 +17,7 @@ fn publish_and_subscribe_gives_three_records_in_order() {
 }
 
 #[test]
-fn what_you_missed_warns_and_then_accounts_for_every_record() {
+fn missed_records_example_accounts_for_every_record() {
     let output = output_of(env!("CARGO_BIN_EXE_what-you-missed"));
     let lines: Vec<_> = output.lines().collect();
     assert!(lines[0].starts_with("behind 10000 of "), "{output}");

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_has_one_plan() {
+    fn seed_determines_the_fault_plan() {
         assert_eq!(plan(7, 20), plan(7, 20));
         assert_ne!(plan(7, 20), plan(8, 20));
     }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_term_that_goes_back_is_told_and_a_node_that_has_just_begun_is_not() {
+    fn decreasing_term_is_reported_except_just_after_a_start() {
         let terms = Terms::default();
         for (node, term) in [(1, 3), (2, 5), (1, 0), (1, 3), (1, 4)] {
             terms.note(node, Some(term));

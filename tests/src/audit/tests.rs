@@ -17,7 +17,7 @@ fn verdict(told: &[Told]) -> Result<Counts, String> {
 }
 
 #[test]
-fn what_joins_up_passes() {
+fn complete_trace_passes_the_audit() {
     // 16 to 20 had no answer: two of them were appended, as it turned out.
     verdict(&[records(7, (1, 15), (1, 15)), records(7, (16, 17), (16, 17)), records(7, (18, 18), (20, 20))])
         .unwrap();
@@ -29,7 +29,7 @@ fn what_joins_up_passes() {
 }
 
 #[test]
-fn what_breaks_the_promise_is_found() {
+fn broken_trace_fails_the_audit() {
     let start = records(7, (1, 4), (1, 4));
     let changed = |last_seen| Told::Epoch { old: 7, last_seen, new_first: (8, 1) };
     let broken: [&[Told]; 13] = [

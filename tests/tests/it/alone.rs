@@ -66,7 +66,7 @@ fn restart(node: Node) -> Node {
 }
 
 #[test]
-fn handles_left_alone_across_a_restart_go_on_when_next_used() {
+fn idle_handles_resume_after_a_restart_when_next_used() {
     let mut node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
@@ -153,7 +153,7 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
 }
 
 #[test]
-fn handles_of_a_node_that_stands_still_fail_within_two_heartbeats_and_go_on_after() {
+fn handles_of_a_frozen_node_fail_in_two_heartbeats_and_resume() {
     let node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
@@ -176,7 +176,7 @@ fn handles_of_a_node_that_stands_still_fail_within_two_heartbeats_and_go_on_afte
 }
 
 #[test]
-fn a_subscription_left_alone_while_the_history_moves_on_gets_an_exact_gap() {
+fn idle_subscription_overtaken_by_the_history_gets_exact_gap() {
     let node = Node::anywhere(&[]);
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();

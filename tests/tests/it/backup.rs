@@ -118,7 +118,7 @@ fn until_led_by_itself(door: &str) {
 }
 
 #[test]
-fn tasks_of_all_shards_come_back_from_a_backup_in_their_states() {
+fn tasks_of_all_shards_are_restored_in_their_states() {
     let options = vec![format!("shards={SHARDS}")];
     let flock = Flock::with(std::slice::from_ref(&options));
     let client = flock.members[0].connect();

@@ -167,7 +167,7 @@ fn deaf(node: SocketAddr) -> Vec<TcpStream> {
 }
 
 #[test]
-fn hostile_clients_are_told_and_cut_off_and_nobody_else_notices() {
+fn hostile_clients_are_disconnected_without_affecting_others() {
     for seed in tier::seeds(1) {
         println!("seed {seed}");
         let mut random = Seed::new(seed);

@@ -19,7 +19,7 @@ use dunlin_system_tests::process::PATIENCE;
 use super::cluster_stage::{Flock, Member, start, start_again};
 
 #[test]
-fn what_is_acknowledged_survives_the_leaders_death_and_any_node_takes_writes() {
+fn acknowledged_writes_survive_the_death_of_the_leader() {
     let mut flock = Flock::of(3);
     let mut written = BTreeMap::new();
     for round in 0..3 {
@@ -42,7 +42,7 @@ fn what_is_acknowledged_survives_the_leaders_death_and_any_node_takes_writes() {
 }
 
 #[test]
-fn nodes_come_and_go() {
+fn nodes_join_leave_and_rejoin_with_new_numbers() {
     let mut flock = Flock::of(1);
     flock.put(0, "first", "1");
     // A token is good once.
@@ -79,7 +79,7 @@ fn nodes_come_and_go() {
 }
 
 #[test]
-fn a_wiped_node_takes_its_own_place_and_an_older_copy_of_a_directory_is_refused() {
+fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     let mut flock = Flock::of(3);
     flock.put(0, "key", "old");
     let lost = flock.kill(1);
@@ -113,7 +113,7 @@ fn refused(dir: &Path, address: &str) -> String {
 }
 
 #[test]
-fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
+fn copy_of_a_running_node_is_refused_without_harm_to_it() {
     let mut flock = Flock::of(3);
     flock.put(2, "key", "before");
     for name in ["copy", "another copy"] {
@@ -147,7 +147,7 @@ fn a_copy_of_a_running_node_is_refused_and_costs_the_node_nothing() {
 }
 
 #[test]
-fn a_node_moves_and_the_others_learn_where_it_is() {
+fn other_nodes_learn_the_new_address_of_a_moved_node() {
     let mut flock = Flock::of(3);
     for leads in [false, true] {
         let leader = flock.leader();
@@ -183,7 +183,7 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[test]
-fn nodes_of_two_clusters_do_not_mix_and_are_told_what_to_do() {
+fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (Flock::of(1), Flock::of(1));
     let token = one.token(true);
     // With a token of one to a node of the other.
@@ -248,7 +248,7 @@ fn events_of_tasks_keep_their_times_over_a_restart() {
 }
 
 #[test]
-fn a_backup_becomes_a_new_cluster() {
+fn backup_is_restored_to_a_new_cluster() {
     let mut flock = Flock::of(2);
     for number in 0..20 {
         flock.put(number % 2, &format!("key-{number}"), &number.to_string());
@@ -293,7 +293,7 @@ fn a_backup_becomes_a_new_cluster() {
 }
 
 #[test]
-fn a_node_that_was_alone_begins_a_cluster_with_what_it_has() {
+fn single_node_becomes_a_cluster_and_keeps_its_data() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("1");
     std::fs::create_dir_all(&data).unwrap();
@@ -377,7 +377,7 @@ fn founder_without_its_directory_does_not_start() {
 }
 
 #[test]
-fn nodes_are_ended_one_after_another_and_writes_go_on() {
+fn writes_continue_while_nodes_end_one_after_another() {
     let mut flock = Flock::of(3);
     flock.put(0, "key", "0");
     for round in 1..=3 {

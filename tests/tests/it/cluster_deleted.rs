@@ -19,7 +19,7 @@ fn place(flock: &Flock, client: &Client, topic: &str) -> usize {
 }
 
 #[test]
-fn a_topic_made_again_keeps_its_records_when_its_owner_is_started_again() {
+fn recreated_topic_keeps_its_records_over_an_owner_restart() {
     let mut flock = Flock::of(3);
     let client = flock.members[0].connect();
     for round in 1..=3 {
@@ -40,7 +40,7 @@ fn a_topic_made_again_keeps_its_records_when_its_owner_is_started_again() {
 }
 
 #[test]
-fn a_topic_that_was_deleted_while_its_owner_was_away_is_gone_when_that_is_back() {
+fn topic_deleted_while_its_owner_is_down_stays_deleted() {
     let mut flock = Flock::of(3);
     let client = flock.members[0].connect();
     client.create_topic("gone", &durable(), false).expect("the name is free");

@@ -101,7 +101,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
 
 /// Each writer once got one `COMMAND_UNKNOWN` for each node that was ended.
 #[test]
-fn node_that_is_ended_leaves_no_write_unknown() {
+fn ended_node_leaves_no_write_unknown() {
     let doors: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
     let options: Vec<Vec<String>> = doors.iter().map(|door| vec![format!("door={door}")]).collect();
     let mut flock = Flock::with(&options);
@@ -162,7 +162,7 @@ fn used_ns(member: &Member, name: &str) -> (u64, u64) {
 
 /// Heartbeats once waited on the thread that copied and encrypted megabytes, and the leader changed.
 #[test]
-fn large_transactions_leave_the_leader_and_its_term() {
+fn large_transactions_change_neither_leader_nor_term() {
     let listen = [0, 1, 2].map(|_| port::free());
     let links = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(5)));
     let options = |at: usize| vec![format!("advertise={}", links[at].address), "heartbeat=800".to_owned()];

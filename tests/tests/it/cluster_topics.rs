@@ -104,7 +104,7 @@ pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
 }
 
 #[test]
-fn a_deleted_topic_is_gone_at_every_node_and_its_name_is_free_whoever_reads_it_where() {
+fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let wide = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
@@ -139,7 +139,7 @@ fn a_deleted_topic_is_gone_at_every_node_and_its_name_is_free_whoever_reads_it_w
 }
 
 #[test]
-fn whoever_comes_to_any_node_publishes_to_and_reads_any_topic_through_every_door() {
+fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // Each of the topics is made by another node, before and after its readers come.
@@ -211,7 +211,7 @@ fn epochs(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 }
 
 #[test]
-fn a_topic_is_moved_under_load_and_nothing_is_missing() {
+fn topic_moved_under_load_loses_no_record() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -255,7 +255,7 @@ fn a_topic_is_moved_under_load_and_nothing_is_missing() {
 }
 
 #[test]
-fn a_volatile_topic_outlives_its_killed_owner_and_readers_are_told() {
+fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     let mut flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -300,7 +300,7 @@ fn a_volatile_topic_outlives_its_killed_owner_and_readers_are_told() {
 }
 
 #[test]
-fn an_owner_that_stood_still_is_fenced_and_learns_that_it_is_none_any_more() {
+fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
@@ -335,7 +335,7 @@ fn an_owner_that_stood_still_is_fenced_and_learns_that_it_is_none_any_more() {
 /// Other nodes stopped reading from it before its clients had left: the last records came when the node was back, and clients that
 /// had moved to another node got them twice.
 #[test]
-fn ended_owner_of_a_durable_topic_keeps_no_record_back() {
+fn ended_owner_of_a_durable_topic_delivers_every_record() {
     let mut flock = Flock::of(3);
     let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
@@ -360,7 +360,7 @@ fn ended_owner_of_a_durable_topic_keeps_no_record_back() {
 }
 
 #[test]
-fn a_durable_topic_waits_for_its_killed_owner_and_goes_on_with_all_that_was_synced() {
+fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     let mut flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
@@ -408,7 +408,7 @@ fn a_durable_topic_waits_for_its_killed_owner_and_goes_on_with_all_that_was_sync
 }
 
 #[test]
-fn requests_are_answered_from_any_node_and_groups_say_where_they_are() {
+fn any_node_answers_requests_and_names_the_node_of_a_group() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // Who answers comes by NATS to one node, who asks to the others, by NATS and by Dunlin's own protocol.

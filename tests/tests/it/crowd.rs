@@ -77,23 +77,23 @@ fn await_readers(client: &Client, readers: u64) {
 }
 
 #[test]
-fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
+fn crowd_of_a_killed_node_is_in_sync_within_ten_seconds() {
     kill_the_node_of_a_crowd(200);
 }
 
 #[test]
-fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
+fn crowd_with_reset_connections_returns_without_orphans() {
     reset_the_connections_of_a_crowd(100);
 }
 
 mod long {
     #[test]
-    fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
+    fn crowd_of_a_killed_node_is_in_sync_within_ten_seconds() {
         super::kill_the_node_of_a_crowd(1_000);
     }
 
     #[test]
-    fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
+    fn crowd_with_reset_connections_returns_without_orphans() {
         super::reset_the_connections_of_a_crowd(500);
     }
 }

@@ -23,13 +23,13 @@ struct Total {
 }
 
 #[test]
-fn sigkill_of_the_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
+fn killed_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
     kill_nodes(3);
 }
 
 mod long {
     #[test]
-    fn sigkill_of_the_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
+    fn killed_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
         super::kill_nodes(10);
     }
 }

@@ -27,13 +27,13 @@ struct Total {
 }
 
 #[test]
-fn sigkill_of_a_node_loses_no_synced_record_and_doubles_none() {
+fn killed_node_loses_and_duplicates_no_synced_record() {
     kill_nodes(1);
 }
 
 mod long {
     #[test]
-    fn sigkill_of_a_node_loses_no_synced_record_and_doubles_none() {
+    fn killed_node_loses_and_duplicates_no_synced_record() {
         super::kill_nodes(4);
     }
 }

@@ -46,23 +46,23 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
 }
 
 #[test]
-fn a_retry_in_a_killed_publishers_name_appends_nothing_twice_and_tears_nothing() {
+fn retry_for_a_killed_publisher_appends_no_record_twice() {
     retry_in_killed_publishers_names(2);
 }
 
 #[test]
-fn a_batch_is_appended_whole_or_not_at_all_when_its_publisher_dies() {
+fn batch_of_a_killed_publisher_is_whole_or_absent() {
     kill_publishers_of_batches(2);
 }
 
 mod long {
     #[test]
-    fn a_retry_in_a_killed_publishers_name_appends_nothing_twice_and_tears_nothing() {
+    fn retry_for_a_killed_publisher_appends_no_record_twice() {
         super::retry_in_killed_publishers_names(6);
     }
 
     #[test]
-    fn a_batch_is_appended_whole_or_not_at_all_when_its_publisher_dies() {
+    fn batch_of_a_killed_publisher_is_whole_or_absent() {
         super::kill_publishers_of_batches(6);
     }
 }

@@ -36,7 +36,7 @@ async fn next(subscriber: &mut Subscriber) -> Message {
 }
 
 #[test]
-fn messages_headers_and_wildcards_arrive_as_they_were_published() {
+fn async_nats_delivers_messages_headers_and_wildcards() {
     with_client(|node, client| async move {
         let _node = node;
         let mut ticks = subscribe(&client, "rs.ticks").await;
@@ -72,7 +72,7 @@ fn messages_headers_and_wildcards_arrive_as_they_were_published() {
 }
 
 #[test]
-fn groups_requests_limits_and_draining_are_as_the_library_expects() {
+fn async_nats_groups_requests_limits_and_draining_work() {
     with_client(|node, client| async move {
         let _node = node;
         let mut members = Vec::new();
@@ -133,7 +133,7 @@ fn groups_requests_limits_and_draining_are_as_the_library_expects() {
 }
 
 #[test]
-fn who_asks_for_sequences_is_told_what_was_lost() {
+fn async_nats_client_with_sequences_gets_exact_gaps() {
     const COUNT: u64 = 40_000;
     with_client(|node, client| async move {
         let mut subscriber = subscribe(&client, "$DUNLIN.seq.gaps").await;
@@ -164,7 +164,7 @@ fn who_asks_for_sequences_is_told_what_was_lost() {
 }
 
 #[test]
-fn a_subscription_goes_on_after_the_node_was_killed_and_started_again() {
+fn async_nats_subscription_resumes_after_a_node_restart() {
     with_client(|mut node, client| async move {
         let mut subscriber = subscribe(&client, "rs.again").await;
         node.restart();
@@ -182,7 +182,7 @@ fn a_subscription_goes_on_after_the_node_was_killed_and_started_again() {
 }
 
 #[test]
-fn by_tls_it_trusts_whom_it_is_told_to_and_nobody_else() {
+fn async_nats_over_tls_trusts_only_the_given_authority() {
     let node = TlsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -25,38 +25,38 @@ const CASES: [&str; 11] = [
 
 #[test]
 #[ignore = "needs nats.py: cargo xtask nats-clients"]
-fn nats_py_finds_everything_as_it_expects() {
+fn nats_py_passes_all_checks() {
     let script = sources().join("nats_py/client.py");
     passes_all("nats.py", &installed("py/bin/python3"), &[script]);
 }
 
 #[test]
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
-fn nats_js_finds_everything_as_it_expects() {
+fn nats_js_passes_all_checks() {
     passes_all("nats.js", &PathBuf::from("node"), &[installed("js/client.mjs")]);
 }
 
 #[test]
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
-fn nats_go_finds_everything_as_it_expects() {
+fn nats_go_passes_all_checks() {
     passes_all("nats.go", &installed("go/client"), &[]);
 }
 
 #[test]
 #[ignore = "needs nats.py: cargo xtask nats-clients"]
-fn nats_py_finds_everything_by_tls() {
+fn nats_py_passes_all_checks_over_tls() {
     passes_by_tls("nats.py", &installed("py/bin/python3"), &[sources().join("nats_py/client.py")]);
 }
 
 #[test]
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
-fn nats_js_finds_everything_by_tls() {
+fn nats_js_passes_all_checks_over_tls() {
     passes_by_tls("nats.js", &PathBuf::from("node"), &[installed("js/client.mjs")]);
 }
 
 #[test]
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
-fn nats_go_finds_everything_by_tls() {
+fn nats_go_passes_all_checks_over_tls() {
     passes_by_tls("nats.go", &installed("go/client"), &[]);
 }
 

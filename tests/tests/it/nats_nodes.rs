@@ -95,7 +95,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
 
 /// Each once was agreed on by a question of its own, one after another.
 #[test]
-fn new_subjects_of_one_read_are_agreed_on_together() {
+fn new_subjects_of_one_read_share_raft_entries() {
     const SUBJECTS: usize = 200;
     // Entries of the log keep leases alive, too.
     let own = vec!["lease=600000".to_owned()];

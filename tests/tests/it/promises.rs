@@ -124,7 +124,7 @@ fn nats_to_users() {
 
 /// The table of `docs/listeners.md` says what was tried. `DUNLIN_WRITE=1` writes it.
 #[test]
-fn the_table_of_doors_is_what_is_tried() {
+fn table_of_listeners_equals_the_promises_tested() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");
     let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
@@ -134,12 +134,12 @@ fn the_table_of_doors_is_what_is_tried() {
         std::fs::write(page, format!("{before}{BEGIN}{fresh}{END}{after}"))
             .expect("docs/listeners.md is written");
     } else {
-        let how = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests the_table";
+        let how = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests table_of_listeners";
         assert!(table == fresh, "docs/listeners.md is not what is tried; {how}");
     }
 }
 
-const BEGIN: &str = "<!-- promises: made by the test the_table_of_doors_is_what_is_tried -->";
+const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_promises_tested -->";
 const END: &str = "<!-- end of promises -->";
 
 fn made_of(promises: &[Promise], doors: &[&dyn Door]) -> String {

@@ -81,14 +81,14 @@ fn shown() -> String {
 }
 
 #[test]
-fn the_subscription_in_rust_runs_as_the_readme_shows_it() {
+fn rust_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
     let url = node.at_home("dunlin://127.0.0.1:4220");
     node.is_shown(process(env!("CARGO_BIN_EXE_readme-rust"), &[&url]), &shown());
 }
 
 #[test]
-fn the_subscription_with_curl_runs_as_the_readme_shows_it() {
+fn curl_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
     // In the shell's place, so that it ends when the test does.
     let command = format!("exec {}", node.at_home(&snippet("sh")));

@@ -9,7 +9,7 @@ use dunlin_system_tests::process::PATIENCE;
 use crate::stage::{Node, role};
 
 #[test]
-fn a_port_in_use_ends_the_second_node_with_an_error_that_names_it() {
+fn second_node_on_a_used_port_fails_with_the_address() {
     let node = Node::anywhere(&[]);
     let mut second = role("second node", &["node", &node.address.to_string()]);
     assert_eq!(second.finish(PATIENCE), Vec::<String>::new(), "it says no READY");
@@ -21,7 +21,7 @@ fn a_port_in_use_ends_the_second_node_with_an_error_that_names_it() {
 }
 
 #[test]
-fn a_publisher_that_asks_for_more_than_the_budget_is_refused_and_others_go_on() {
+fn publisher_over_the_memory_budget_is_refused_alone() {
     // No pause of the machine is taken for a node that is gone.
     let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), Options::default()).unwrap();

@@ -105,7 +105,7 @@ fn alone(ticks: u64) -> Ledger {
 }
 
 #[test]
-fn processes_in_lock_step_have_the_bytes_of_one() {
+fn processes_in_lockstep_equal_a_single_process() {
     for count in [2, 3] {
         let mut world = World::of(count, &["lockstep=true"]);
         let spawned = world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
@@ -123,7 +123,7 @@ fn processes_in_lock_step_have_the_bytes_of_one() {
 }
 
 #[test]
-fn processes_that_run_freely_lose_and_double_nobody() {
+fn free_running_processes_lose_and_duplicate_no_entity() {
     let mut world = World::of(3, &[]);
     world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
     world.all("pace 2000000", "paced");
@@ -177,12 +177,12 @@ fn goes_on_without_the_second(mut world: World) {
 }
 
 #[test]
-fn a_killed_process_region_goes_on_from_its_standby_with_everybody() {
+fn standby_continues_the_region_of_a_killed_process() {
     goes_on_without_the_second(standing_by(50));
 }
 
 #[test]
-fn a_process_that_is_killed_while_the_curve_is_cut_anew_takes_nobody_with_it() {
+fn process_killed_while_regions_are_recut_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
         let mut world = standing_by(20);
         // A quarter of all change hands: of the first to the second, and of that to the third.
@@ -193,7 +193,7 @@ fn a_process_that_is_killed_while_the_curve_is_cut_anew_takes_nobody_with_it() {
 }
 
 #[test]
-fn a_process_of_another_world_is_refused_in_words() {
+fn process_of_another_world_is_refused_with_both_names() {
     let mut world = World::of(1, &[]);
     world.count = 2;
     world.options = vec!["world=elsewhere".to_owned()];

@@ -23,7 +23,7 @@ pub fn create_reliable(url: &str, topic: &str) {
 }
 
 #[test]
-fn a_stopped_subscriber_gets_an_exact_gap_and_harms_nobody() {
+fn stopped_subscriber_gets_an_exact_gap_and_delays_no_others() {
     for seed in tier::seeds(2) {
         println!("seed {seed}");
         let mut random = Seed::new(seed);
@@ -59,7 +59,7 @@ fn a_stopped_subscriber_gets_an_exact_gap_and_harms_nobody() {
 }
 
 #[test]
-fn a_node_that_stands_still_is_noticed_and_left_and_found_again() {
+fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
     for seed in tier::seeds(2) {
         println!("seed {seed}");
         let address = port::free();

@@ -57,7 +57,7 @@ fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_worker_that_is_killed_loses_its_tasks_to_another() {
+fn tasks_of_a_killed_worker_go_to_another() {
     let node = Node::anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
     // It is not to lose its lease before it is killed, however slow the machine.
@@ -78,7 +78,7 @@ fn a_worker_that_is_killed_loses_its_tasks_to_another() {
 }
 
 #[test]
-fn a_task_under_which_workers_die_is_a_dead_letter_and_others_are_done() {
+fn task_that_kills_workers_becomes_a_dead_letter() {
     let node = Node::anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
     let poisoned = submit(&tasks, 1, b"poison")[0];
@@ -108,7 +108,7 @@ fn a_task_under_which_workers_die_is_a_dead_letter_and_others_are_done() {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_a_killed_node_and_workers_go_on_by_themselves() {
+fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
     let dir = tempfile::tempdir().unwrap();
     let data = format!("data={}", dir.path().display());
     let address = port::free();
@@ -237,7 +237,7 @@ fn submitting(
 }
 
 #[test]
-fn a_leader_killed_under_load_loses_no_acknowledged_task_and_none_is_completed_twice() {
+fn leader_killed_under_load_loses_and_repeats_no_task() {
     leaders_are_killed_under_load(1, &["t"], 2);
 }
 
@@ -245,18 +245,18 @@ mod long {
     use super::*;
 
     #[test]
-    fn a_leader_killed_under_load_loses_no_acknowledged_task_and_none_is_completed_twice() {
+    fn leader_killed_under_load_loses_and_repeats_no_task() {
         leaders_are_killed_under_load(1, &["t"], 20);
     }
 
     #[test]
-    fn nor_does_one_of_two_shards_of_which_one_worker_does_the_tasks() {
+    fn leader_of_two_shards_killed_loses_and_repeats_no_task() {
         leaders_of_two_shards_are_killed_under_load(5);
     }
 }
 
 #[test]
-fn nor_does_one_of_two_shards_of_which_one_worker_does_the_tasks() {
+fn leader_of_two_shards_killed_loses_and_repeats_no_task() {
     leaders_of_two_shards_are_killed_under_load(1);
 }
 
@@ -328,7 +328,7 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
 }
 
 #[test]
-fn a_worker_at_a_follower_is_given_tasks_that_were_submitted_elsewhere() {
+fn worker_at_a_follower_gets_tasks_submitted_elsewhere() {
     let mut doors = Doors::of(3);
     let leader = doors.leader();
     let follower = (0..3).find(|at| *at != leader).expect("there are three");
@@ -342,7 +342,7 @@ fn a_worker_at_a_follower_is_given_tasks_that_were_submitted_elsewhere() {
 }
 
 #[test]
-fn a_node_that_says_another_number_of_shards_is_told_which_it_is() {
+fn node_with_another_shard_count_is_refused_with_the_right_one() {
     let mut doors = Doors::sharded(1, 2);
     let flock = &doors.flock;
     let (token, through) = (flock.token(true), flock.members[0].address.clone());

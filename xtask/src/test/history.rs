@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_starts_the_count_anew() {
+    fn failure_restarts_the_count() {
         let row =
             |busy: u32, verdict: &str| format!("2026-11-26T12:00Z\tabc\ttest\t{busy}\t9.0\t{verdict}\n");
         let text = [row(0, "passed"), row(0, "failed"), row(0, "passed"), row(2, "passed"), row(0, "passed")];

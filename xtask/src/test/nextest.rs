@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_become_tests() {
+    fn nextest_messages_become_test_outcomes() {
         let mut outcome = Outcome::default();
         for line in [
             r#"{"type":"suite","event":"started","test_count":2}"#,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_capability_fails_where_it_is_not_allowed() {
+    fn each_capability_fails_outside_its_allowed_places() {
         let sources = [
             "use std::net::TcpStream;",
             "use std::{fmt, net::{Shutdown}};",
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn table_must_speak_of_every_capability_and_of_no_other() {
+    fn table_must_list_exactly_the_known_capabilities() {
         let found = findings_on(&PAGE.replace("`unsafe`", "`magic`"), &[]);
         assert_eq!(found.len(), 2, "{found:?}");
     }

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_with_both_sides_of_a_conflict_fails() {
+    fn page_with_conflict_markers_fails() {
         let mut findings = Findings::default();
         let page = "# Dunlin\n<<<<<<< HEAD\none\n=======\nother\n>>>>>>> 8d82277 (more)\n";
         check(&Repository::of([("README.md", page), ("b.md", "a << b\n=======\n")]), &mut findings);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_the_table_reaches_are_allowed() {
+    fn dependencies_reachable_in_the_table_are_allowed() {
         assert_eq!(findings(three(), ""), [""; 0]);
     }
 

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn long_source_is_warned_of_and_longer_refused() {
+    fn long_source_warns_and_a_longer_one_fails() {
         assert!(findings("a.rs", 500).warnings().is_empty());
         assert_eq!(findings("a.rs", 501).warnings().len(), 1);
         assert!(findings("a.rs", 800).failures().is_empty());

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_only_contain_such_a_word_pass() {
+    fn names_that_only_contain_a_forbidden_word_pass() {
         assert!(findings("crates/a/src/utility.rs", "mod commonwealth {}").is_empty());
     }
 }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_of_the_repository_passes() {
+    fn text_that_is_no_repository_path_passes() {
         let page = "`crates/*`, `crates/<name>`, `and/or`, `../shared/x.md`, `/proc/stat`, `topic::segment`, `.rs`\n\
                     ```\ncat docs/gone.md `docs/gone.md`\n```\n";
         assert_eq!(findings(page), [""; 0]);

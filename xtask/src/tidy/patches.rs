@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_of_what_has_changed_since_fails() {
+    fn outdated_patch_fails() {
         let mut findings = Findings::default();
         let good = patch(include_str!("patches.rs").lines().next().unwrap());
         let stale = patch("//! Every patch is fresh.");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn records_and_gaps_that_follow_each_other_are_sound() {
+    fn consecutive_records_and_gaps_are_no_fault() {
         let mut account = Account::default();
         account.gap(&gap(1, 4));
         account.record(at(5), b"a");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_repeats_and_new_epochs_are_faults() {
+    fn holes_repeated_records_and_new_epochs_are_faults() {
         let mut account = Account::default();
         account.record(at(2), b"");
         account.record(at(2), b"");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_cannot_trade_bytes_across_their_newline() {
+    fn content_depends_on_where_each_line_ends() {
         let content = |lines: &[&[u8]]| {
             let mut content = Content::default();
             lines.iter().for_each(|line| content.add(line));

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nobody_watches_one_line_says_it_all() {
+    fn progress_without_a_terminal_is_one_line() {
         let lines = [
             Progress { name: "published", done: 1000, of: 2000, remark: String::new() },
             Progress { name: "slow", done: 900, of: 1000, remark: "3 gaps".into() },

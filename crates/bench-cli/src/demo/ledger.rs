@@ -135,19 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_saw_everything_has_the_recording() {
+    fn account_of_every_record_equals_the_recording() {
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (0, Bytes::Equal));
     }
 
     #[test]
-    fn gaps_account_for_exactly_what_was_missed() {
+    fn gaps_account_for_exactly_the_missed_records() {
         let verdict = judge(&[3, 4, 8], &[(1, 2), (5, 7), (9, 10)]);
         assert_eq!((verdict.unaccounted, verdict.bytes, verdict.missed), (0, Bytes::EqualButGaps, 7));
     }
 
     #[test]
-    fn a_single_record_too_few_or_too_many_is_unaccounted_for() {
+    fn one_missing_or_surplus_record_is_unaccounted() {
         assert_eq!(judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9], &[]).unaccounted, 1);
         assert_eq!(judge(&[1, 2, 3, 4, 6, 7, 8, 9, 10], &[]).unaccounted, 1);
         assert_eq!(judge(&[1, 2, 3, 4, 6, 7, 8, 9, 10], &[(4, 5)]).unaccounted, 1);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_number_of_wrong_records_is_found_out() {
+    fn right_count_of_wrong_records_is_unaccounted() {
         let verdict = judge(&[1, 2, 4, 3, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (1, Bytes::Different));
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 10], &[]);

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_to_happen_happens_once() {
+    fn every_cue_of_a_plan_is_due_once() {
         for plan in &PLANS {
             let mut happened: Vec<Cue> = plan.due(-1.0, 0.0).collect();
             for step in 0..100 {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_topic_has_readers_and_the_short_one_a_slow_reader() {
+    fn every_topic_has_readers_and_the_short_topic_a_slow_one() {
         let all = ["market.a", SHORT_OF, SHORT_TOPIC];
         let readers = |topic: &str| {
             PLANS.iter().filter(|plan| plan.topics(all.into_iter()).iter().any(|t| t == topic)).count()

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_keeps_up_and_one_that_does_not_are_both_accounted_for() {
+    fn fast_and_overrun_readers_are_both_accounted_for() {
         let recordings = [recording(20_000)];
         let (whole, short) = (topic("whole", 16 << 20), topic("short", 64 << 10));
         let stream = |topic: &Arc<Topic>| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn breaking_off_ends_in_a_sound_ledger() {
+    fn interrupted_play_counts_only_its_published_records() {
         let recordings = [recording(10)];
         let topic = topic("whole", 1 << 20);
         let mut streams =

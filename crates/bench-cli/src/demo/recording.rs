@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_and_their_newlines_are_the_file() {
+    fn lines_with_their_newlines_equal_the_file() {
         for (text, layout) in [(BETFAIR, Layout::Betfair), (BITSTAMP, Layout::Bitstamp)] {
             let recording = parse(text, layout).unwrap();
             let mut again = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_recording_is_refused_with_its_line() {
+    fn damaged_recording_is_refused_with_its_line_number() {
         let error = |text: &str, layout| format!("{:#}", parse(text, layout).unwrap_err());
         assert!(error("", Layout::Betfair).contains("cut short"));
         assert!(error("{\"pt\":1}\n{\"pt\":", Layout::Betfair).contains("cut short"));

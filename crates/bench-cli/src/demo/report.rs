@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_what_is_understood() {
+    fn reports_and_orders_parse_from_their_text() {
         let topic = || "market.betfair.1.5".to_owned();
         let reports = [
             Report::Ready,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_add_up_to_the_account_and_no_gap_is_told_twice() {
+    fn reports_add_up_to_the_account_without_repeated_gaps() {
         let (mut reporter, mut accounts, mut copy) =
             (Reporter::default(), Accounts::new(), Account::default());
         let mut tell = |accounts: &Accounts| {

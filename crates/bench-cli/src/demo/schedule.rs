@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_keeps_recorded_time_and_all_start_together() {
+    fn speed_factor_scales_recorded_time_from_a_common_start() {
         let expected = [(0, 0, 0), (0, 1, 0), (0, 1, 1), (100, 0, 1), (400, 0, 2), (10_000, 1, 2)];
         assert_eq!(order(Speed::Times(10.0)), expected);
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pacing_nothing_waits_and_nothing_is_left_out() {
+    fn unpaced_schedule_has_every_line_due_at_once() {
         let max = order(Speed::Max);
         assert_eq!(max.len(), 6);
         assert!(max.iter().all(|due| due.0 == 0));

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_up_markets_need_permission() {
+    fn generated_markets_need_permission() {
         let nowhere = Path::new("/nonexistent");
         let error = Source::load(nowhere, false).unwrap_err();
         assert!(error.is::<Refusal>() && error.to_string().contains("cargo xtask data"), "{error}");

@@ -34,7 +34,7 @@ fn every_record_is_accounted_for(more: &[&str]) -> String {
 }
 
 #[test]
-fn without_recordings_it_is_refused() {
+fn demo_without_recordings_is_refused() {
     let outcome = run(&["demo", "--data", "/nonexistent", "--once"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");
@@ -51,7 +51,7 @@ mod long {
     }
 
     #[test]
-    fn all_faces_together_hold_while_nodes_are_killed() {
+    fn all_four_demos_hold_while_nodes_are_killed() {
         let outcome = run(&[
             "demo",
             "--together",

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_its_time_only_for_its_own_sequence_and_only_whole() {
+    fn line_yields_its_time_only_if_whole_and_in_sequence() {
         let mut line = Line::default();
         let mut bytes = line.of(7, u64::MAX - 1).to_vec();
         assert_eq!(Line::time(&bytes, 7), Some(u64::MAX - 1));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_as_they_went_in_and_only_whole() {
+    fn only_whole_frames_are_read_back() {
         let mut all = BytesMut::new();
         push(&mut all, 7, COMMAND, b"one");
         push(&mut all, 8, DONE, b"");

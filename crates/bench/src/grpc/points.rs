@@ -176,7 +176,7 @@ mod tests {
     use crate::options::RawOptions;
 
     #[test]
-    fn every_goal_speaks_of_one_point_of_each_side() {
+    fn grpc_goals_match_exactly_one_point_each() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let points: Group = groups(&options, true).into_iter().flatten().collect();
         for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]).flatten() {

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_manner_of_publishing_arrives_whole() {
+    fn every_way_of_publishing_delivers_all_records() {
         for (manner, bytes) in [(Manner::OneByOne, 64), (Manner::Batches(64), 64), (Manner::ByRef, 8192)] {
             let timed = measure(manner, bytes, 10_000).unwrap();
             assert!(timed.end_ns > timed.start_ns);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_with_and_without_reply_is_read_in_place() {
+    fn messages_with_and_without_reply_are_parsed() {
         let bytes = b"MSG a.b 1 _INBOX.7 5\r\nhello\r\nMSG a.b 1 2\r\nhi\r\n";
         let (reply, payload, next) = message(Dialect::Nats, bytes, 0);
         assert_eq!((reply, payload), (&b"_INBOX.7"[..], &b"hello"[..]));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn redis_confirms_and_delivers() {
+    fn redis_confirmation_and_message_are_parsed() {
         let bytes =
             b"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n";
         let (said, used) = Dialect::Redis.parse(bytes, 0).unwrap().unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_message_waits_for_the_rest() {
+    fn incomplete_message_is_not_parsed() {
         let nats: &[u8] = b"MSG a.b 1 5\r\nhello\r\n";
         let redis: &[u8] = b"*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n";
         for (dialect, bytes) in [(Dialect::Nats, nats), (Dialect::Redis, redis)] {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_and_nonsense_are_errors() {
+    fn error_replies_and_malformed_messages_are_errors() {
         let slow = Dialect::Nats.parse(b"-ERR 'Slow Consumer'\r\n", 0).unwrap_err();
         assert!(slow.to_string().contains("Slow Consumer"));
         assert!(Dialect::Nats.parse(b"MSG a 1 x\r\n", 0).is_err());

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_are_answered_while_others_connect_and_while_reading() {
+    fn pings_are_answered_while_connecting_and_while_reading() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let served = Served::nats(listener.local_addr().unwrap());
         let broker = thread::spawn(move || {

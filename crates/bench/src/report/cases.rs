@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_the_newest_runs_that_has_it_and_says_which() {
+    fn each_row_is_from_its_newest_run_and_cites_it() {
         let older = run("1", &[("simulator", 10, 851.0), ("simulator", 25, 2_100.0)]);
         let newer = run("2", &[("node", 200, 16_000.0), ("simulator", 10, 850.0)]);
         let (title, lines) = told(&[older, newer]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_older_runs_have_and_the_suite_has_not_stays_away() {
+    fn row_of_an_older_run_that_the_suite_dropped_is_not_shown() {
         let (title, lines) =
             told(&[run("1", &[("simulator", 77, 9.0)]), run("2", &[("simulator", 10, 850.0)])]);
         assert!(title.ends_with("(run 1)"), "{title}");

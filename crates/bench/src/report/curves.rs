@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_at_three_counts_has_a_curve() {
+    fn metric_measured_at_three_counts_has_a_curve() {
         let plots = of("Fan-out", &rows(&[1000, 10, 100]));
         assert_eq!(plots.len(), 1);
         assert_eq!(plots[0].lines[0].name, "dunlin tcp");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn two_counts_are_no_curve() {
+    fn metric_measured_at_two_counts_has_no_curve() {
         assert!(of("Fan-out", &rows(&[10, 100])).is_empty());
     }
 }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn each_point_is_a_line_as_far_as_it_was_measured() {
+    fn line_of_each_point_has_its_measured_percentiles() {
         let mut rows = RowSet::default();
         push(&mut rows, "nats", 64, &[("p50_ns", 9e4), ("p99_ns", 2e5), ("p9999_ns", 9e5)]);
         push(&mut rows, "dunlin", 64, &[("p50_ns", 2e4), ("p99_ns", 5e4)]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_too_many_both_sides_are_shown() {
+    fn crowded_plot_shows_lines_of_both_sides() {
         let mut rows = RowSet::default();
         for target in ["dunlin", "nats"] {
             (0..9).for_each(|bytes| push(&mut rows, target, bytes, &[("p50_ns", 1e4), ("p99_ns", 2e4)]));

@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortfall_is_marked_and_a_wide_table_scrolls() {
+    fn missed_goal_is_marked_and_wide_table_scrolls() {
         let html = of_markdown("| a | b |\n|---|---|\n| put | ✗ |\n");
         assert!(html.contains("<b class=\"missed\">✗</b>"), "{html}");
         assert!(html.contains("<div class=\"table\" tabindex=\"0\"><table>"), "{html}");
     }
 
     #[test]
-    fn what_a_run_says_of_itself_is_shown_and_never_executed() {
+    fn html_in_a_runs_text_is_escaped() {
         let html = of_markdown("   - failed: <script>alert(1)</script>\n\n<img src=x onerror=alert(1)>\n");
         assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
         assert!(html.contains("&lt;script&gt;"), "{html}");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_says_what_tells_the_lines_apart() {
+    fn legend_names_only_the_differences_between_lines() {
         let names = |plot: Plot| plot.legend().into_iter().map(|(_, name)| name).collect::<Vec<_>>();
         assert_eq!(names(plot(&["dunlin tcp bytes=64", "nats tcp bytes=64"])), ["dunlin", "nats"]);
         assert_eq!(names(plot(&["dunlin tcp", "dunlin tcp spin"])), ["dunlin tcp", "spin"]);

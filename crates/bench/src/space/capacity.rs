@@ -93,14 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_that_of_all_processes_or_unknown() {
+    fn memory_growth_sums_all_processes_or_is_unknown() {
         let of = |bytes: [u64; 2]| bytes.map(|resident_bytes| Seen { resident_bytes, ..Seen::default() });
         assert_eq!(grown_bytes(&of([30, 50]), &of([10, 20])), Some(50.0));
         assert_eq!(grown_bytes(&of([9, 21]), &of([10, 20])), None);
     }
 
     #[test]
-    fn a_line_is_found_again() {
+    fn linear_fit_recovers_a_line() {
         let (slope, base, fit) = line(&[(1.0, 5.0), (2.0, 7.0), (10.0, 23.0)]);
         assert!((slope - 2.0).abs() < 1e-9 && (base - 3.0).abs() < 1e-9 && (fit - 1.0).abs() < 1e-9);
     }

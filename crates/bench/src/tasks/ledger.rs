@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_and_not_ended_is_held_until_another_begins_it() {
+    fn task_is_held_until_it_ends_or_another_worker_begins_it() {
         let mut ledger = Ledger::default();
         ledger.acknowledged.extend([1, 2]);
         ledger.begins(0, begun(1, 10, 100)).unwrap();

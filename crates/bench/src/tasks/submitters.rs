@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_come_as_often_as_they_are_to_and_by_chance_where_they_are_to() {
+    fn arrivals_keep_their_mean_rate_steady_or_poisson() {
         let gaps = |mut arrivals: Arrivals| -> Vec<u64> {
             let mut before_ns = arrivals.next_ns;
             let next = |_| {

@@ -15,7 +15,7 @@ fn count(rows: &[Row], transport: &str, metric: &str) -> usize {
 }
 
 #[test]
-fn the_stress_test_delivers_all_to_every_subscriber() {
+fn stress_test_delivers_every_record_to_every_subscriber() {
     let rows = rows("stress");
     let delivered: Vec<_> = rows.iter().filter(|row| row.metric == "success_percent").collect();
     assert_eq!(delivered.len(), 7);
@@ -23,7 +23,7 @@ fn the_stress_test_delivers_all_to_every_subscriber() {
 }
 
 #[test]
-fn every_door_is_measured_in_both_ways() {
+fn every_listener_has_two_measured_throughputs() {
     let rows = rows("doors");
     for transport in ["inproc", "tcp", "nats", "http"] {
         assert_eq!(count(&rows, transport, "msgs_per_s"), 2, "{transport}");
@@ -31,7 +31,7 @@ fn every_door_is_measured_in_both_ways() {
 }
 
 #[test]
-fn every_use_case_goes_through_every_door() {
+fn every_use_case_is_measured_through_every_listener() {
     let rows = rows("use_cases");
     for (transport, cases) in [("inproc", 6), ("tcp", 7), ("nats", 7), ("http", 7)] {
         assert_eq!(count(&rows, transport, "p99_ns"), cases, "{transport}");
@@ -39,18 +39,18 @@ fn every_use_case_goes_through_every_door() {
 }
 
 #[test]
-fn raw_clients_stream_fan_out_and_ask_through_the_nats_door() {
+fn raw_nats_clients_stream_fan_out_and_request() {
     // Four sizes and three ways to ask; two fan-outs.
     let rows = rows("nats_door");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }
 
 #[test]
-fn every_connection_of_a_crowd_delivers() {
+fn connections_case_measures_bytes_per_connection() {
     assert_eq!(count(&rows("connections"), "nats", "connection_bytes"), 1);
 }
 
 #[test]
-fn others_are_served_beside_every_offender() {
+fn other_clients_are_served_beside_every_offender() {
     assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 4);
 }

@@ -16,7 +16,7 @@ fn sleeper() -> Child {
 }
 
 #[test]
-fn a_dropped_child_is_killed_and_reaped() {
+fn dropped_child_is_killed_and_reaped() {
     let child = sleeper();
     let id = child.id();
     assert!(is_alive(id));
@@ -25,7 +25,7 @@ fn a_dropped_child_is_killed_and_reaped() {
 }
 
 #[test]
-fn a_child_that_says_nothing_is_given_up_in_time() {
+fn silent_child_times_out_while_still_running() {
     let mut child = sleeper();
     let error = child.line::<u64>(Duration::from_millis(50)).unwrap_err();
     assert!(error.to_string().contains("sleep said nothing"), "{error}");
@@ -33,7 +33,7 @@ fn a_child_that_says_nothing_is_given_up_in_time() {
 }
 
 #[test]
-fn a_child_that_fails_is_quoted() {
+fn error_output_of_a_failed_child_is_quoted() {
     let mut child = child_program().start("no-such-role", &[]).unwrap();
     let error = child.line::<u64>(Duration::from_secs(120)).unwrap_err().to_string();
     assert!(error.contains("there is no role `no-such-role`"), "{error}");

@@ -18,7 +18,7 @@ fn count(rows: &[Row], case: &str, metric: &str) -> usize {
 }
 
 #[test]
-fn three_nodes_answer_writes_and_reads_all_of_which_are_checked() {
+fn three_nodes_serve_measured_writes_and_reads() {
     let rows = rows(&["put", "get"], &["--load=full", "--via=leader", "--in_flight=256"]);
     assert_eq!((count(&rows, "put", "ops_per_s"), count(&rows, "get", "ops_per_s")), (1, 1), "{rows:?}");
 }
@@ -27,7 +27,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn three_nodes_answer_writes_and_reads_all_of_which_are_checked() {
+    fn three_nodes_serve_measured_writes_and_reads() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
         // Alone, at the peak by way of the leader and of all, and at half of the peak; the others at the peak and at half of it.
         for (case, points) in [("put", 4), ("get", 2), ("cas", 2), ("batch", 2), ("range", 2)] {
@@ -38,7 +38,7 @@ mod long {
 }
 
 #[test]
-fn writes_go_through_again_after_each_leaders_death() {
+fn writes_succeed_again_after_each_killed_leader() {
     let rows = rows(&["failover"], &[]);
     assert_eq!(count(&rows, "failover", "kills"), 1);
     assert_eq!(count(&rows, "failover", "election_avg_ns"), 1);

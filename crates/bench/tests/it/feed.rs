@@ -27,17 +27,17 @@ fn assert_accounted(rows: &[Row], due: f64) {
 }
 
 #[test]
-fn every_update_of_a_paced_source_is_applied_to_every_clients_book_or_counted() {
+fn paced_updates_are_all_applied_or_counted() {
     assert_accounted(&scenario("fanout_1x100_1k", &[]), 100.0 * 200.0);
 }
 
 #[test]
-fn what_is_withheld_is_noticed_and_comes_after_all() {
+fn withheld_records_are_noticed_and_repaired() {
     assert_healed(&scenario("loss_1x10_1k", &[]));
 }
 
 #[test]
-fn over_connections_it_is_just_so() {
+fn withheld_records_are_repaired_over_tcp() {
     assert_healed(&over("tcp", "loss_1x10_1k", &[]));
 }
 
@@ -49,14 +49,14 @@ fn assert_healed(rows: &[Row]) {
 }
 
 #[test]
-fn a_slow_client_that_is_conflated_lacks_nothing() {
+fn slow_conflated_client_misses_no_update() {
     let rows = scenario("slow_client", &["--conflate=yes"]);
     assert!(figure(&rows, "merged") > 0.0 && figure(&rows, "stale_p99_ns") > 0.0, "{rows:?}");
     assert_eq!((figure(&rows, "drops"), figure(&rows, "divergent")), (0.0, 0.0));
 }
 
 #[test]
-fn slow_client_keeps_its_delay() {
+fn rate_of_a_slow_client_is_limited_by_its_delay() {
     let rows = scenario("slow_client", &["--conflate=no"]);
     let (count, per_s) = (figure(&rows, "deliveries"), figure(&rows, "deliveries_per_s"));
     // Ten readers, each of which takes 5 ms over an update; each one's first is free.

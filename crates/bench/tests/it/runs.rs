@@ -15,7 +15,7 @@ pub fn rows_of(folder: &Path, args: &[&str]) -> Vec<Row> {
 }
 
 #[test]
-fn a_raw_stream_over_each_kind_of_socket_arrives_whole() {
+fn raw_stream_arrives_whole_over_tcp_and_unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
     for transport in ["tcp", "uds"] {
         let transport_flag = format!("--transport={transport}");
@@ -28,7 +28,7 @@ fn a_raw_stream_over_each_kind_of_socket_arrives_whole() {
 }
 
 #[test]
-fn raw_round_trips_come_back_in_every_way_of_waiting() {
+fn raw_round_trips_are_measured_parked_and_spinning() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["peers", "spot", "--case=latency", "--bytes=64"]);
     let of = |transport: &str, wait: &str| {
@@ -45,7 +45,7 @@ fn raw_round_trips_come_back_in_every_way_of_waiting() {
 }
 
 #[test]
-fn a_quick_run_is_kept_in_scratch_and_refused_by_the_report() {
+fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
     assert!(KeptRun::read_all(folder.path()).unwrap().runs.is_empty());
@@ -57,7 +57,7 @@ fn a_quick_run_is_kept_in_scratch_and_refused_by_the_report() {
 }
 
 #[test]
-fn a_report_tells_its_run_and_marks_what_was_not_measured() {
+fn report_names_its_run_and_marks_unmeasured_figures() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
     let mut kept = KeptRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);
@@ -81,7 +81,7 @@ fn a_report_tells_its_run_and_marks_what_was_not_measured() {
 }
 
 #[test]
-fn a_case_that_is_not_there_is_an_error() {
+fn unknown_case_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), &["peers", "spot", "--case=nonsense", "--quick"]);
     assert_eq!(output.status.code(), Some(2));
@@ -89,7 +89,7 @@ fn a_case_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn the_grpc_door_and_a_plain_echo_are_called_and_streamed_from() {
+fn grpc_suite_measures_dunlin_and_a_plain_tonic_server() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["peers", "grpc"]);
     let figure = |target: &str, case: &str, metric: &str| {

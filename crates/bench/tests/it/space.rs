@@ -16,7 +16,7 @@ fn some(rows: &[Row], case: &str, metric: &str) -> usize {
 }
 
 #[test]
-fn hand_overs_between_processes_leave_everybody_there_once_and_unchanged() {
+fn handovers_between_processes_lose_no_entity() {
     let rows = rows(&["handover", "handover_saturating", "concurrent", "latency"]);
     assert_eq!(some(&rows, "handover_saturating", "handovers_per_s"), 1);
     let crossed = rows.iter().find(|row| row.metric == "crossed_share").unwrap();
@@ -32,7 +32,7 @@ fn hand_overs_between_processes_leave_everybody_there_once_and_unchanged() {
 }
 
 #[test]
-fn ticks_ghosts_flocks_crowds_and_indexes_are_measured_and_checked() {
+fn every_space_case_is_measured_and_checked() {
     let rows = rows(&["capacity", "cpu", "bucket", "ghosts", "flock", "crowd", "index"]);
     for (case, metric, count) in [
         ("capacity", "p99_ns", 2),

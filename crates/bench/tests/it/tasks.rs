@@ -15,7 +15,7 @@ fn has(rows: &[Row], case: &str, metric: &str) -> bool {
 }
 
 #[test]
-fn tasks_that_do_nothing_go_through_three_nodes_each_once() {
+fn empty_tasks_run_once_each_through_three_nodes() {
     let rows = rows(&["--case=noop", "--nodes=3", "--tenants=1"]);
     for metric in ["ops_per_s", "p99_ns", "task_node_cpu_ns"] {
         assert!(has(&rows, "noop", metric), "{metric}: {rows:?}");
@@ -23,7 +23,7 @@ fn tasks_that_do_nothing_go_through_three_nodes_each_once() {
 }
 
 #[test]
-fn tasks_of_several_tenants_go_through_shards_each_once_and_each_row_says_how_many() {
+fn sharded_task_rows_name_their_shards_and_tenants() {
     let rows = rows(&["--case=noop", "--case=scaling", "--nodes=1", "--shards=2"]);
     for case in ["noop", "scaling"] {
         assert!(has(&rows, case, "ops_per_s"), "{case}: {rows:?}");
@@ -32,7 +32,7 @@ fn tasks_of_several_tenants_go_through_shards_each_once_and_each_row_says_how_ma
 }
 
 #[test]
-fn workers_that_sleep_are_held_against_the_same_without_a_node() {
+fn sleeping_workers_are_compared_with_a_run_without_a_node() {
     let rows = rows(&["--case=scaling", "--workers=10", "--tenants=1"]);
     for metric in ["ops_per_s", "bare_per_s", "efficiency", "p99_ns"] {
         assert!(has(&rows, "scaling", metric), "{metric}: {rows:?}");
@@ -40,7 +40,7 @@ fn workers_that_sleep_are_held_against_the_same_without_a_node() {
 }
 
 #[test]
-fn tenants_that_always_have_tasks_waiting_share_the_workers() {
+fn tenants_with_constant_backlogs_share_the_workers() {
     let rows = rows(&["--case=tenants", "--tenants=4"]);
     for metric in ["ops_per_s", "jain", "least_share"] {
         assert!(has(&rows, "tenants", metric), "{metric}: {rows:?}");
@@ -48,13 +48,13 @@ fn tenants_that_always_have_tasks_waiting_share_the_workers() {
 }
 
 #[test]
-fn tasks_outlive_leaders_and_workers_each_done_once() {
+fn tasks_survive_dead_leaders_and_workers_and_run_once() {
     outlive_leaders_and_workers(1);
 }
 
 mod long {
     #[test]
-    fn tasks_outlive_leaders_and_workers_each_done_once() {
+    fn tasks_survive_dead_leaders_and_workers_and_run_once() {
         super::outlive_leaders_and_workers(5);
     }
 }
@@ -73,7 +73,7 @@ fn outlive_leaders_and_workers(runs: u32) {
 }
 
 #[test]
-fn what_waits_brings_worker_processes_of_a_real_node() {
+fn pending_tasks_start_worker_processes_of_a_real_node() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["tasks", "--via=local", "--phase=queue"]);
     for metric in ["detection_ns", "ready_ns", "total_ns", "workers_more"] {

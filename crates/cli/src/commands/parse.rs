@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_and_memory_are_read_as_people_write_them() {
+    fn processors_and_memory_parse_with_units() {
         for (text, milli) in [("2", 2_000), ("0.5", 500), ("500m", 500), ("1.0004", 1_000), ("0.001", 1)] {
             assert_eq!(processors(text), Ok(milli), "{text}");
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_that_cannot_be_meant_are_refused() {
+    fn durations_out_of_range_are_refused() {
         for text in ["0s", "0", "-1s", "999us", "367d", "400y", "1", "x"] {
             assert!(ttl(text).is_err(), "{text}");
         }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_may_be_said_in_six_ways() {
+    fn start_of_reading_has_six_notations() {
         assert_eq!(start("earliest"), Ok(Start::Earliest));
         assert_eq!(start("snapshot"), Ok(Start::Snapshot));
         assert_eq!(start("7-1042"), Ok(Start::After(Position { epoch: 7, seq: 1042 })));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_stand_for_what_they_usually_do() {
+    fn common_escapes_are_decoded_and_others_refused() {
         assert_eq!(escaped(r"a\tb\\\n").unwrap(), "a\tb\\\n");
         assert!(escaped(r"\q").is_err() && escaped("\\").is_err());
         assert_eq!(header("a=b=c"), Ok(("a".into(), "b=c".into())));

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_go_to_inboxes_and_where_they_are_allowed() {
+    fn replies_go_only_to_inboxes_and_allowed_subjects() {
         let allowed = [Pattern::parse("own.>").unwrap()];
         for (reply_to, may) in [
             ("_INBOX.a.b", true),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_furthest_behind_come_first_unless_asked_otherwise() {
+    fn subscriptions_sort_by_lag_loss_name_or_topic() {
         let reads = |topic: &str, name: &str, behind, lost| {
             let position = Position { epoch: 1, seq: 1 };
             let name = name.to_owned();

@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_pen_finds_its_key_and_nonsense_finds_none() {
+    fn misspelt_key_finds_the_nearest_and_nonsense_none() {
         let names = || KEYS.iter().map(|key| key.name.to_owned());
         assert_eq!(nearest("retention.byte", names()).as_deref(), Some("retention.bytes"));
         assert_eq!(nearest("lisen", names()).as_deref(), Some("listen"));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_one_rule_in_every_place() {
+    fn flag_and_variable_names_derive_from_the_key() {
         let key = &KEYS[find("retention.bytes").unwrap()];
         assert_eq!(
             (key.flag().as_str(), key.variable().as_str()),

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_file_knows_its_line() {
+    fn value_from_a_file_keeps_its_line_number() {
         let raw = lay("# a node\nlisten = \"127.0.0.1:0\"\n[retention]\nrecords = 1000\n").unwrap();
         assert_eq!(raw.get("listen").origin.to_string(), "d.toml:2");
         assert_eq!(raw.get("retention.records").text, "1000");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_holds_every_key_and_reads_back_as_the_defaults() {
+    fn example_holds_every_key_with_its_default() {
         let example = crate::config::example();
         assert_eq!(
             lay(&example).unwrap().settings,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_the_nearest_name() {
+    fn unknown_key_is_refused_with_the_nearest_name() {
         let error = |text| lay(text).unwrap_err().to_string();
         assert_eq!(
             error("[retention]\nbyte = 5"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_win_over_the_file_and_a_misspelt_one_is_pointed_out() {
+    fn variables_override_the_file_and_misspelt_ones_warn() {
         let mut raw = lay("listen = \"127.0.0.1:1\"").unwrap();
         let variables =
             [("DUNLIN_LISTEN", "127.0.0.1:2"), ("DUNLIN_LISTN", "x"), ("DUNLIN_URL", "y"), ("HOME", "/")];

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_parse_with_units() {
         for (text, bytes) in
             [("4096", 4096), ("64MiB", 64 << 20), ("10MB", 10_000_000), ("1 kb", 1000), ("2g", 2 << 30)]
         {

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_text_are_base64() {
+    fn base64_encodes_bytes_with_padding() {
         let pairs: [(&[u8], &str); 5] =
             [(b"", ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe\xfd\xfc", "//79/A==")];
         for (bytes, text) in pairs {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_everything_it_carries() {
+    fn json_object_has_every_field_of_a_record() {
         let headers: &[(&str, &[u8])] = &[("trace", b"7f"), ("raw", b"\xff")];
         let meta =
             Meta { subject_tail: "eu", key: Some(b"k"), headers, event_time_ns: Some(5), ..Meta::default() };

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_text_and_fields_in_order() {
+    fn template_writes_text_and_fields_in_order() {
         let meta = Meta { key: Some(b"k\n"), headers: &[("a", b"1"), ("b", b"2")], ..Meta::default() };
         let encoded = meta.measure(2).unwrap();
         let mut bytes = vec![0; encoded.padded()];
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_none_is_refused_with_those_there_are() {
+    fn unknown_template_field_is_refused_with_the_known_ones() {
         let error = "{sequence}".parse::<Template>().unwrap_err();
         assert!(error.starts_with("there is no field {sequence}; there are subject, "), "{error}");
         assert!("{seq".parse::<Template>().is_err());

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_says_what_is_missing_and_where_reading_goes_on() {
+    fn gap_line_shows_missing_records_and_next_position() {
         let gap = |log| Notice::Gap(Gap { log, epoch: 1, first: 40_211, last: 1_311_873 });
         assert_eq!(line(gap, false), "GAP      40,211 … 1,311,873  (1,271,663 records)   now at 1,311,874\n");
         let one = |log| Notice::Gap(Gap { log, epoch: 1, first: 5, last: 5 });
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_says_how_far_behind() {
+    fn lag_warning_shows_records_behind_and_retained() {
         let lagging = |log| Notice::Lagging(Lagging { log, behind: 524_288, retained: 1_048_576 });
         assert_eq!(line(lagging, false), "LAGGING  behind 524,288 of 1,048,576 retained\n");
         let lagging = |log| Notice::Lagging(Lagging { log, behind: 600, retained: 500 });
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_epoch_says_what_is_known_of_the_old() {
+    fn epoch_line_shows_what_is_known_of_the_old_epoch() {
         let change = |known_through| {
             move |log| {
                 let new_first = Position { epoch: 4, seq: 1 };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_steers_no_terminal_and_goes_into_a_pipe_as_it_is() {
+    fn payload_is_escaped_for_terminals_and_raw_for_pipes() {
         let bytes = b"a\tb\n\x1b[2J\r\xff\xc2\x9b\n";
         let written = |is_terminal| {
             let mut out = Vec::new();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_stays_on_its_line_and_cannot_steer_the_terminal() {
+    fn escaped_payload_has_no_newline_or_terminal_command() {
         let escaped = |bytes: &[u8]| {
             let mut text = Vec::new();
             escape(bytes, &mut text).unwrap();

@@ -47,7 +47,7 @@ fn leader(nodes: &[serde_json::Value]) -> u64 {
 }
 
 #[test]
-fn three_nodes_are_a_cluster_that_can_be_looked_after() {
+fn cluster_of_three_nodes_can_be_administered() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     let (mut child, said) = dev(dir);
@@ -117,7 +117,7 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
 }
 
 #[test]
-fn what_is_missing_for_a_cluster_is_said() {
+fn missing_cluster_settings_are_named() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     let says = |arguments: &[&str], expected: &str| {
@@ -139,7 +139,7 @@ fn what_is_missing_for_a_cluster_is_said() {
 }
 
 #[test]
-fn who_cannot_join_is_told_at_once_and_who_waits_can_be_ended() {
+fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let begin = |dir: &str| {
@@ -198,7 +198,7 @@ fn nats_port() -> String {
 }
 
 #[test]
-fn a_node_of_a_cluster_keeps_its_own_keys_to_itself_and_refuses_with_numbers() {
+fn system_keys_of_a_node_are_hidden_and_refused_with_limits() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     run(&["cluster", "init", "--data-dir", dir]).done();
@@ -222,7 +222,7 @@ fn a_node_of_a_cluster_keeps_its_own_keys_to_itself_and_refuses_with_numbers() {
 }
 
 #[test]
-fn what_cannot_be_a_number_or_a_time_is_said_with_an_example() {
+fn invalid_number_or_time_is_refused_with_an_example() {
     let says = |arguments: &[&str], expected: &str| {
         let Outcome { err, code, .. } = run(arguments);
         assert!(err.contains(expected) && code != Some(0), "{arguments:?}: {err}");

@@ -8,7 +8,7 @@ use dunlin_wait::find;
 use crate::dunlin::{Node, Program, dunlin, run};
 
 #[test]
-fn exit_codes_tell_refused_from_failed() {
+fn exit_codes_distinguish_refused_from_failed() {
     assert_eq!(run(&["errors", "NO_SUCH_ERROR"]).code, Some(1));
     assert_eq!(run(&["no-such-command"]).code, Some(2));
     let nobody = run(&["pub", "a", "b", "--url", "dunlin://127.0.0.1:9"]);
@@ -18,7 +18,7 @@ fn exit_codes_tell_refused_from_failed() {
 
 /// A record that its topic's state refuses was advised on as a bug of the node.
 #[test]
-fn refused_record_is_advised_on_by_its_own_code() {
+fn refused_record_gets_the_advice_of_its_error_code() {
     let node = Node::start();
     run(&["topics", "create", "md.X", "--fold", "book", "--url", &node.url]).done();
     let refused = run(&["pub", "md.X", "hello", "--url", &node.url]);
@@ -26,14 +26,14 @@ fn refused_record_is_advised_on_by_its_own_code() {
 }
 
 #[test]
-fn command_below_another_is_hinted_at() {
+fn subcommand_without_its_parent_gets_a_hint() {
     let outcome = run(&["status"]);
     assert!(outcome.code == Some(2) && outcome.err.contains("`dunlin cluster status`"), "{outcome:?}");
     assert!(!run(&["no-such-command"]).err.contains("there is"));
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() {
+fn early_close_of_stdout_is_no_failure() {
     let mut child =
         dunlin(&["errors", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -43,7 +43,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 }
 
 #[test]
-fn completions_and_manual_pages_come_out_for_every_shell_and_command() {
+fn completions_and_manual_pages_are_generated() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(run(&["completions", shell]).done().contains("dunlin"), "{shell}");
     }
@@ -56,25 +56,25 @@ fn completions_and_manual_pages_come_out_for_every_shell_and_command() {
 }
 
 #[test]
-fn the_help_of_a_command_is_found_by_the_word_too() {
+fn help_subcommand_prints_the_help_of_a_command() {
     assert_eq!(run(&["help", "sub"]).done(), run(&["sub", "--help"]).done());
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_is() {
+fn unknown_feed_configuration_lists_the_known_ones() {
     let outcome = run(&["feed", "serve", "--config", "nosuch"]);
     assert!(outcome.err.contains("baseline_1x1_10k"), "{outcome:?}");
 }
 
 #[test]
-fn tables_are_objects_with_json() {
+fn json_option_prints_tables_as_objects() {
     let out = run(&["errors", "--json"]).done();
     let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(rows.iter().any(|row| row["name"] == "NO_TOPIC" && row["number"] == 21));
 }
 
 #[test]
-fn errors_are_objects_with_json() {
+fn json_option_prints_errors_as_objects() {
     let outcome = run(&["--json", "--url", "dunlin://127.0.0.1:1", "topics", "list"]);
     assert_eq!(outcome.code, Some(2));
     let object: serde_json::Value = serde_json::from_str(outcome.err.trim()).unwrap();
@@ -109,7 +109,7 @@ fn subscriptions_are_listed_the_furthest_behind_first() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_with_a_way_out() {
+fn port_in_use_error_suggests_another_address() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap();
     for verb in ["dev", "serve"] {
@@ -121,7 +121,7 @@ fn a_port_that_is_taken_is_told_with_a_way_out() {
 }
 
 #[test]
-fn a_pattern_that_meets_a_topic_says_how_to_go_on() {
+fn overlapping_pattern_error_suggests_the_next_command() {
     let node = Node::start();
     node.run(&["pub", "orders.eu", "1"]).done();
     let outcome = node.run(&["topics", "create", "orders", "--pattern", "orders.>"]);

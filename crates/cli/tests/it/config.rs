@@ -25,7 +25,7 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
 }
 
 #[test]
-fn a_key_that_is_none_names_the_nearest() {
+fn unknown_key_in_a_file_suggests_the_nearest() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "[retention]\nbyte = 5\n").unwrap();
@@ -40,7 +40,7 @@ fn a_key_that_is_none_names_the_nearest() {
 }
 
 #[test]
-fn the_configuration_that_deploy_begins_with_is_one() {
+fn example_configuration_of_deploy_is_valid() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/node.toml");
     let outcome = run(&["config", "show", "--json", "--config", file]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -11,7 +11,7 @@ fn read(node: &Node, topic: &str, count: &str) -> String {
 }
 
 #[test]
-fn a_durable_topic_of_each_acknowledgement_is_there_after_a_restart_and_after_a_kill() {
+fn durable_topic_of_each_ack_level_survives_stop_and_kill() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     let node = Node::start_with(&data);
@@ -48,7 +48,7 @@ fn a_durable_topic_of_each_acknowledgement_is_there_after_a_restart_and_after_a_
 }
 
 #[test]
-fn a_topic_that_cannot_be_opened_is_listed_as_such_and_the_others_are_served() {
+fn unopened_topic_is_listed_while_the_others_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     let node = Node::start_with(&data);

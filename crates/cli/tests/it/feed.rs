@@ -49,7 +49,7 @@ fn objects(out: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn every_update_of_a_simulated_book_comes_in_order_after_the_book() {
+fn updates_of_a_simulated_book_arrive_in_order() {
     let source = Source::start(&BASELINE);
     let watch = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "40", "--depth", "3"];
     let changes = objects(&source.run(&watch).done());
@@ -64,7 +64,7 @@ fn every_update_of_a_simulated_book_comes_in_order_after_the_book() {
 }
 
 #[test]
-fn an_instrument_that_is_not_there_and_a_second_subscription_are_refused_in_words() {
+fn unknown_or_repeated_instrument_is_refused() {
     let source = Source::start(&BASELINE);
     let outcome = source.run(&["feed", "watch", "md.NOPE"]);
     assert_eq!(outcome.code, Some(1));
@@ -75,7 +75,7 @@ fn an_instrument_that_is_not_there_and_a_second_subscription_are_refused_in_word
 }
 
 #[test]
-fn what_is_typed_while_watching_is_answered() {
+fn commands_typed_while_watching_are_answered() {
     let source = Source::start(&BASELINE);
     let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";
     let outcome = source.run_with(&["feed", "watch", "md.BTC-USD", "--interactive"], typed.as_bytes());
@@ -93,7 +93,7 @@ fn what_is_typed_while_watching_is_answered() {
 }
 
 #[test]
-fn a_configuration_that_makes_no_sense_is_refused_in_words() {
+fn invalid_feed_configuration_is_refused_with_its_cause() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("instruments.json");
     let refused = |text: &str| {
@@ -134,7 +134,7 @@ fn verify(recording: &Path, strict: bool) -> Outcome {
 }
 
 #[test]
-fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
+fn recording_verifies_and_replays_to_the_same_book() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, source) = record(folder.path());
     let again = source.run(&["feed", "record", "--out", recording.to_str().unwrap(), "md.>"]);
@@ -156,7 +156,7 @@ fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
 }
 
 #[test]
-fn recorder_verifier_and_replay_count_the_same() {
+fn record_verify_and_replay_report_the_same_counts() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&BASELINE);
     let out = folder.path().join("rec");
@@ -175,7 +175,7 @@ fn recorder_verifier_and_replay_count_the_same() {
 }
 
 #[test]
-fn a_book_that_somebody_else_makes_is_replayed_into_by_force_alone() {
+fn replay_into_a_published_book_needs_force() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, source) = record(folder.path());
     let replay = ["feed", "replay", recording.to_str().unwrap(), "--speed", "max"];
@@ -187,7 +187,7 @@ fn a_book_that_somebody_else_makes_is_replayed_into_by_force_alone() {
 }
 
 #[test]
-fn a_recording_that_was_cut_overwritten_emptied_doubled_or_reordered_is_refused() {
+fn damaged_emptied_or_reordered_recording_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
     let log = log_of(&recording);
@@ -229,7 +229,7 @@ fn a_recording_that_was_cut_overwritten_emptied_doubled_or_reordered_is_refused(
 }
 
 #[test]
-fn a_full_disk_ends_a_recording_in_words_and_what_was_written_is_read_and_played() {
+fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&["--config", "baseline_1x1_10k"]);
     let out = folder.path().join("rec");
@@ -249,7 +249,7 @@ fn a_full_disk_ends_a_recording_in_words_and_what_was_written_is_read_and_played
 }
 
 #[test]
-fn a_recording_of_a_newer_version_is_refused_by_its_number() {
+fn newer_recording_version_is_refused_by_its_number() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
     let log = log_of(&recording);
@@ -275,7 +275,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_simulator_publishes_into_a_node_that_runs_elsewhere() {
+fn simulator_publishes_to_an_external_node() {
     let node = Node::start();
     let feed =
         node.run(&["feed", "serve", "--config", "fanout_1x100_1k", "--rate", "200", "--time", "600ms"]);
@@ -287,7 +287,7 @@ fn a_simulator_publishes_into_a_node_that_runs_elsewhere() {
 }
 
 #[test]
-fn readers_of_a_source_that_drops_heal_themselves_and_say_so() {
+fn subscriber_of_a_lossy_source_recovers_and_reports_gaps() {
     let source = Source::start(&["--config", "loss_1x10_1k", "--drop-every-n", "50"]);
     let watch = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "400"];
     let told = objects(&source.run(&watch).done());

@@ -16,7 +16,7 @@ const ROWS: &str = "id,timestamp,exchange_timestamp,price,volume,action,directio
     1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n9,61,51,78319.0,0.5,deleted,ask\n";
 
 #[test]
-fn a_stream_becomes_a_topic_for_each_runner() {
+fn stream_import_makes_a_topic_for_each_runner() {
     let node = Node::start();
     let told = node.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();
     assert!(told.contains("published 3 records to 2 topics"), "{told}");
@@ -27,7 +27,7 @@ fn a_stream_becomes_a_topic_for_each_runner() {
 }
 
 #[test]
-fn what_is_left_out_is_told_and_strict_refuses_it() {
+fn skipped_lines_are_reported_and_refused_by_strict() {
     let check = |more: &[&str], input: &str| {
         run_with(dunlin(&[&["feed", "import", "--check", "-"], more].concat()), input.as_bytes())
     };
@@ -40,7 +40,7 @@ fn what_is_left_out_is_told_and_strict_refuses_it() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_what_to_do() {
+fn unknown_import_format_is_refused_with_advice() {
     let refused = |input: &[u8]| {
         let outcome = run_with(dunlin(&["feed", "import", "--check", "-"]), input);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -96,7 +96,7 @@ fn log_of_another_recording_and_doubled_line_are_refused() {
 }
 
 #[test]
-fn an_import_may_be_written_to_a_folder_that_is_verified_and_replayed() {
+fn import_to_a_folder_verifies_and_replays() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("rec");
     let out = out.to_str().unwrap();

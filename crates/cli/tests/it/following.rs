@@ -71,7 +71,7 @@ fn all_begun(node: &Node) -> [Following; 4] {
 }
 
 #[test]
-fn frozen_node_is_missed_and_found_again() {
+fn commands_reconnect_to_a_frozen_node_that_resumes() {
     let node = Node::start();
     let following = all_begun(&node);
     signal("STOP", node.pid());
@@ -89,7 +89,7 @@ fn frozen_node_is_missed_and_found_again() {
 }
 
 #[test]
-fn interrupt_ends_a_command_whose_node_is_frozen() {
+fn interrupt_ends_a_command_of_a_frozen_node() {
     let node = Node::start();
     let following = all_begun(&node);
     signal("STOP", node.pid());
@@ -101,7 +101,7 @@ fn interrupt_ends_a_command_whose_node_is_frozen() {
 }
 
 #[test]
-fn world_watch_misses_its_node_and_ends_on_interrupt() {
+fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     let run = [
         "space",
         "run",
@@ -160,7 +160,7 @@ fn short_connections(node: &Node) -> (String, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn signal_ends_a_command_whose_connections_all_end() {
+fn signal_ends_a_command_that_reconnects_forever() {
     let node = Node::start();
     let (url, ended) = short_connections(&node);
     let commands: [&[&str]; 5] = [

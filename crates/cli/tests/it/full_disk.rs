@@ -109,7 +109,7 @@ fn full_disk_is_reported_until_there_is_room() {
 
 /// The publisher once waited for 5 s, was told that the disk is slow, and the node was ready.
 #[test]
-fn publisher_is_told_that_a_nearly_full_disk_lacks_room() {
+fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     let Some(small) = small_disk() else {
         return eprintln!("passed over: this user may not mount a file system");
     };

@@ -42,7 +42,7 @@ fn each_record_goes_to_one_member_of_the_group() {
 }
 
 #[test]
-fn whoever_names_subjects_where_a_topic_is_meant_is_told_the_topic() {
+fn subjects_in_place_of_a_topic_get_the_topic_suggested() {
     let node = Node::start();
     node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
     for subjects in ["orders.>", "orders.q"] {
@@ -57,7 +57,7 @@ fn whoever_names_subjects_where_a_topic_is_meant_is_told_the_topic() {
 }
 
 #[test]
-fn a_group_is_told_as_one_and_not_as_a_reader_that_is_hidden() {
+fn subscription_list_counts_a_group_as_one() {
     let node = Node::start();
     let _member = member(&node, &[]);
     wait_for_members(&node, 1);
@@ -66,7 +66,7 @@ fn a_group_is_told_as_one_and_not_as_a_reader_that_is_hidden() {
 }
 
 #[test]
-fn a_member_that_takes_a_few_leaves_the_others_for_the_group() {
+fn member_with_a_count_leaves_other_records_to_the_group() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two", "three", "four"]).done();
     let take = |count: &str| {
@@ -79,7 +79,7 @@ fn a_member_that_takes_a_few_leaves_the_others_for_the_group() {
 }
 
 #[test]
-fn work_that_a_killed_member_had_in_hand_goes_to_another() {
+fn record_claimed_by_a_killed_member_goes_to_another() {
     let node = Node::start();
     let mut killed = member(&node, &["--work", "--sleep", "1h"]);
     wait_for_members(&node, 1);
@@ -96,7 +96,7 @@ fn work_that_a_killed_member_had_in_hand_goes_to_another() {
 }
 
 #[test]
-fn what_is_never_acknowledged_comes_again_after_its_deadline() {
+fn unacknowledged_record_returns_after_its_deadline() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one"]).done();
     let never = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--ack", "never"];
@@ -107,7 +107,7 @@ fn what_is_never_acknowledged_comes_again_after_its_deadline() {
 }
 
 #[test]
-fn a_record_is_done_when_the_command_succeeds() {
+fn record_is_acknowledged_when_its_command_succeeds() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "--key", "k", "--header", "by=ear"]).done();
     let script = "cat; echo \" $DUNLIN_KEY $DUNLIN_HEADER_BY $DUNLIN_ATTEMPT\"; test $DUNLIN_ATTEMPT = 2";
@@ -124,7 +124,7 @@ fn a_record_is_done_when_the_command_succeeds() {
 }
 
 #[test]
-fn a_command_may_take_longer_than_the_deadline() {
+fn command_may_run_longer_than_the_deadline() {
     // On a machine that stands still for longer than a claim holds the record comes again, and rightly.
     let in_one_attempt = |claim_ms: u32| {
         let node = Node::start();
@@ -140,7 +140,7 @@ fn a_command_may_take_longer_than_the_deadline() {
 }
 
 #[test]
-fn ctrl_c_ends_a_member_that_sleeps_and_what_it_had_claimed_is_not_an_attempt() {
+fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
     let node = Node::start();
     let mut asleep = member(&node, &["--work", "--ack", "never", "--sleep", "1h"]);
     wait_for_members(&node, 1);
@@ -154,7 +154,7 @@ fn ctrl_c_ends_a_member_that_sleeps_and_what_it_had_claimed_is_not_an_attempt() 
 }
 
 #[test]
-fn a_group_is_of_one_topic_and_one_kind() {
+fn group_has_one_topic_and_one_kind() {
     let node = Node::start();
     let wild = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(wild.code, Some(1));
@@ -166,7 +166,7 @@ fn a_group_is_of_one_topic_and_one_kind() {
 }
 
 #[test]
-fn a_member_waits_for_a_node_that_was_killed_and_works_on() {
+fn member_resumes_work_after_its_node_restarts() {
     let node = Node::start();
     let mut stays = member(&node, &["--work", "--count", "2"]);
     wait_for_members(&node, 1);
@@ -184,7 +184,7 @@ fn a_member_waits_for_a_node_that_was_killed_and_works_on() {
 }
 
 #[test]
-fn jobs_that_were_published_before_the_first_worker_came_are_done() {
+fn jobs_published_before_the_first_worker_are_done() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let out = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();
@@ -192,7 +192,7 @@ fn jobs_that_were_published_before_the_first_worker_came_are_done() {
 }
 
 #[test]
-fn the_last_failure_of_a_job_says_where_it_went() {
+fn last_failed_attempt_names_the_dead_letter_topic() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one"]).done();
     let work = ["sub", "jobs", "--group", "crew", "--work", "--attempts", "1", "--count", "1", "--", "false"];
@@ -203,7 +203,7 @@ fn the_last_failure_of_a_job_says_where_it_went() {
 }
 
 #[test]
-fn a_command_that_is_not_there_takes_no_work_from_anybody() {
+fn missing_command_claims_no_record() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let plain = tempfile::NamedTempFile::new().unwrap();

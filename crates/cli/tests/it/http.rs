@@ -44,7 +44,7 @@ fn http_is_off_unless_asked_for() {
 }
 
 #[test]
-fn logs_are_objects_where_that_is_asked_for() {
+fn json_log_format_prints_an_object_for_each_line() {
     let arguments = [
         "serve",
         "--listen",
@@ -73,7 +73,7 @@ fn logs_are_objects_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_nodes_scaler_says_what_it_forecasts_or_how_much_it_lacks_for_that() {
+fn scaler_reports_its_forecast_or_the_history_it_needs() {
     let worker = format!("'{}' task worker --kind work -- true", env!("CARGO_BIN_EXE_dunlin"));
     let forecast = |more: &[&str]| {
         let node =

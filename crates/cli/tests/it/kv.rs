@@ -29,7 +29,7 @@ fn keys_are_written_read_compared_and_deleted() {
 }
 
 #[test]
-fn a_transaction_does_one_thing_or_the_other() {
+fn kv_txn_runs_exactly_one_branch() {
     let node = Node::start();
     node.run(&["kv", "txn", "--if-revision", "a=0", "--put", "a=1", "--put", "b=2"]).done();
     let other = node.run(&["kv", "txn", "--if-value", "a=9", "--put", "a=3", "--else-get", "b"]);
@@ -38,7 +38,7 @@ fn a_transaction_does_one_thing_or_the_other() {
 }
 
 #[test]
-fn a_watch_tells_changes_and_names_what_is_not_held() {
+fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
     let node = Node::start();
     for value in ["1", "2"] {
         node.run(&["kv", "put", "a", value]).done();
@@ -59,7 +59,7 @@ fn a_watch_tells_changes_and_names_what_is_not_held() {
 }
 
 #[test]
-fn a_command_runs_while_the_lock_is_held_and_its_exit_code_is_ours() {
+fn lock_runs_the_command_and_returns_its_exit_code() {
     let node = Node::start();
     let token = node.run(&["lock", "gate", "--", "sh", "-c", "echo $DUNLIN_LOCK_TOKEN; exit 7"]);
     assert_eq!((token.code, token.out.trim().parse::<u64>().is_ok()), (Some(7), true), "{token:?}");
@@ -93,7 +93,7 @@ fn a_command_runs_while_the_lock_is_held_and_its_exit_code_is_ours() {
 }
 
 #[test]
-fn one_is_elected_and_the_next_when_it_leaves() {
+fn next_candidate_is_elected_when_the_leader_leaves() {
     let node = Node::start();
     let elect = |value: &str| {
         let mut child =

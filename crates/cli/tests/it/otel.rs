@@ -85,7 +85,7 @@ fn nats_session(node: &Node) {
 }
 
 #[test]
-fn requests_calls_and_sessions_come_as_spans_that_continue_their_traces() {
+fn spans_continue_the_traces_of_their_requests() {
     let collector = Collector::start();
     let node = serving(&collector.url());
     assert!(request(&node, "POST /v1/topics/orders.eu", "{}").starts_with("HTTP/1.1 200 "));
@@ -122,7 +122,7 @@ fn requests_calls_and_sessions_come_as_spans_that_continue_their_traces() {
 }
 
 #[test]
-fn a_collector_that_is_away_costs_a_warning_and_no_end() {
+fn unreachable_collector_does_not_stop_the_node() {
     // Nobody listens there: it was free a moment ago, and only root may take it.
     let node = serving("http://127.0.0.1:1");
     assert!(request(&node, "POST /v1/topics/orders.eu", "{}").starts_with("HTTP/1.1 200 "));
@@ -130,7 +130,7 @@ fn a_collector_that_is_away_costs_a_warning_and_no_end() {
 }
 
 #[test]
-fn an_endpoint_that_is_no_http_url_is_refused_with_what_is_expected() {
+fn otlp_endpoint_must_be_an_http_url() {
     for endpoint in ["https://collector:4318", "127.0.0.1:4318"] {
         let outcome = run(&["serve", "--listen", "127.0.0.1:0", "--otlp-endpoint", endpoint]);
         assert!(outcome.code == Some(2) && outcome.err.contains("begins with http://"), "{outcome:?}");

@@ -155,7 +155,7 @@ fn try_block(page: &str, block: &[Typed]) {
 }
 
 #[test]
-fn what_the_pages_say_to_type_is_typed() {
+fn commands_in_the_docs_run_as_shown() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec!["README.md".to_owned()];
     for folder in ["docs", "docs/coming-from", "docs/how-to"] {
@@ -178,7 +178,7 @@ fn what_the_pages_say_to_type_is_typed() {
 }
 
 #[test]
-fn output_is_compared_but_for_what_is_left_out() {
+fn ellipsis_in_expected_output_matches_any_text() {
     assert!(is_shown("revision 5\n", "revision 5\n"));
     assert!(!is_shown("revision 5\n", "revision 6\n"));
     assert!(is_shown("task …: done\n", "task 100000001: done\n"));

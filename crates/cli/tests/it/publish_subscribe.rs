@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::dunlin::{Node, Outcome, signal, until_said};
 
 #[test]
-fn texts_lines_and_files_come_out_as_they_went_in() {
+fn texts_lines_and_files_arrive_unchanged() {
     let node = Node::start();
     node.run(&["pub", "ticks", "one", "two words"]).done();
     let outcome = node.run_with(&["pub", "ticks"], b"three\nfour\r\n");
@@ -32,7 +32,7 @@ fn texts_lines_and_files_come_out_as_they_went_in() {
 }
 
 #[test]
-fn many_lines_arrive_whole() {
+fn two_hundred_thousand_lines_arrive_in_order() {
     let node = Node::start();
     let lines: String = (1..=200_000).map(|line| format!("line {line}\n")).collect();
     node.run_with(&["pub", "lines"], lines.as_bytes()).done();
@@ -42,7 +42,7 @@ fn many_lines_arrive_whole() {
 }
 
 #[test]
-fn wildcards_and_several_patterns_say_whose_record_it_is() {
+fn records_of_several_patterns_are_printed_with_their_subject() {
     let node = Node::start();
     for subject in ["orders.eu", "orders.us", "stock.eu"] {
         node.run(&["pub", subject, "x"]).done();
@@ -54,7 +54,7 @@ fn wildcards_and_several_patterns_say_whose_record_it_is() {
 }
 
 #[test]
-fn a_slow_reader_is_warned_and_then_told_exactly_what_it_missed() {
+fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
     let node = Node::start_with(&["--retention-bytes", "64KiB"]);
     node.run(&["pub", "ticks", "first"]).done();
     let slow = ["sub", "ticks", "--from", "earliest", "--sleep", "1ms", "--on-gap", "newest", "--json"];
@@ -88,7 +88,7 @@ fn a_slow_reader_is_warned_and_then_told_exactly_what_it_missed() {
 }
 
 #[test]
-fn on_gap_fail_ends_with_a_refusal_after_the_gap_was_told() {
+fn on_gap_fail_exits_with_1_after_reporting_the_gap() {
     let node = Node::start_with(&["--retention-bytes", "64KiB"]);
     let first = node.run(&["pub", "ticks", "first"]).err;
     let first = first.trim().rsplit(' ').next().unwrap();
@@ -108,7 +108,7 @@ fn expect_seq_is_refused_when_the_topic_moved_on() {
 }
 
 #[test]
-fn a_lost_node_is_said_and_ctrl_c_ends_what_waits() {
+fn lost_connection_is_reported_and_ctrl_c_ends_the_wait() {
     let node = Node::start();
     node.run(&["pub", "ticks", "one"]).done();
     let mut sub = node.command(&["sub", "ticks", "--from", "earliest"]);
@@ -125,7 +125,7 @@ fn a_lost_node_is_said_and_ctrl_c_ends_what_waits() {
 }
 
 #[test]
-fn a_node_that_was_killed_and_came_back_is_an_epoch_change_and_reading_goes_on() {
+fn sub_reports_a_new_epoch_after_a_kill_and_keeps_reading() {
     let node = Node::start();
     node.run(&["pub", "ticks", "before"]).done();
     let mut sub = node.command(&["sub", "ticks", "--from", "earliest", "--json"]);
@@ -148,7 +148,7 @@ fn a_node_that_was_killed_and_came_back_is_an_epoch_change_and_reading_goes_on()
 }
 
 #[test]
-fn closing_the_pipe_ends_sub_quietly() {
+fn closed_output_pipe_ends_sub_with_success() {
     let node = Node::start();
     let mut sub =
         node.command(&["sub", "ticks"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -162,7 +162,7 @@ fn closing_the_pipe_ends_sub_quietly() {
 }
 
 #[test]
-fn publishing_goes_on_over_a_restart_of_the_node_and_says_how_it_ended() {
+fn pub_continues_after_a_node_restart_and_prints_a_summary() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks"]);
     let mut publish =
@@ -184,7 +184,7 @@ fn publishing_goes_on_over_a_restart_of_the_node_and_says_how_it_ended() {
 }
 
 #[test]
-fn ctrl_c_ends_a_publisher_that_waits_for_input_with_its_closing_line() {
+fn ctrl_c_ends_a_waiting_pub_with_its_summary() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks", "--json"]);
     let mut publish =
@@ -198,7 +198,7 @@ fn ctrl_c_ends_a_publisher_that_waits_for_input_with_its_closing_line() {
 }
 
 #[test]
-fn a_publisher_stopped_while_its_node_is_away_says_what_nobody_knows_the_fate_of() {
+fn pub_ended_during_an_outage_counts_unacknowledged_records() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks"]);
     let mut publish =
@@ -217,7 +217,7 @@ fn a_publisher_stopped_while_its_node_is_away_says_what_nobody_knows_the_fate_of
 }
 
 #[test]
-fn ctrl_c_ends_a_reader_that_sleeps_at_once() {
+fn ctrl_c_ends_a_sleeping_sub_at_once() {
     let node = Node::start();
     node.run(&["pub", "ticks", "one"]).done();
     let mut sub = node.command(&["sub", "ticks", "--from", "earliest", "--sleep", "1h"]);
@@ -229,7 +229,7 @@ fn ctrl_c_ends_a_reader_that_sleeps_at_once() {
 }
 
 #[test]
-fn a_subject_that_cannot_be_published_to_is_refused_with_the_reason_and_what_to_do() {
+fn invalid_subject_is_refused_with_reason_and_advice() {
     let node = Node::start();
     for (subject, reason) in [("a.*", "'*'"), ("$sys.x", "reserved"), ("a..b", "empty token")] {
         let outcome = node.run(&["pub", subject, "x"]);
@@ -239,7 +239,7 @@ fn a_subject_that_cannot_be_published_to_is_refused_with_the_reason_and_what_to_
 }
 
 #[test]
-fn a_publisher_waits_for_room_and_what_was_refused_arrives_in_order_and_once() {
+fn pub_to_a_full_topic_waits_and_delivers_in_order_once() {
     let node = Node::start();
     let small = ["--reliable", "--retention-bytes", "16KiB", "--wait-ms-max", "20"];
     node.run(&[&["topics", "create", "jobs"], &small[..]].concat()).done();
@@ -277,7 +277,7 @@ fn a_publisher_waits_for_room_and_what_was_refused_arrives_in_order_and_once() {
 }
 
 #[test]
-fn a_reader_ends_when_nobody_reads_what_it_writes() {
+fn sub_ends_when_its_output_pipe_is_closed() {
     let node = Node::start();
     node.run(&["pub", "ticks", "one", "two"]).done();
     let sub = ["sub", "ticks", "--from", "earliest", "--format", "{payload}"];

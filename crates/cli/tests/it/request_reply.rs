@@ -43,7 +43,7 @@ fn requests_are_answered_by_echo_text_and_command() {
 }
 
 #[test]
-fn a_command_that_fails_is_told_to_who_asked() {
+fn failed_reply_command_is_reported_to_the_requester() {
     let node = Node::start();
     let _fails = Replier::start(&node, &["fails", "--", "sh", "-c", "exit 3"]);
     let outcome = node.run(&["req", "fails"]);
@@ -58,7 +58,7 @@ fn a_command_that_fails_is_told_to_who_asked() {
 }
 
 #[test]
-fn nobody_there_is_a_refusal_in_time() {
+fn request_without_a_reply_is_refused_at_its_timeout() {
     let node = Node::start();
     let outcome = node.run(&["req", "nobody", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::dunlin::{Node, Outcome, dunlin, run, signal};
 
 #[test]
-fn ready_names_the_real_addresses_and_sigterm_ends_in_order() {
+fn ready_line_names_bound_addresses_and_sigterm_ends_cleanly() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("dunlin.sock");
     let socket_text = socket.to_str().unwrap();
@@ -22,7 +22,7 @@ fn ready_names_the_real_addresses_and_sigterm_ends_in_order() {
 }
 
 #[test]
-fn a_port_in_use_is_a_failure_that_names_it() {
+fn port_in_use_fails_with_the_address() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap();
     let outcome = run(&["serve", "--listen", address]);
@@ -31,7 +31,7 @@ fn a_port_in_use_is_a_failure_that_names_it() {
 }
 
 #[test]
-fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
+fn serve_refuses_an_open_address_without_the_insecure_flag() {
     let outcome = run(&["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--insecure-listen-without-tls"), "{outcome:?}");
@@ -40,14 +40,14 @@ fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
 
 #[cfg(not(feature = "otel"))]
 #[test]
-fn a_collector_is_refused_by_a_program_that_was_built_without_them() {
+fn build_without_otel_refuses_an_otlp_endpoint() {
     let outcome = run(&["serve", "--listen", "127.0.0.1:0", "--otlp-endpoint", "http://127.0.0.1:4318"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("cargo install --path crates/cli --features otel"), "{outcome:?}");
 }
 
 #[test]
-fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
+fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
     let free = ["dev", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let mut dev = dunlin(&free).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -64,7 +64,7 @@ fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
 }
 
 #[test]
-fn who_knocks_at_another_door_is_told_which_one_answered() {
+fn client_at_a_wrong_listener_gets_the_protocol_named() {
     let all = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let node = Node::start_with(&all);
     for (door, said) in [("nats=", "a NATS door"), ("http=", "an HTTP door")] {
@@ -76,7 +76,7 @@ fn who_knocks_at_another_door_is_told_which_one_answered() {
 }
 
 #[test]
-fn a_feed_beside_another_node_is_told_how_to_go_there_or_elsewhere() {
+fn feed_serve_on_a_used_port_suggests_url_and_listen() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);

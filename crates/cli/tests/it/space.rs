@@ -55,7 +55,7 @@ impl Process {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do() {
+fn space_run_on_an_open_address_is_refused_with_advice() {
     let outcome = run(&["space", "run", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--url"), "{outcome:?}");
@@ -63,7 +63,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
 
 /// Numbers, durations and names that cannot be meant are refused on the command line.
 #[test]
-fn options_that_cannot_be_meant_are_refused() {
+fn world_options_out_of_range_are_refused() {
     let says = |words: &[&str], expected: &str| {
         let outcome = run(words);
         assert!(outcome.code == Some(2) && outcome.err.contains(expected), "{words:?}: {outcome:?}");
@@ -97,7 +97,7 @@ fn options_that_cannot_be_meant_are_refused() {
 
 /// A node of the environment does not stand against one that the command line asks for.
 #[test]
-fn listen_beats_the_environment_and_not_url() {
+fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
     let node = Node::start();
     let words =
         ["space", "run", "own", "--processes", "1", "--flock", "10", "--json", "--listen", "127.0.0.1:0"];
@@ -119,7 +119,7 @@ fn listen_beats_the_environment_and_not_url() {
 
 /// A world that waits for processes, and one whose processes are gone, are said to be so.
 #[test]
-fn world_that_stands_still_is_said_to() {
+fn waiting_and_ended_worlds_are_reported() {
     let node = Node::start();
     let run_two = ["run", "w", "--processes", "2", "--flock", "10", "--patience", "1h", "--url", &node.url];
     let first = Process::start(&run_two);
@@ -152,7 +152,7 @@ fn world_that_stands_still_is_said_to() {
 
 /// A process of a world ends though the node that holds its keys does not answer.
 #[test]
-fn signal_ends_a_process_whose_node_is_frozen() {
+fn signal_ends_a_world_process_of_a_frozen_node() {
     let node = Node::start();
     let mut process = Process::start(&["run", "w", "--processes", "1", "--flock", "10", "--url", &node.url]);
     process.hears("owns");
@@ -166,7 +166,7 @@ fn signal_ends_a_process_whose_node_is_frozen() {
 
 /// A world that a program of its own runs is found as any other.
 #[test]
-fn world_of_another_program_is_shown() {
+fn world_of_an_external_program_is_shown() {
     let node = dunlin::Node::start(Config::default()).unwrap();
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();
@@ -194,7 +194,7 @@ fn world_of_another_program_is_shown() {
 
 /// What is printed once is no older than what was printed before it was asked for.
 #[test]
-fn picture_printed_once_is_no_older_than_when_it_was_asked_for() {
+fn picture_printed_once_is_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
     let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
@@ -211,7 +211,7 @@ fn picture_printed_once_is_no_older_than_when_it_was_asked_for() {
 
 /// The first process of a world, whose node holds what they agree on, is killed, and the same command is given again.
 #[test]
-fn world_goes_on_when_its_first_process_is_started_again() {
+fn world_continues_when_its_first_process_restarts() {
     // A machine that stands still for long does not end a lease that nobody ended.
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
@@ -233,7 +233,7 @@ fn world_goes_on_when_its_first_process_is_started_again() {
 
 /// Two processes, as the README has it: one is killed, and the other goes on with everybody until another joins.
 #[test]
-fn a_world_goes_on_in_the_only_process_that_is_left() {
+fn world_continues_in_the_only_process_left() {
     // A machine that stands still for long does not end a lease that nobody ended.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
@@ -269,7 +269,7 @@ fn moves_in(world: &str, url: &str, region: &serde_json::Value) {
 
 /// A world of one process: everybody is seen, one is commanded, and seen alone by what it is then.
 #[test]
-fn who_is_near_is_told_and_an_entity_does_as_it_is_commanded() {
+fn near_lists_entities_and_command_changes_one() {
     let run_one =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
@@ -303,7 +303,7 @@ fn who_is_near_is_told_and_an_entity_does_as_it_is_commanded() {
 
 /// Two processes: an entity goes to the region of its place, and its id is given once.
 #[test]
-fn spawned_entity_is_in_the_world_once_until_it_is_despawned() {
+fn spawned_entity_exists_once_until_despawned() {
     let run_two =
         ["run", "two", "--processes", "2", "--no-standby", "--flock", "50", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run_two[..], &["--ttl", "4s"]].concat());
@@ -335,7 +335,7 @@ fn spawned_entity_is_in_the_world_once_until_it_is_despawned() {
 
 /// The first process of two waits out its patience, and says so.
 #[test]
-fn world_that_is_populated_without_the_others_says_so() {
+fn first_process_reports_that_it_stopped_waiting_for_others() {
     let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
     let first = Process::start(&[&run_two[..], &["--listen", "127.0.0.1:0"]].concat());
     let said = first.hears("waited_out");
@@ -343,7 +343,7 @@ fn world_that_is_populated_without_the_others_says_so() {
 }
 
 #[test]
-fn figures_of_a_region_are_on_the_page_of_metrics() {
+fn metrics_include_the_figures_of_a_region() {
     let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
     let world = Process::start(&[&run_one[..], &["--http-listen", "127.0.0.1:0"]].concat());
     let started = world.hears("started");
@@ -373,7 +373,7 @@ fn figures_of_a_region_are_on_the_page_of_metrics() {
 
 /// Entities that are handed over are counted once, at whatever moment the regions are read.
 #[test]
-fn lines_of_a_second_count_everybody_once() {
+fn lines_of_one_picture_count_every_entity_once() {
     let run_two =
         ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0", "--ttl", "30s"];
     let first = Process::start(&run_two);
@@ -395,7 +395,7 @@ fn lines_of_a_second_count_everybody_once() {
 
 /// The node of a region's former owner has no topic of it any more: a recording there ends, and both together are the world.
 #[test]
-fn recordings_of_a_region_that_moved_are_one_world() {
+fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
     let run_two =
@@ -466,7 +466,7 @@ fn recordings_of_a_region_that_moved_are_one_world() {
 
 /// A region's topic is a topic: what was recorded is watched again without the world.
 #[test]
-fn recorded_world_is_watched_as_it_was() {
+fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");
     let recording = dir.path().join("rec").to_str().expect("a path").to_owned();
     let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];

@@ -43,7 +43,7 @@ fn until_a_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) ->
 }
 
 #[test]
-fn a_reader_may_begin_with_the_state_in_words_and_as_an_object() {
+fn sub_from_snapshot_prints_the_state_as_text_and_json() {
     let node = prices();
     let again = || drop(node.run(&["pub", "prices", "--key", "BTC", "50001"]).done());
     let text = until_a_record(&node, &["prices", "--from", "snapshot"], again);
@@ -76,7 +76,7 @@ fn sub_says_that_no_publisher_of_a_state_is_connected() {
 }
 
 #[test]
-fn a_conflated_reader_begins_with_the_state_and_reads_entries_in_words() {
+fn conflated_sub_prints_the_state_and_readable_entries() {
     let node = Node::start();
     let rows = "id,timestamp,exchange_timestamp,price,volume,action,direction\n\
         1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n";
@@ -95,7 +95,7 @@ fn a_conflated_reader_begins_with_the_state_and_reads_entries_in_words() {
 }
 
 #[test]
-fn who_asks_for_a_state_that_is_not_kept_or_is_no_kind_is_told() {
+fn missing_state_or_unknown_kind_is_refused_with_a_reason() {
     let node = Node::start();
     node.run(&["topics", "create", "plain"]).done();
     let refused = |arguments: &[&str], said: &str| {

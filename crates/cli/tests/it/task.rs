@@ -18,7 +18,7 @@ fn json(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn tasks_are_submitted_done_by_a_command_looked_at_and_told_of() {
+fn tasks_are_submitted_completed_shown_and_watched() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "count", "--slots", "2", "--", "wc", "-c"]);
     assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
@@ -52,7 +52,7 @@ fn tasks_are_submitted_done_by_a_command_looked_at_and_told_of() {
 }
 
 #[test]
-fn a_task_goes_to_the_worker_that_has_what_it_needs_and_why_says_what_nobody_has() {
+fn task_goes_to_a_fitting_worker_and_why_names_missing_labels() {
     let node = Node::start();
     let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     let submit = |arguments: &[&str]| node.run(&[&["task", "submit", "where"], arguments].concat());
@@ -90,7 +90,7 @@ fn a_task_goes_to_the_worker_that_has_what_it_needs_and_why_says_what_nobody_has
 }
 
 #[test]
-fn reason_of_a_waiting_task_does_not_move_the_terminal() {
+fn reason_of_a_waiting_task_has_no_control_characters() {
     let node = Node::start();
     let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     assert_eq!(node.run(&["task", "submit", "where", "--wait"]).done().trim(), "plain");
@@ -102,7 +102,7 @@ fn reason_of_a_waiting_task_does_not_move_the_terminal() {
 }
 
 #[test]
-fn refused_task_says_what_was_given_and_the_limit() {
+fn refused_task_names_the_value_and_the_limit() {
     let node = Node::start();
     let long = "k".repeat(300);
     for (arguments, said) in [
@@ -120,7 +120,7 @@ fn refused_task_says_what_was_given_and_the_limit() {
 }
 
 #[test]
-fn a_worker_that_is_told_to_end_when_its_node_is_gone_ends() {
+fn sigterm_ends_a_worker_whose_node_is_gone() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "count", "--", "wc", "-c"]);
     assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
@@ -131,7 +131,7 @@ fn a_worker_that_is_told_to_end_when_its_node_is_gone_ends() {
 }
 
 #[test]
-fn whoever_waits_for_a_task_that_nobody_does_is_told_why_once() {
+fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
     let node = Node::start();
     let mut waiting = node
         .command(&["task", "submit", "orphan", "x", "--wait"])
@@ -150,7 +150,7 @@ fn whoever_waits_for_a_task_that_nobody_does_is_told_why_once() {
 }
 
 #[test]
-fn what_fails_is_a_dead_letter_that_is_explained_and_tried_again() {
+fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "bad", "--", "sh", "-c", "echo no such thing >&2; exit 100"]);
     let failed = node.run(&["task", "submit", "bad", "--wait"]);
@@ -177,7 +177,7 @@ fn what_fails_is_a_dead_letter_that_is_explained_and_tried_again() {
 }
 
 #[test]
-fn a_command_is_told_to_end_when_its_task_is_cancelled() {
+fn cancelling_a_task_ends_its_command() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
     let id = node.run(&["task", "submit", "long"]).done();
@@ -189,7 +189,7 @@ fn a_command_is_told_to_end_when_its_task_is_cancelled() {
 }
 
 #[test]
-fn a_command_that_writes_more_than_a_result_may_have_fails_and_says_how_much() {
+fn result_over_the_limit_fails_the_task_with_its_size() {
     let node = Node::start();
     let script = "head -c $(cat) /dev/zero | tr '\\0' x";
     let working = worker(&node, &["--kind", "write", "--", "sh", "-c", script]);
@@ -224,7 +224,7 @@ impl Drop for Holders {
 }
 
 #[test]
-fn a_task_ends_with_its_command_whoever_holds_its_output_and_with_it_what_is_left_of_its_group() {
+fn task_ends_with_its_command_and_its_process_group() {
     let node = Node::start();
     let dir = tempfile::tempdir().expect("a directory");
     let holders = Holders(dir.path().join("holders"));
@@ -257,7 +257,7 @@ fn a_task_ends_with_its_command_whoever_holds_its_output_and_with_it_what_is_lef
 }
 
 #[test]
-fn who_has_no_command_takes_no_task() {
+fn worker_with_a_missing_command_takes_no_task() {
     let node = Node::start();
     let none = node.run(&["task", "worker", "--kind", "k", "--", "/nonexistent"]);
     assert_eq!((none.code, none.err.contains("there is no such command")), (Some(1), true), "{none:?}");
@@ -266,7 +266,7 @@ fn who_has_no_command_takes_no_task() {
 
 /// What a watch prints is there at once, also for who reads it line by line.
 #[test]
-fn a_watch_tells_events_as_they_happen() {
+fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
     let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("it starts"));
@@ -291,7 +291,7 @@ fn is_there(pid: &str) -> bool {
 
 /// Its lease would hold its task for ten minutes.
 #[test]
-fn of_a_worker_that_is_killed_nothing_runs_on_and_another_has_its_task_long_before_its_lease_ends() {
+fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     let node = Node::start();
     let dir = tempfile::tempdir().expect("a directory");
     let begun = dir.path().join("begun");
@@ -309,7 +309,7 @@ fn of_a_worker_that_is_killed_nothing_runs_on_and_another_has_its_task_long_befo
 }
 
 #[test]
-fn known_key_is_said_and_refused_for_other_work() {
+fn known_task_key_is_reported_and_refused_for_other_work() {
     let node = Node::start();
     let submit =
         |payload: &str| node.run(&["task", "submit", "mail", payload, "--key", "order-17", "--retries", "7"]);

@@ -68,7 +68,7 @@ impl Drop for Dev {
 }
 
 #[test]
-fn what_dev_says_to_type_works_by_tls() {
+fn commands_printed_by_dev_work_over_tls() {
     let dir = tempfile::tempdir().unwrap();
     let tls = dir.path().join("tls");
     let dev = Dev::start(&tls, &[]);
@@ -92,7 +92,7 @@ fn what_dev_says_to_type_works_by_tls() {
 }
 
 #[test]
-fn files_that_are_not_there_are_named_and_half_a_tls_is_refused() {
+fn missing_tls_files_are_named_and_half_settings_refused() {
     let outcome =
         run(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", "no.pem", "--tls-key", "no-key.pem"]);
     assert_eq!(outcome.code, Some(2));
@@ -104,7 +104,7 @@ fn files_that_are_not_there_are_named_and_half_a_tls_is_refused() {
 }
 
 #[test]
-fn sighup_has_certificates_read_again() {
+fn sighup_reloads_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     // Each has an authority of its own.

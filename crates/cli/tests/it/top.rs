@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::dunlin::{Node, Program, dunlin, run_with};
 
 #[test]
-fn once_prints_what_the_node_says_of_itself() {
+fn top_once_prints_the_figures_of_the_node() {
     let node = Node::start();
     node.run(&["pub", "orders", "one", "two", "three"]).done();
     node.run(&["task", "submit", "thumb", "a.png", "--tenant", "acme"]).done();
@@ -46,7 +46,7 @@ fn once_prints_what_the_node_says_of_itself() {
 }
 
 #[test]
-fn a_node_that_goes_away_is_said_to_be_away_and_comes_back() {
+fn top_shows_a_killed_node_as_away_until_it_returns() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let mut top: Program = node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
@@ -63,7 +63,7 @@ fn a_node_that_goes_away_is_said_to_be_away_and_comes_back() {
 }
 
 #[test]
-fn who_may_not_see_the_node_is_told_what_is_lacking() {
+fn top_without_permission_names_the_missing_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     let file = file.to_str().unwrap();
@@ -77,7 +77,7 @@ fn who_may_not_see_the_node_is_told_what_is_lacking() {
 }
 
 #[test]
-fn in_a_terminal_it_is_drawn_and_q_ends_it() {
+fn top_draws_in_a_terminal_and_q_ends_it() {
     let node = Node::start();
     node.run(&["pub", "orders", "one"]).done();
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::dunlin::Node;
 
 #[test]
-fn a_topic_is_what_it_was_created_as() {
+fn created_topic_has_the_requested_settings() {
     let node = Node::start();
     let create = ["topics", "create", "orders", "--pattern", "orders.>", "--partitions", "2"];
     let create =
@@ -66,7 +66,7 @@ fn list_of_many_topics_names_the_kind_of_each() {
 }
 
 #[test]
-fn a_dump_shows_everything_a_record_carries_and_ends() {
+fn dump_shows_every_field_of_a_record_and_ends() {
     let node = Node::start();
     node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
     node.run(&[
@@ -103,7 +103,7 @@ fn a_dump_shows_everything_a_record_carries_and_ends() {
 }
 
 #[test]
-fn the_state_a_topic_keeps_is_described() {
+fn topics_describe_shows_the_state_of_a_topic() {
     let node = Node::start();
     node.run(&["feed", "serve", "--config", "baseline_1x1_10k", "--time", "100ms"]).done();
     let text = node.run(&["topics", "describe", "md.BTC-USD"]).done();

@@ -12,7 +12,7 @@ fn run(arguments: &[&str], input: &str) -> Outcome {
 }
 
 #[test]
-fn users_are_added_listed_and_removed_and_come_in_with_what_they_were_given() {
+fn added_users_log_in_with_their_credentials_until_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret, token_file) = (path("users.toml"), path("secret"), path("token"));
@@ -90,7 +90,7 @@ fn password_of_a_connection_is_not_taken_for_a_users() {
 }
 
 #[test]
-fn a_users_file_that_is_not_sound_is_named_with_its_line() {
+fn invalid_users_file_is_named_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     std::fs::write(&file, "[users.ana]\npublish = ['a..b']\n").unwrap();

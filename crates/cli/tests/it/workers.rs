@@ -56,7 +56,7 @@ fn workers(script: &str) -> String {
 }
 
 #[test]
-fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_replaced() {
+fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     let node = Node::start_with(&["--workers", &workers("sleep 0.5"), "--scale", "1..3"]);
     let first = until("one is there at once", || attached(&node), |names| names.len() == 1);
     let pids = children(node.pid());
@@ -95,7 +95,7 @@ fn is_there(pid: u32) -> bool {
 }
 
 #[test]
-fn workers_and_what_they_run_end_with_a_node_that_is_killed() {
+fn killed_node_leaves_no_worker_or_command_running() {
     let dir = tempfile::tempdir().expect("a directory");
     let begun = dir.path().join("begun");
     let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 600", begun.display());
@@ -118,7 +118,7 @@ fn workers_and_what_they_run_end_with_a_node_that_is_killed() {
 }
 
 #[test]
-fn what_cannot_be_a_worker_is_refused_before_the_node_is_up() {
+fn invalid_worker_settings_are_refused_before_the_node_starts() {
     let refused = |arguments: &[&str]| -> Outcome {
         let refused = run(&[&["serve"], arguments].concat());
         assert_eq!(
@@ -139,7 +139,7 @@ fn what_cannot_be_a_worker_is_refused_before_the_node_is_up() {
 
 /// Who is started and is no worker is started again, but not for ever at once.
 #[test]
-fn a_command_that_is_no_worker_does_not_keep_the_node_from_its_work() {
+fn failing_worker_command_is_restarted_at_a_limited_rate() {
     let mut command =
         dunlin(&["serve", "--listen", "127.0.0.1:0", "--workers", "sh -c 'exit 3'", "--scale", "2..4"]);
     let mut node =
@@ -159,7 +159,7 @@ mod long {
 
     // The node waits for ten seconds and more before it lets a worker go.
     #[test]
-    fn the_warm_pool_waits_is_called_when_there_is_much_to_do_and_is_filled_up_again() {
+    fn warm_pool_is_called_on_a_backlog_and_refilled() {
         let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
         let node = Node::start_with(&options);
         until(

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_without_a_node_waits_for_answers_only() {
+    fn disconnected_worker_waits_only_to_send_its_results() {
         let mut phase = away(Instant::now());
         phase.until = Some(Instant::now() + Duration::from_secs(1_000));
         phase.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drains_and_is_away_goes_when_what_it_holds_is_of_no_use_to_anybody() {
+    fn disconnected_draining_worker_ends_once_no_result_counts() {
         let (ttl, since) = (Duration::from_secs(1_000), Instant::now());
         let (soon, late) = (since + Duration::from_secs(10), since + 2 * ttl);
         assert!(away(since).may_go_unheard(ttl, soon));

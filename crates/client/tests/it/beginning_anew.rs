@@ -44,7 +44,7 @@ fn answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) -> Result<T, P
 }
 
 #[test]
-fn state_topic_is_made_again_as_it_was() {
+fn lost_state_topic_is_recreated_with_its_reducer() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("md.a", &book(), false).unwrap();
@@ -86,7 +86,7 @@ fn state_topic_is_made_again_as_it_was() {
 }
 
 #[test]
-fn topic_of_another_client_is_not_made_without_its_reducer() {
+fn lost_state_topic_is_not_recreated_without_its_reducer() {
     let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
@@ -104,7 +104,7 @@ fn topic_of_another_client_is_not_made_without_its_reducer() {
 }
 
 #[test]
-fn reader_of_a_lost_state_makes_no_topic_in_its_place() {
+fn subscriber_of_a_lost_state_creates_no_topic() {
     let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let running = running.restart_with_defaults();
@@ -116,7 +116,7 @@ fn reader_of_a_lost_state_makes_no_topic_in_its_place() {
 }
 
 #[test]
-fn plain_topic_in_the_place_of_a_state_is_not_taken_for_it() {
+fn plain_topic_is_not_mistaken_for_a_lost_state() {
     let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
@@ -143,7 +143,7 @@ fn plain_topic_in_the_place_of_a_state_is_not_taken_for_it() {
 }
 
 #[test]
-fn plain_topic_goes_on_after_a_restart() {
+fn publishing_to_a_plain_topic_continues_after_a_restart() {
     let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     let client = running.client();
     let mut publisher = client.publisher("t").unwrap();
@@ -155,7 +155,7 @@ fn plain_topic_goes_on_after_a_restart() {
 }
 
 #[test]
-fn publisher_goes_on_with_a_topic_made_anew() {
+fn publisher_continues_with_a_recreated_topic() {
     let running = Running::start();
     let client = running.client();
     for config in [TopicConfig::default(), book()] {
@@ -173,7 +173,7 @@ fn publisher_goes_on_with_a_topic_made_anew() {
 }
 
 #[test]
-fn reader_ends_with_its_topic_though_that_is_made_anew() {
+fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("md.a", &book(), false).unwrap();
@@ -197,7 +197,7 @@ fn reader_ends_with_its_topic_though_that_is_made_anew() {
 }
 
 #[test]
-fn restarts_of_a_durable_state_are_no_trouble() {
+fn restarts_of_a_durable_state_cause_no_trouble_report() {
     for conflate in [false, true] {
         let disk = FakeDisk::new(51);
         let running = Running::of(on_disk(&disk));
@@ -258,7 +258,7 @@ fn prices(client: &Client, topic: &str, count: usize) -> Vec<i64> {
 }
 
 #[test]
-fn refused_record_takes_no_other_along() {
+fn refused_record_removes_no_other_record() {
     let running = Running::start();
     let client = running.client();
     for (topic, count, bad) in [("few", 5, 2), ("many", 2_000, 1_000)] {
@@ -281,7 +281,7 @@ fn refused_record_takes_no_other_along() {
 }
 
 #[test]
-fn refused_record_of_a_quiet_publisher_takes_no_other_along() {
+fn refused_record_of_a_quiet_publisher_removes_no_other() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -296,7 +296,7 @@ fn refused_record_of_a_quiet_publisher_takes_no_other_along() {
 }
 
 #[test]
-fn pipelined_retry_appends_what_is_new() {
+fn pipelined_retry_appends_only_new_records() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
@@ -314,7 +314,7 @@ fn pipelined_retry_appends_what_is_new() {
 }
 
 #[test]
-fn batch_is_refused_whole_and_names_its_record() {
+fn refused_batch_names_its_record_and_appends_nothing() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -327,7 +327,7 @@ fn batch_is_refused_whole_and_names_its_record() {
 }
 
 #[test]
-fn sent_record_leaves_without_another_call() {
+fn sent_record_is_delivered_without_another_call() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
@@ -341,7 +341,7 @@ fn sent_record_leaves_without_another_call() {
 }
 
 #[test]
-fn lapped_reader_is_given_what_makes_up_for_its_gap() {
+fn overrun_subscriber_receives_what_repairs_its_gap() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();

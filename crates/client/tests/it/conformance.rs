@@ -100,13 +100,13 @@ impl Program for PublishEveryWay {
 }
 
 #[test]
-fn records_and_answers_are_the_same() {
+fn remote_records_and_receipts_equal_local_ones() {
     let config = TopicConfig { record_bytes_max: 200_000, ..TopicConfig::default() };
     everywhere(&config, "", &SubscribeOptions::default(), PublishEveryWay);
 }
 
 #[test]
-fn subjects_below_a_pattern_are_the_same() {
+fn remote_subjects_below_a_pattern_equal_local_ones() {
     let config =
         TopicConfig { pattern: Some(">".to_owned()), record_bytes_max: 200_000, ..TopicConfig::default() };
     everywhere(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);
@@ -139,7 +139,7 @@ impl Program for StartEverywhere {
 }
 
 #[test]
-fn starts_are_the_same() {
+fn remote_starts_equal_local_ones() {
     everywhere(&TopicConfig::default(), "", &SubscribeOptions::default(), StartEverywhere);
 }
 
@@ -180,7 +180,7 @@ impl Program for FallBehind {
 }
 
 #[test]
-fn gaps_are_the_same() {
+fn remote_gaps_equal_local_ones() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { retention, ..TopicConfig::default() };
     everywhere(&config, "", &SubscribeOptions { on_gap: OnGap::Oldest, ..Default::default() }, FallBehind);

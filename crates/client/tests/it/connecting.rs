@@ -20,7 +20,7 @@ fn why(url: &str) -> Why {
 }
 
 #[test]
-fn a_client_is_let_in_and_knows_the_nodes_name() {
+fn connected_client_knows_the_nodes_name() {
     let (client, node) = Peer::serve(|_, link| link.until_closed());
     assert_eq!((client.node_name().as_str(), client.is_up(), client.connections()), ("scripted", true, 1));
     drop(client);
@@ -28,7 +28,7 @@ fn a_client_is_let_in_and_knows_the_nodes_name() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn connecting_to_a_closed_port_fails_at_once() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert!(why(&format!("dunlin://{free}")).to_string().contains("refused"));
     let error = why("unix:///nowhere/dunlin.sock").to_string();
@@ -36,7 +36,7 @@ fn nobody_there_is_told_at_once() {
 }
 
 #[test]
-fn a_refusal_keeps_its_code() {
+fn refused_connection_keeps_its_error_code() {
     let peer = Peer::new();
     let url = peer.url();
     let node = thread::spawn(move || {
@@ -51,7 +51,7 @@ fn a_refusal_keeps_its_code() {
 }
 
 #[test]
-fn another_protocol_is_named_as_what_it_is() {
+fn connect_error_names_the_other_protocol() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("dunlin://{}", listener.local_addr().unwrap());
     let node = thread::spawn(move || {
@@ -65,7 +65,7 @@ fn another_protocol_is_named_as_what_it_is() {
 }
 
 #[test]
-fn a_node_that_never_answers_is_given_up_on_in_time() {
+fn connecting_to_a_silent_node_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = why(&format!("dunlin://{}", listener.local_addr().unwrap()));
     assert!(error.to_string().contains("did not answer in time"), "{error}");

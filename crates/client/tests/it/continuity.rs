@@ -50,7 +50,7 @@ fn records_come_in_order_with_position_and_subject() {
 }
 
 #[test]
-fn a_hole_nobody_told_of_is_a_gap() {
+fn unannounced_hole_is_a_gap() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         link.run(2, 15, 16, &["end"]);
@@ -59,7 +59,7 @@ fn a_hole_nobody_told_of_is_a_gap() {
 }
 
 #[test]
-fn a_hole_that_was_filtered_is_none() {
+fn filtered_records_are_no_gap() {
     let told = told(|link| {
         link.run(2, 10, 14, &["a"]);
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 20) }));
@@ -69,7 +69,7 @@ fn a_hole_that_was_filtered_is_none() {
 }
 
 #[test]
-fn a_gap_is_told_once_and_reading_goes_on_behind_it() {
+fn gap_is_delivered_once_and_reading_continues() {
     let told = told(|link| {
         link.send(FromNode::Lagging(Lagging { channel: 1, behind: 90, retained: 100 }));
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 11, last: 19 }));
@@ -79,7 +79,7 @@ fn a_gap_is_told_once_and_reading_goes_on_behind_it() {
 }
 
 #[test]
-fn a_gap_that_starts_too_late_covers_what_came_before_it() {
+fn late_starting_gap_covers_missing_records_before_it() {
     let told = told(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
         link.run(2, 19, 20, &["end"]);
@@ -88,7 +88,7 @@ fn a_gap_that_starts_too_late_covers_what_came_before_it() {
 }
 
 #[test]
-fn a_heartbeat_tells_of_a_lost_tail() {
+fn heartbeat_reveals_a_lost_tail() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
@@ -101,7 +101,7 @@ fn a_heartbeat_tells_of_a_lost_tail() {
 }
 
 #[test]
-fn records_given_before_are_not_given_again() {
+fn repeated_records_are_not_delivered_again() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a", "b", "c"]);
         link.run(2, 10, 11, &["a", "b"]);
@@ -112,7 +112,7 @@ fn records_given_before_are_not_given_again() {
 }
 
 #[test]
-fn a_replaced_owner_is_not_heard_and_a_new_epoch_is_told() {
+fn replaced_owner_is_ignored_after_an_epoch_change() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         link.send(FromNode::EpochChanged(EpochChanged {
@@ -129,13 +129,13 @@ fn a_replaced_owner_is_not_heard_and_a_new_epoch_is_told() {
 }
 
 #[test]
-fn an_epoch_nobody_told_of_is_told() {
+fn unannounced_epoch_change_is_delivered() {
     let told = told(|link| link.run(5, 0, 1, &["end"]));
     assert_eq!(told, ["epoch 2-10 None 5-1", "5-1 end"]);
 }
 
 #[test]
-fn a_deleted_log_and_the_end_of_a_subscription_are_told() {
+fn deletion_and_subscription_end_are_delivered() {
     let (client, node) = Peer::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a"]);
@@ -154,7 +154,7 @@ fn a_deleted_log_and_the_end_of_a_subscription_are_told() {
 }
 
 #[test]
-fn a_refused_subscription_says_why() {
+fn refused_subscription_returns_its_reason() {
     let (client, node) = Peer::serve(|_, mut link| {
         let subscription = link.next(|message| match message {
             FromClient::Subscribe(subscribe) => subscribe.subscription,
@@ -171,7 +171,7 @@ fn a_refused_subscription_says_why() {
 }
 
 #[test]
-fn large_and_small_runs_are_read_alike() {
+fn large_and_small_batches_are_read_in_order() {
     let big = "x".repeat(100_000);
     let told = told(move |link| {
         for seq in (11..51).step_by(2) {
@@ -225,7 +225,7 @@ fn credit_is_renewed_when_half_of_it_was_read() {
 }
 
 #[test]
-fn a_reader_with_the_smallest_credit_waits_when_nothing_comes_and_says_nothing() {
+fn waiting_subscriber_sends_no_credit_without_records() {
     let limits = Limits { credit_bytes: 1, ..Limits::default() };
     let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
         link.accept_subscription(at(1, 0));
@@ -245,7 +245,7 @@ fn a_reader_with_the_smallest_credit_waits_when_nothing_comes_and_says_nothing()
 }
 
 #[test]
-fn a_registered_reader_tells_what_it_consumed() {
+fn registered_subscriber_reports_consumed_positions() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a", "b"]);

@@ -15,7 +15,7 @@ use crate::peer::word;
 use crate::running::{Running, from_the_first, patient};
 
 #[test]
-fn a_restart_is_told_as_a_new_epoch_and_reading_goes_on() {
+fn node_restart_is_delivered_as_a_new_epoch() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
@@ -36,7 +36,7 @@ fn a_restart_is_told_as_a_new_epoch_and_reading_goes_on() {
 }
 
 #[test]
-fn killed_connections_under_load_lose_nothing_and_double_nothing() {
+fn killed_connections_lose_and_duplicate_no_record() {
     const RECORDS: u64 = 60_000;
     let running = Running::start();
     let retention = Retention { bytes: 64 << 20, ..Retention::default() };
@@ -136,7 +136,7 @@ fn pass_on(mut from: std::net::TcpStream, mut to: std::net::TcpStream, cut_after
 }
 
 #[test]
-fn what_was_sent_arrives_though_nobody_waited_for_it() {
+fn records_sent_before_dropping_the_client_arrive() {
     const RECORDS: u64 = 20_000;
     let running = Running::start();
     let retention = Retention { bytes: 16 << 20, ..Retention::default() };
@@ -152,7 +152,7 @@ fn what_was_sent_arrives_though_nobody_waited_for_it() {
 }
 
 #[test]
-fn clients_cut_all_at_once_are_back_in_sync_soon() {
+fn clients_cut_off_together_all_resume_without_loss() {
     const CLIENTS: usize = 400;
     let mut running = Running::start();
     running.node.create_topic("t", TopicConfig::default(), false).unwrap();

@@ -36,7 +36,7 @@ fn expect_follow(link: &mut Link) {
 }
 
 #[test]
-fn a_record_that_makes_up_for_a_gap_says_that_it_stands_for_all_of_it() {
+fn merged_record_covers_the_whole_gap_before_it() {
     let (client, node) = Peer::serve(|_, mut link| {
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));
@@ -55,7 +55,7 @@ fn a_record_that_makes_up_for_a_gap_says_that_it_stands_for_all_of_it() {
 
 /// What a reader is owed for a gap is still owed when the connection is lost before it came.
 #[test]
-fn a_reader_cut_off_between_a_gap_and_what_makes_up_for_it_resumes_from_before_the_gap() {
+fn subscriber_cut_off_after_a_gap_resumes_before_it() {
     let peer = Peer::new();
     let url = peer.url();
     let (gap_told, is_told) = mpsc::channel();
@@ -97,7 +97,7 @@ fn a_reader_cut_off_between_a_gap_and_what_makes_up_for_it_resumes_from_before_t
 }
 
 #[test]
-fn credit_of_messages_that_gave_the_reader_nothing_comes_back_while_it_waits() {
+fn credit_of_recordless_messages_returns_while_waiting() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = Limits { credit_bytes: CREDIT_BYTES, ..Limits::default() };
     let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {

@@ -97,7 +97,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
 }
 
 #[test]
-fn what_a_share_group_lost_is_told_as_a_gap() {
+fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..sharing() }).unwrap();
@@ -117,7 +117,7 @@ fn what_a_share_group_lost_is_told_as_a_gap() {
 }
 
 #[test]
-fn what_a_member_was_given_before_it_left_is_not_lost() {
+fn leaving_member_loses_only_its_unread_records() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..10);
     let mut first = client.join(JOBS, sharing()).unwrap();
@@ -130,7 +130,7 @@ fn what_a_member_was_given_before_it_left_is_not_lost() {
 }
 
 #[test]
-fn work_is_claimed_acknowledged_and_comes_again_when_it_is_given_back() {
+fn returned_record_is_delivered_again_after_its_delay() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
     let mut member = client.join(JOBS, working()).unwrap();
@@ -173,7 +173,7 @@ fn four_delays(client: &Client, number: u64) -> Duration {
 }
 
 #[test]
-fn a_delay_ends_when_it_is_over_and_not_at_the_nodes_next_round() {
+fn retry_delay_does_not_wait_for_the_nodes_next_round() {
     let (_running, client) = start(TopicConfig::default());
     // A machine that stands still may make one of them long; rounds of a second would make them all so.
     let (deadline, mut took) = (Deadline::new(), Vec::new());
@@ -184,7 +184,7 @@ fn a_delay_ends_when_it_is_over_and_not_at_the_nodes_next_round() {
 }
 
 #[test]
-fn a_claim_that_is_not_settled_in_time_goes_to_another_and_the_late_ack_is_refused() {
+fn expired_claim_moves_on_and_its_late_ack_is_stale() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
     let options = GroupOptions { claim: Some(Duration::from_millis(200)), ..working() };
@@ -201,7 +201,7 @@ fn a_claim_that_is_not_settled_in_time_goes_to_another_and_the_late_ack_is_refus
 }
 
 #[test]
-fn a_record_tried_in_vain_goes_to_the_dead_letters() {
+fn record_without_attempts_left_goes_to_the_dead_letters() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
     let options = GroupOptions { attempts_max: 2, dead_letter: "graves".to_owned(), ..working() };
@@ -219,7 +219,7 @@ fn a_record_tried_in_vain_goes_to_the_dead_letters() {
 }
 
 #[test]
-fn work_of_many_clients_is_done_once_each_when_nobody_fails() {
+fn work_shared_by_clients_is_done_once_without_failures() {
     const RECORDS: u64 = 3_000;
     let (running, client) = start(TopicConfig { partitions: 4, ..TopicConfig::default() });
     publish(&client, 0..RECORDS);
@@ -252,7 +252,7 @@ fn work_of_many_clients_is_done_once_each_when_nobody_fails() {
 }
 
 #[test]
-fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
+fn idle_member_continues_or_fails_after_a_node_restart() {
     for topic_comes_back in [true, false] {
         let (running, client) = start(TopicConfig::default());
         publish(&client, [1]);
@@ -302,7 +302,7 @@ fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
 }
 
 #[test]
-fn share_group_goes_on_where_its_member_stood_at_a_restart() {
+fn share_group_continues_at_its_position_after_a_restart() {
     for start in [Start::Earliest, Start::Latest] {
         let disk = FakeDisk::new(52);
         let running = Running::of(on_disk(&disk));
@@ -327,7 +327,7 @@ fn share_group_goes_on_where_its_member_stood_at_a_restart() {
 }
 
 #[test]
-fn members_whose_connection_was_cut_go_on_and_what_they_held_comes_again() {
+fn reconnected_member_receives_its_held_records_again() {
     let (mut running, client) = start(TopicConfig::default());
     publish(&client, 1..=3);
     let mut member = client.join(JOBS, working()).unwrap();

@@ -14,7 +14,7 @@ fn interrupted(error: SubscribeError) -> bool {
 }
 
 #[test]
-fn an_interrupted_wait_ends_and_nothing_is_lost() {
+fn interrupted_wait_ends_without_losing_a_record() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
@@ -33,7 +33,7 @@ fn an_interrupted_wait_ends_and_nothing_is_lost() {
 }
 
 #[test]
-fn whoever_follows_is_interrupted_too() {
+fn every_waiting_thread_of_a_connection_is_interrupted() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
@@ -55,7 +55,7 @@ fn whoever_follows_is_interrupted_too() {
 }
 
 #[test]
-fn what_was_asked_before_is_asked_again_after_an_inner_call() {
+fn outer_interrupt_check_applies_after_an_inner_call() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
@@ -71,7 +71,7 @@ fn what_was_asked_before_is_asked_again_after_an_inner_call() {
 }
 
 #[test]
-fn who_breaks_off_the_wait_for_a_lock_waits_for_it_no_more() {
+fn interrupted_lock_wait_leaves_the_queue() {
     let running = Running::start();
     let (kv, other) = (running.client().kv(), running.client().kv());
     let patience = std::time::Duration::from_secs(60);

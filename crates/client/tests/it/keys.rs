@@ -11,7 +11,7 @@ use dunlin_wait::{Deadline, PATIENCE, until};
 use crate::running::Running;
 
 #[test]
-fn what_is_put_is_got_compared_swapped_and_deleted() {
+fn keys_are_put_read_swapped_and_deleted() {
     let node = Running::start();
     let kv = node.client().kv();
     assert_eq!(kv.get("a").unwrap(), None);
@@ -30,7 +30,7 @@ fn what_is_put_is_got_compared_swapped_and_deleted() {
 }
 
 #[test]
-fn ranges_come_in_pages_and_transactions_as_one() {
+fn ranges_are_paged_and_transactions_are_atomic() {
     let node = Running::start();
     let kv = node.client().kv();
     let keys: Vec<String> = (0..250).map(|number| format!("k/{number:03}")).collect();
@@ -55,7 +55,7 @@ fn ranges_come_in_pages_and_transactions_as_one() {
 }
 
 #[test]
-fn a_watch_tells_every_revision_of_its_keys_from_where_it_is_asked_to() {
+fn watch_delivers_every_revision_from_its_start() {
     let node = Running::start();
     let kv = node.client().kv();
     let mut now = kv.watch("a/", WatchFrom::Now).unwrap();
@@ -88,7 +88,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_watch_from_before_the_history_is_told_the_oldest_revision() {
+fn watch_before_the_history_returns_the_oldest_revision() {
     let mut config = dunlin::Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let node = Running::of(dunlin::Node::start(config).unwrap());
@@ -108,7 +108,7 @@ fn a_watch_from_before_the_history_is_told_the_oldest_revision() {
 }
 
 #[test]
-fn many_commands_and_questions_on_their_way_at_once_are_answered_each_for_itself() {
+fn concurrent_commands_and_queries_get_their_own_responses() {
     let node = Running::start();
     let client = node.client();
     let kv = client.kv();
@@ -141,7 +141,7 @@ fn many_commands_and_questions_on_their_way_at_once_are_answered_each_for_itself
 }
 
 #[test]
-fn a_task_waits_for_answers_and_changes_too() {
+fn commands_and_watches_can_be_awaited() {
     let node = Running::start();
     let kv = node.client().kv();
     let mut watch = kv.watch("", WatchFrom::Now).unwrap();
@@ -156,7 +156,7 @@ fn a_task_waits_for_answers_and_changes_too() {
 }
 
 #[test]
-fn a_lease_that_is_kept_lives_and_one_that_is_not_is_known_to_be_lost() {
+fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = Running::start();
     let kv = node.client().kv();
     // On a machine that stands still for longer than a lease lives it ends, and rightly.
@@ -181,7 +181,7 @@ fn a_lease_that_is_kept_lives_and_one_that_is_not_is_known_to_be_lost() {
 }
 
 #[test]
-fn a_lock_has_one_holder_and_whoever_waits_has_it_next_with_a_higher_token() {
+fn released_lock_passes_to_the_waiter_with_a_higher_token() {
     let node = Running::start();
     let (kv, other) = (node.client().kv(), node.client().kv());
     let lease = kv.lease(Duration::from_secs(60)).unwrap();
@@ -205,7 +205,7 @@ fn a_lock_has_one_holder_and_whoever_waits_has_it_next_with_a_higher_token() {
 }
 
 #[test]
-fn a_lock_that_is_waited_for_while_the_connection_is_lost_is_asked_for_again() {
+fn lock_request_is_repeated_after_a_lost_connection() {
     let mut node = Running::start();
     let kv = node.client().kv();
     let others = node.client();
@@ -227,7 +227,7 @@ fn a_lock_that_is_waited_for_while_the_connection_is_lost_is_asked_for_again() {
 }
 
 #[test]
-fn bad_input_is_refused_with_its_numbers_and_the_connection_goes_on() {
+fn invalid_keys_are_refused_and_the_connection_survives() {
     let node = Running::start();
     let client = node.client();
     let kv = client.kv();
@@ -263,7 +263,7 @@ fn bad_input_is_refused_with_its_numbers_and_the_connection_goes_on() {
 
 /// A handle that is left alone while the node is away either goes on or fails.
 #[test]
-fn handles_left_alone_across_a_loss_go_on() {
+fn idle_watch_and_lease_survive_a_lost_connection() {
     let mut node = Running::start();
     let kv = node.client().kv();
     let mut lease = kv.lease(Duration::from_secs(30)).unwrap();

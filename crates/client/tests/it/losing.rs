@@ -46,7 +46,7 @@ fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]
 }
 
 #[test]
-fn a_subscription_goes_on_by_position_after_a_loss() {
+fn subscription_resumes_by_position_after_a_lost_connection() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a", "b"]);
@@ -66,7 +66,7 @@ fn a_subscription_goes_on_by_position_after_a_loss() {
 
 /// It once ended all that the client had begun.
 #[test]
-fn reader_goes_on_after_a_refusal_for_now() {
+fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
@@ -136,7 +136,7 @@ fn node_of_another_cluster_is_reported() {
 }
 
 #[test]
-fn node_without_a_cluster_may_begin_one() {
+fn standalone_node_may_return_as_a_cluster_member() {
     let peer = Peer::new();
     let url = peer.url();
     let node = thread::spawn(move || {
@@ -159,7 +159,7 @@ fn node_without_a_cluster_may_begin_one() {
 }
 
 #[test]
-fn a_node_that_picks_up_later_owes_a_gap() {
+fn resumption_at_a_later_position_delivers_a_gap() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
@@ -172,7 +172,7 @@ fn a_node_that_picks_up_later_owes_a_gap() {
 }
 
 #[test]
-fn a_topic_made_again_after_a_restart_is_a_new_epoch() {
+fn topic_recreated_after_a_restart_is_a_new_epoch() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
@@ -193,7 +193,7 @@ fn a_topic_made_again_after_a_restart_is_a_new_epoch() {
 }
 
 #[test]
-fn a_lost_connection_cuts_no_message_in_two() {
+fn partial_message_of_a_lost_connection_is_discarded() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a"]);
@@ -209,7 +209,7 @@ fn a_lost_connection_cuts_no_message_in_two() {
 }
 
 #[test]
-fn a_node_that_breaks_the_protocol_is_left_and_tried_again() {
+fn client_reconnects_after_a_protocol_violation() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.bytes(&[0xFF; 64]);
@@ -225,7 +225,7 @@ fn a_node_that_breaks_the_protocol_is_left_and_tried_again() {
 }
 
 #[test]
-fn goodbye_means_come_back() {
+fn client_reconnects_after_a_goodbye() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         let reason = Refusal::new(ErrorCode::ShuttingDown, "");
@@ -256,7 +256,7 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
 
 /// Each writer once got `COMMAND_UNKNOWN` from a node that was ended in order.
 #[test]
-fn command_that_a_node_left_at_its_end_goes_to_the_next() {
+fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([ALL_ANSWERED, 0, 0]));
@@ -273,7 +273,7 @@ fn command_that_a_node_left_at_its_end_goes_to_the_next() {
 }
 
 #[test]
-fn unanswered_command_is_unknown_unless_all_were_answered() {
+fn command_is_unknown_if_goodbye_lacks_all_answered() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([0; 3]));
@@ -290,7 +290,7 @@ fn unanswered_command_is_unknown_unless_all_were_answered() {
 }
 
 #[test]
-fn a_silent_node_is_told_of_after_two_heartbeats() {
+fn silent_node_is_an_error_after_two_heartbeats() {
     let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
         link.until_closed();
@@ -304,7 +304,7 @@ fn a_silent_node_is_told_of_after_two_heartbeats() {
 }
 
 #[test]
-fn a_node_that_is_gone_fails_a_wait_after_two_heartbeats_and_the_next_goes_on_trying() {
+fn each_wait_on_a_dead_node_fails_after_two_heartbeats() {
     let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
     });
@@ -354,7 +354,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
 }
 
 #[test]
-fn a_handle_left_alone_over_a_restart_goes_on() {
+fn idle_subscriber_continues_after_a_reconnect() {
     let (client, node) = Peer::serve_brisk(Options::default(), |peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
@@ -381,7 +381,7 @@ fn a_handle_left_alone_over_a_restart_goes_on() {
 }
 
 #[test]
-fn a_node_that_pays_no_heed_to_credit_is_left() {
+fn node_that_exceeds_its_credit_is_disconnected() {
     let limits = Limits { credit_bytes: 64 << 10, run_bytes_max: 64 << 10, ..Limits::default() };
     let (client, node) = Peer::serve_brisk(Options { limits, ..Options::default() }, |peer, mut link| {
         link.accept_subscription(at(2, 0));
@@ -407,7 +407,7 @@ fn a_node_that_pays_no_heed_to_credit_is_left() {
 }
 
 #[test]
-fn whatever_a_node_sends_the_client_stays_whole() {
+fn client_survives_damaged_messages_from_a_node() {
     const CONNECTIONS: u64 = 150;
     let (client, node) = Peer::serve_brisk(Options::default(), |peer, mut link| {
         for number in 1..=CONNECTIONS {

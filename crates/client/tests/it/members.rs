@@ -62,7 +62,7 @@ fn next(member: &mut Member) -> (u64, u64, u32, Vec<u8>) {
 }
 
 #[test]
-fn a_member_claims_works_and_settles() {
+fn member_claims_acknowledges_renews_and_returns_records() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_member(&mut link);
         accept_claim(&mut link, 2);
@@ -108,7 +108,7 @@ fn a_member_claims_works_and_settles() {
 }
 
 #[test]
-fn a_node_of_an_older_version_is_not_asked_to_renew() {
+fn older_node_is_not_sent_a_renewal() {
     let peer = Peer::new();
     let url = peer.url();
     let node = std::thread::spawn(move || {
@@ -131,7 +131,7 @@ fn a_node_of_an_older_version_is_not_asked_to_renew() {
 }
 
 #[test]
-fn what_was_asked_for_and_not_given_is_asked_for_again_after_a_loss() {
+fn member_reclaims_undelivered_records_after_reconnecting() {
     let (client, node) = Peer::serve(|peer, mut link| {
         accept_member(&mut link);
         accept_claim(&mut link, 5);
@@ -155,7 +155,7 @@ fn what_was_asked_for_and_not_given_is_asked_for_again_after_a_loss() {
 }
 
 #[test]
-fn a_member_that_takes_records_one_by_one_waits_while_there_are_none() {
+fn member_with_the_smallest_credit_waits_without_records() {
     let limits = Limits { credit_bytes: 1, ..Limits::default() };
     let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
         accept_member(&mut link);

@@ -37,7 +37,7 @@ fn records_arrive_as_they_were_published_over_both_transports() {
 }
 
 #[test]
-fn a_million_small_records_arrive_in_order_and_whole() {
+fn million_small_records_arrive_in_order() {
     const RECORDS: u64 = 1_000_000;
     let running = Running::start();
     let config = TopicConfig {
@@ -73,7 +73,7 @@ fn a_million_small_records_arrive_in_order_and_whole() {
 }
 
 #[test]
-fn a_reader_that_falls_behind_is_told_exactly_what_it_missed() {
+fn overrun_subscriber_receives_exact_gaps() {
     let running = Running::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();
@@ -104,7 +104,7 @@ fn a_reader_that_falls_behind_is_told_exactly_what_it_missed() {
 }
 
 #[test]
-fn a_subscription_that_ends_at_a_gap_says_so() {
+fn fail_on_gap_subscription_ends_with_lost() {
     let running = Running::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();
@@ -126,7 +126,7 @@ fn a_subscription_that_ends_at_a_gap_says_so() {
 }
 
 #[test]
-fn a_wildcard_picks_up_topics_created_later() {
+fn wildcard_subscription_reads_topics_created_later() {
     let running = Running::start();
     let client = running.client();
     let mut subscriber = client.subscribe("news.>", SubscribeOptions::default()).unwrap();
@@ -146,7 +146,7 @@ fn a_wildcard_picks_up_topics_created_later() {
 }
 
 #[test]
-fn refusals_come_back_as_the_traits_errors() {
+fn refusals_are_returned_as_the_traits_errors() {
     let running = Running::start();
     let client = running.client();
     assert_eq!(client.publisher("no.such").err(), Some(PublishError::NoTopic("no.such".to_owned())));
@@ -194,7 +194,7 @@ fn topics_are_listed_described_and_deleted() {
 }
 
 #[test]
-fn requests_are_answered_from_inside_the_node_and_by_other_clients() {
+fn node_and_other_clients_answer_requests() {
     let running = Running::start();
     let client = running.client();
     for name in ["inside", "outside", "nobody"] {
@@ -233,7 +233,7 @@ fn requests_are_answered_from_inside_the_node_and_by_other_clients() {
 }
 
 #[test]
-fn a_keyed_record_lies_where_the_node_would_put_it() {
+fn remote_and_local_publishers_choose_the_same_partition() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig { partitions: 4, ..TopicConfig::default() }, false).unwrap();
@@ -249,7 +249,7 @@ fn a_keyed_record_lies_where_the_node_would_put_it() {
 }
 
 #[test]
-fn a_quiet_publisher_publishes() {
+fn quiet_publisher_delivers_every_record() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

@@ -9,7 +9,7 @@ use dunlin_wire::*;
 use crate::peer::{BRISK_MS, Peer};
 
 #[test]
-fn a_record_is_published_and_its_position_told() {
+fn publish_returns_the_records_position() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         link.next(|message| {
@@ -50,7 +50,7 @@ fn records_sent_are_batched_until_a_flush() {
 }
 
 #[test]
-fn waiting_for_anything_hands_over_what_was_sent() {
+fn waiting_subscriber_sends_the_clients_pending_records() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         link.accept_subscription(crate::peer::at(1, 0));
@@ -69,7 +69,7 @@ fn waiting_for_anything_hands_over_what_was_sent() {
 }
 
 #[test]
-fn what_has_no_answer_is_sent_again_under_the_same_numbers() {
+fn unanswered_record_is_resent_with_the_same_sequence() {
     let (client, node) = Peer::serve(|peer, mut link| {
         let first = link.accept_publisher();
         assert_eq!(link.accept_publish().producer_seq, 1);
@@ -88,7 +88,7 @@ fn what_has_no_answer_is_sent_again_under_the_same_numbers() {
 }
 
 #[test]
-fn a_lost_answer_is_unknown_only_once_the_node_stays_away() {
+fn lost_response_is_unknown_once_the_node_stays_away() {
     let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
@@ -103,7 +103,7 @@ fn a_lost_answer_is_unknown_only_once_the_node_stays_away() {
 }
 
 #[test]
-fn what_is_unknown_is_kept_and_a_flush_tells_what_became_of_it() {
+fn flush_returns_the_outcome_of_an_unknown_record() {
     let (unknown, is_unknown) = mpsc::channel();
     let (client, node) = Peer::serve_brisk(Options::default(), move |peer, mut link| {
         let first = link.accept_publisher();
@@ -137,7 +137,7 @@ fn what_is_unknown_is_kept_and_a_flush_tells_what_became_of_it() {
 }
 
 #[test]
-fn what_is_kept_while_the_node_is_away_is_bounded() {
+fn unanswered_bytes_are_bounded_while_the_node_is_away() {
     let limits = Limits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..Limits::default() };
     let (client, node) = Peer::serve_brisk(Options { limits, ..Options::default() }, |_, mut link| {
         link.accept_publisher();
@@ -156,7 +156,7 @@ fn what_is_kept_while_the_node_is_away_is_bounded() {
 }
 
 #[test]
-fn a_refusal_is_told_and_the_number_is_used_again() {
+fn sequence_of_a_refused_record_is_used_again() {
     let (client, node) = Peer::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let header = link.accept_publish();
@@ -182,7 +182,7 @@ fn a_refusal_is_told_and_the_number_is_used_again() {
 }
 
 #[test]
-fn a_publisher_without_a_topic_is_told_and_may_try_again() {
+fn publisher_of_a_missing_topic_may_be_opened_again() {
     let (client, node) = Peer::serve(|_, mut link| {
         for _ in 0..2 {
             let publisher = link.next(|message| match message {
@@ -205,7 +205,7 @@ fn a_publisher_without_a_topic_is_told_and_may_try_again() {
 }
 
 #[test]
-fn a_record_over_the_topics_limit_never_leaves() {
+fn record_over_the_topics_limit_is_never_sent() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         link.until_closed();
@@ -220,7 +220,7 @@ fn a_record_over_the_topics_limit_never_leaves() {
 }
 
 #[test]
-fn a_batch_is_one_message() {
+fn batch_is_sent_as_one_message() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_publisher();
         let header = link.accept_publish();
@@ -236,7 +236,7 @@ fn a_batch_is_one_message() {
 }
 
 #[test]
-fn sending_waits_when_too_much_has_no_answer() {
+fn sending_waits_while_too_many_bytes_are_unanswered() {
     let limits = Limits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..Limits::default() };
     let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
         link.accept_publisher();

@@ -161,12 +161,12 @@ fn compare(books: &[(String, String, Publisher, Naive)], readers: &mut [(&'stati
 }
 
 #[test]
-fn an_imported_betfair_market_is_the_same_for_every_replica() {
+fn imported_betfair_market_is_equal_in_every_replica() {
     let book = || dunlin::feed::Book::new(Scale::default());
     import("1.200806927", Layout::Betfair, book, 211);
 }
 
 #[test]
-fn imported_bitstamp_orders_are_the_same_for_every_replica() {
+fn imported_bitstamp_orders_are_equal_in_every_replica() {
     import("orders.csv", Layout::Bitstamp, || Orders::new(Scale::default()), 4_001);
 }

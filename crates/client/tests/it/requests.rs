@@ -60,7 +60,7 @@ fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
 }
 
 #[test]
-fn a_request_gets_its_reply_and_late_ones_are_skipped() {
+fn request_gets_its_reply_and_skips_late_ones() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
         say_that_somebody_hears(&mut link);
@@ -82,7 +82,7 @@ fn a_request_gets_its_reply_and_late_ones_are_skipped() {
 }
 
 #[test]
-fn a_request_that_is_refused_fails_at_once() {
+fn refused_request_fails_at_once() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
         say_that_somebody_hears(&mut link);
@@ -106,7 +106,7 @@ fn a_request_that_is_refused_fails_at_once() {
 }
 
 #[test]
-fn a_reply_is_sent_right_behind_the_opening_of_its_inbox() {
+fn reply_is_sent_before_its_inbox_opening_is_confirmed() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.run(1, 0, 1, &["ask"]);
@@ -178,7 +178,7 @@ fn topics_are_listed_page_by_page() {
 }
 
 #[test]
-fn a_question_whose_answer_is_lost_is_unknown() {
+fn request_with_a_lost_response_is_unknown() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
     });

@@ -28,7 +28,7 @@ fn accept_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
 }
 
 #[test]
-fn threads_that_wait_on_one_connection_each_get_their_own() {
+fn threads_waiting_on_one_connection_get_their_own_records() {
     const RECORDS: u64 = 300;
     let (read, was_read) = mpsc::channel();
     let (client, node) = Peer::serve(move |_, mut link| {
@@ -73,7 +73,7 @@ fn threads_that_wait_on_one_connection_each_get_their_own() {
 }
 
 #[test]
-fn a_subscription_nobody_reads_holds_up_no_other() {
+fn unread_subscription_delays_no_other() {
     let payload = "x".repeat(1000);
     let limits = Limits { credit_bytes: 256 << 10, ..Limits::default() };
     let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
@@ -100,7 +100,7 @@ fn a_subscription_nobody_reads_holds_up_no_other() {
 }
 
 #[test]
-fn publishers_and_subscribers_of_several_threads_share_a_connection() {
+fn threads_publish_and_subscribe_over_one_connection() {
     const RECORDS: u64 = 200;
     let (client, node) = Peer::serve(|_, mut link| {
         accept_on(&mut link, 1);

@@ -209,7 +209,7 @@ fn each_loss_is_noticed_and_repaired_once() {
 }
 
 #[test]
-fn who_loses_the_one_record_after_it_was_told_that_it_has_all_finds_out() {
+fn last_record_lost_after_a_checksum_is_noticed() {
     let running = Running::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);
@@ -229,7 +229,7 @@ fn who_loses_the_one_record_after_it_was_told_that_it_has_all_finds_out() {
 }
 
 #[test]
-fn a_slow_conflated_reader_is_late_by_its_own_work_not_by_a_queue() {
+fn slow_conflated_subscriber_lags_only_by_its_own_work() {
     /// How many records are published while it works on one.
     const WORK: u64 = 25;
     const READS: usize = 100;
@@ -276,7 +276,7 @@ fn a_slow_conflated_reader_is_late_by_its_own_work_not_by_a_queue() {
 }
 
 #[test]
-fn a_state_larger_than_the_credit_arrives_and_reading_goes_on() {
+fn state_larger_than_the_credit_arrives_whole() {
     let running = Running::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     let mut source = Source::of(&running, "md.a", 10_000);
@@ -294,7 +294,7 @@ fn a_state_larger_than_the_credit_arrives_and_reading_goes_on() {
 }
 
 #[test]
-fn a_state_that_is_too_large_ends_the_subscription_and_nothing_else() {
+fn oversized_state_ends_only_its_subscription() {
     let running = Running::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     running.node.create_topic("plain", TopicConfig::default(), false).unwrap();
@@ -314,7 +314,7 @@ fn a_state_that_is_too_large_ends_the_subscription_and_nothing_else() {
 }
 
 #[test]
-fn many_books_are_followed_by_one_subscription_and_new_ones_join() {
+fn one_subscription_follows_many_books_and_new_ones() {
     let running = Running::start();
     let names: Vec<String> = (0..12).map(|number| format!("md.{number}")).collect();
     let mut sources: Vec<Source> = Vec::new();
@@ -347,7 +347,7 @@ fn many_books_are_followed_by_one_subscription_and_new_ones_join() {
 }
 
 #[test]
-fn refusals_of_states_say_why() {
+fn state_refusals_name_their_reason() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("plain", &TopicConfig::default(), false).unwrap();
@@ -367,7 +367,7 @@ fn refusals_of_states_say_why() {
 }
 
 #[test]
-fn a_description_shows_the_state() {
+fn topic_description_shows_the_state() {
     let running = Running::start();
     let client = running.client();
     let mut config = book(64 << 10);
@@ -386,7 +386,7 @@ fn a_description_shows_the_state() {
 /// Run with `--ignored --nocapture` for the figures.
 #[test]
 #[ignore = "a measurement: it wants the machine for itself"]
-fn a_thousand_readers_that_join_a_large_book_at_once_are_soon_in_sync() {
+fn thousand_joining_subscribers_use_bounded_memory() {
     const READERS: usize = 1_000;
     let running = Running::start();
     running.node.create_topic("md.a", book(4 << 20), false).unwrap();
@@ -473,7 +473,7 @@ fn scripted(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>)
 }
 
 #[test]
-fn parts_of_a_state_are_put_together_and_a_new_beginning_counts() {
+fn snapshot_parts_are_joined_and_a_restart_replaces_them() {
     let (client, node) =
         scripted(vec![(6, 0, b"ab".to_vec()), (4, 0, b"12".to_vec()), (4, 2, b"34".to_vec())]);
     let mut subscriber = client.subscribe("orders.>", following()).unwrap();
@@ -488,7 +488,7 @@ fn parts_of_a_state_are_put_together_and_a_new_beginning_counts() {
 }
 
 #[test]
-fn parts_that_do_not_fit_together_end_the_connection() {
+fn mismatched_snapshot_parts_end_the_connection() {
     let hostile: [Vec<(u64, u64, Vec<u8>)>; 3] = [
         vec![(6, 2, b"ab".to_vec())],
         vec![(6, 0, b"ab".to_vec()), (6, 4, b"ef".to_vec())],

@@ -30,7 +30,7 @@ async fn telling<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
 }
 
 #[test]
-fn a_task_reads_what_comes_and_survives_a_loss() {
+fn async_subscriber_survives_a_lost_connection() {
     let ((first, first_waits), (second, second_waits)) = (channel(), channel());
     let (client, node) = Peer::serve(move |peer, mut link| {
         link.accept_subscription(at(1, 0));
@@ -54,7 +54,7 @@ fn a_task_reads_what_comes_and_survives_a_loss() {
 }
 
 #[test]
-fn two_tasks_share_a_connection() {
+fn two_async_subscribers_share_a_connection() {
     let (read, was_read) = channel();
     let (client, node) = Peer::serve(move |_, mut link| {
         for channel in 1..=2 {
@@ -103,7 +103,7 @@ fn two_tasks_share_a_connection() {
 }
 
 #[test]
-fn a_task_flushes() {
+fn async_flush_returns_the_receipt() {
     let (flushes, waits) = channel();
     let (client, node) = Peer::serve(move |_, mut link| {
         link.accept_publisher();
@@ -125,7 +125,7 @@ fn a_task_flushes() {
 }
 
 #[test]
-fn a_task_is_told_when_the_node_is_gone() {
+fn async_subscriber_fails_when_the_node_is_gone() {
     let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
         link.accept_subscription(at(1, 0));
     });
@@ -137,7 +137,7 @@ fn a_task_is_told_when_the_node_is_gone() {
 }
 
 #[test]
-fn a_task_that_gave_up_waiting_leaves_no_other_stuck() {
+fn abandoned_async_wait_blocks_no_other_reader() {
     let running = crate::running::Running::start();
     running.node.create_topic("t", Default::default(), false).unwrap();
     running.node.create_topic("quiet", Default::default(), false).unwrap();

@@ -40,7 +40,7 @@ fn at_once() -> Option<Retry> {
 }
 
 #[test]
-fn what_is_submitted_is_done_by_functions_that_block_and_functions_that_do_not() {
+fn blocking_and_async_handlers_complete_their_tasks() {
     let node = start();
     let client = node.client();
     let worker = Worker::new(&node.client())
@@ -79,7 +79,7 @@ fn sharded() -> Running {
 }
 
 #[test]
-fn many_shards_are_one_to_who_submits_and_to_a_worker_of_one_slot() {
+fn four_shards_act_as_one_for_submitters_and_workers() {
     let node = sharded();
     let tasks = node.client().tasks();
     let names: Vec<String> = (0..8).map(|number| format!("tenant-{number}")).collect();
@@ -126,7 +126,7 @@ fn many_shards_are_one_to_who_submits_and_to_a_worker_of_one_slot() {
 }
 
 #[test]
-fn a_task_that_fails_is_tried_again_as_often_as_it_may_and_then_is_a_dead_letter() {
+fn failing_task_becomes_a_dead_letter_after_its_retries() {
     let node = start();
     let tries = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&tries);
@@ -161,7 +161,7 @@ fn a_task_that_fails_is_tried_again_as_often_as_it_may_and_then_is_a_dead_letter
 }
 
 #[test]
-fn a_worker_is_given_what_it_has_the_labels_for_of_the_tenants_that_it_is_for() {
+fn worker_receives_tasks_that_fit_its_labels_and_tenants() {
     let node = start();
     let tasks = node.client().tasks();
     let needs = vec![Label { key: b"gpu", value: b"a100" }];
@@ -183,7 +183,7 @@ fn a_worker_is_given_what_it_has_the_labels_for_of_the_tenants_that_it_is_for() 
 }
 
 #[test]
-fn a_worker_that_goes_gives_its_tasks_to_another_and_an_old_token_is_refused() {
+fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
     let node = start();
     let tasks = node.client().tasks();
     let task = tasks.submit("t", NewTask::new(b"k", b"payload")).unwrap().task;
@@ -216,7 +216,7 @@ fn a_worker_that_goes_gives_its_tasks_to_another_and_an_old_token_is_refused() {
 }
 
 #[test]
-fn a_worker_keeps_its_tasks_over_a_lost_connection_and_its_answers_count_once() {
+fn worker_keeps_its_tasks_over_a_lost_connection() {
     let mut node = start();
     let (tasks, client) = (node.client().tasks(), node.client());
     let attachment = client.tasks().attach(options("k", 10)).unwrap();
@@ -243,7 +243,7 @@ fn a_worker_keeps_its_tasks_over_a_lost_connection_and_its_answers_count_once() 
 }
 
 #[test]
-fn a_task_that_is_cancelled_is_told_to_stop() {
+fn cancelled_task_is_asked_to_stop() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
@@ -262,7 +262,7 @@ fn a_task_that_is_cancelled_is_told_to_stop() {
 }
 
 #[test]
-fn who_drains_finishes_what_it_has_and_takes_nothing_new() {
+fn draining_worker_finishes_its_tasks_and_takes_no_more() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 2)).unwrap();
@@ -280,7 +280,7 @@ fn who_drains_finishes_what_it_has_and_takes_nothing_new() {
 }
 
 #[test]
-fn who_drains_where_no_node_is_left_goes_when_it_holds_nothing() {
+fn draining_worker_without_a_node_ends_once_idle() {
     let node = start();
     let tasks = node.client().tasks();
     let idle = node.client().tasks().attach(options("other", 1)).unwrap();
@@ -298,7 +298,7 @@ fn who_drains_where_no_node_is_left_goes_when_it_holds_nothing() {
 }
 
 #[test]
-fn a_limit_is_kept_whoever_works_and_tenants_come_into_being_by_being_used() {
+fn tenant_limit_caps_its_running_tasks() {
     let node = start();
     let tasks = node.client().tasks();
     let limits = vec![KeyLimit::running(b"tenant", 2)];
@@ -321,7 +321,7 @@ fn a_limit_is_kept_whoever_works_and_tenants_come_into_being_by_being_used() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_its_code() {
+fn invalid_task_requests_are_refused_with_their_codes() {
     let node = start();
     let tasks = node.client().tasks();
     let code = |result: Result<Taken, TasksError>| result.unwrap_err().code();
@@ -348,7 +348,7 @@ fn what_is_wrong_is_refused_with_its_code() {
 }
 
 #[test]
-fn a_task_that_publishes_does_so_and_events_are_told() {
+fn publishing_task_publishes_its_record_and_its_events() {
     let node = start();
     let client = node.client();
     let mut events = client.subscribe("$tasks.acme", SubscribeOptions::default()).unwrap();
@@ -371,7 +371,7 @@ fn a_task_that_publishes_does_so_and_events_are_told() {
 }
 
 #[test]
-fn a_worker_that_takes_and_does_not_answer_loses_each_attempt_to_its_timeout() {
+fn unanswered_attempts_end_at_their_timeouts() {
     let node = start();
     let tasks = node.client().tasks();
     let join = NewWorker { kinds: vec![b"k"], ttl_ms: 300, ..NewWorker::default() };
@@ -400,7 +400,7 @@ fn a_worker_that_takes_and_does_not_answer_loses_each_attempt_to_its_timeout() {
 
 /// Whichever limit refuses it: the scheduler's, that of what is agreed on at once, or that of a request.
 #[test]
-fn a_result_that_is_too_large_fails_its_task_and_says_by_how_much() {
+fn oversized_result_fails_its_task_and_names_the_limit() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();

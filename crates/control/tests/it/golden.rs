@@ -77,7 +77,7 @@ fn wanted() -> Wanted<'static> {
 }
 
 #[test]
-fn a_placement_keeps_its_bytes() {
+fn placement_keeps_its_bytes() {
     let (pattern, config) = (&b"orders.>"[..], &b"config"[..]);
     let placement = Placement { owner: 1, epoch: 2, kind: Kind::Replicated, pattern, config, from: 3 };
     let mut bytes = Vec::new();
@@ -97,7 +97,7 @@ fn commands_keep_their_bytes() {
 }
 
 #[test]
-fn queries_and_answers_keep_their_bytes() {
+fn queries_and_responses_keep_their_bytes() {
     let queries = [
         ("query_get", Query::Get { key: b"key" }),
         ("query_range", Query::Range { start: b"a", end: b"b", limit: 3 }),

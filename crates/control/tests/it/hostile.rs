@@ -25,13 +25,13 @@ proptest! {
 }
 
 #[test]
-fn a_list_that_announces_more_than_there_is_costs_nothing() {
+fn list_count_beyond_its_bytes_is_refused() {
     let bytes = [&[VERSION, 8][..], &u32::MAX.to_le_bytes()].concat();
     assert_eq!(Command::decode(&bytes), Err(DecodeError::Short));
 }
 
 #[test]
-fn another_version_is_named() {
+fn unknown_version_is_named_in_the_error() {
     let refused = Command::decode(&[9, 1]).unwrap_err();
     assert_eq!(
         refused.to_string(),

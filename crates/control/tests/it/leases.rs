@@ -4,7 +4,7 @@ use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
-fn keys_go_when_their_lease_ends_all_in_one_revision() {
+fn keys_of_an_ended_lease_go_in_one_revision() {
     let mut stage = Stage::default();
     let lease = stage.grant(100);
     stage.put_under("a", "1", lease);
@@ -18,7 +18,7 @@ fn keys_go_when_their_lease_ends_all_in_one_revision() {
 }
 
 #[test]
-fn a_lease_that_is_kept_alive_lives_on_from_then() {
+fn renewed_lease_ends_one_ttl_after_its_renewal() {
     let mut stage = Stage::default();
     let (kept, left) = (stage.grant(100), stage.grant(100));
     stage.advance(60);
@@ -30,7 +30,7 @@ fn a_lease_that_is_kept_alive_lives_on_from_then() {
 }
 
 #[test]
-fn time_does_not_go_back() {
+fn state_time_does_not_go_back() {
     let mut stage = Stage::default();
     stage.advance(1_000);
     stage.advance(10);
@@ -39,7 +39,7 @@ fn time_does_not_go_back() {
 }
 
 #[test]
-fn a_key_belongs_to_the_lease_it_was_last_written_under() {
+fn key_belongs_to_the_lease_of_its_last_write() {
     let mut stage = Stage::default();
     let (first, second) = (stage.grant(100), stage.grant(200));
     stage.put_under("a", "1", first);
@@ -53,7 +53,7 @@ fn a_key_belongs_to_the_lease_it_was_last_written_under() {
 }
 
 #[test]
-fn a_lease_that_ended_takes_no_keys() {
+fn ended_lease_takes_no_keys() {
     let mut stage = Stage::default();
     let lease = stage.grant(100);
     assert_eq!(stage.ask(Command::Revoke { lease }), Ok(Reply::Changed { revision: 0, keys: 0 }));
@@ -99,7 +99,7 @@ fn granted(stage: &mut Stage, user: &str) -> u64 {
 }
 
 #[test]
-fn lease_of_another_user_is_as_one_that_is_not_there() {
+fn lease_of_another_user_is_refused_as_missing() {
     let mut stage = Stage::default();
     let lease = granted(&mut stage, "ana");
     let put = Operation::Put { key: b"k", value: b"v", lease };
@@ -133,7 +133,7 @@ fn lease_of_another_user_is_as_one_that_is_not_there() {
 }
 
 #[test]
-fn lease_of_a_node_is_for_no_user() {
+fn lease_of_a_node_cannot_be_revoked_by_users() {
     let mut stage = Stage::default();
     let lease = stage.grant(100);
     stage.ask(Command::Enlist { node: 1, lease, value: b"" }).unwrap();
@@ -144,7 +144,7 @@ fn lease_of_a_node_is_for_no_user() {
 }
 
 #[test]
-fn command_of_the_cluster_is_none_of_a_user() {
+fn user_envelope_refuses_cluster_commands() {
     let mut bytes = Vec::new();
     Command::Limit { limits: Limits::default() }.encode(&mut bytes);
     let command = Command::ByUser { user: b"ana", all_leases: true, command: &bytes };
@@ -170,7 +170,7 @@ fn greedy(stage: &mut Stage, user: &'static str) -> u64 {
 }
 
 #[test]
-fn one_user_leaves_leases_to_others_and_to_nodes() {
+fn one_user_leaves_leases_for_others_and_for_nodes() {
     let limits = Limits { leases_max: 400, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     let grant = Command::Grant { ttl_ms: 100 };
@@ -195,7 +195,7 @@ fn one_user_leaves_leases_to_others_and_to_nodes() {
 }
 
 #[test]
-fn strangers_leave_leases_to_nodes() {
+fn anonymous_users_leave_leases_for_nodes() {
     let limits = Limits { leases_max: 400, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     (0..396).for_each(|_| _ = granted(&mut stage, ""));

@@ -5,7 +5,7 @@ use super::*;
 const HELD: fn(u64) -> Result<Reply, Refusal> = |token| Ok(Reply::Held { token });
 
 #[test]
-fn a_lock_goes_from_one_to_the_next_and_its_token_grows() {
+fn lock_passes_to_the_next_waiter_with_a_higher_token() {
     let mut stage = Stage::default();
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     assert_eq!(stage.acquire("gate", a, true), HELD(1));
@@ -22,7 +22,7 @@ fn a_lock_goes_from_one_to_the_next_and_its_token_grows() {
 }
 
 #[test]
-fn who_asks_again_gets_the_same_answer() {
+fn repeated_lock_request_gets_the_same_reply() {
     let mut stage = Stage::default();
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
@@ -34,7 +34,7 @@ fn who_asks_again_gets_the_same_answer() {
 }
 
 #[test]
-fn a_holder_that_dies_makes_room_and_one_that_died_waiting_is_passed_over() {
+fn lock_of_a_dead_holder_skips_dead_waiters() {
     let mut stage = Stage::default();
     let [a, b, c] = [100, 50, 1_000].map(|ttl_ms| stage.grant(ttl_ms));
     stage.acquire("gate", a, true).unwrap();
@@ -47,7 +47,7 @@ fn a_holder_that_dies_makes_room_and_one_that_died_waiting_is_passed_over() {
 }
 
 #[test]
-fn who_waits_for_its_own_lease_to_end_is_not_handed_what_it_loses() {
+fn ended_lease_leaves_the_queues_of_locks_it_waited_for() {
     let mut stage = Stage::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("x", a, true).unwrap();
@@ -61,7 +61,7 @@ fn who_waits_for_its_own_lease_to_end_is_not_handed_what_it_loses() {
 }
 
 #[test]
-fn who_does_not_wait_is_told_who_holds() {
+fn try_lock_names_the_current_holder() {
     let mut stage = Stage::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, false).unwrap();
@@ -75,7 +75,7 @@ fn who_does_not_wait_is_told_who_holds() {
 }
 
 #[test]
-fn an_elected_one_says_where_it_is_and_a_deposed_one_says_nothing() {
+fn only_the_elected_holder_can_proclaim() {
     let mut stage = Stage::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     let proclaim = |lease, value| Command::Proclaim { name: b"chair", lease, value };
@@ -89,7 +89,7 @@ fn an_elected_one_says_where_it_is_and_a_deposed_one_says_nothing() {
 }
 
 #[test]
-fn a_token_fences_a_write_of_a_deposed_holder() {
+fn token_fences_a_write_of_a_deposed_holder() {
     let mut stage = Stage::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
@@ -111,7 +111,7 @@ fn a_token_fences_a_write_of_a_deposed_holder() {
 }
 
 #[test]
-fn a_queue_has_a_limit() {
+fn lock_queue_has_a_limit() {
     let limits = Limits { waiters_max: 1, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));

@@ -18,7 +18,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn any_commands_in_any_order_do_what_a_plain_state_does(
+    fn random_commands_match_a_plain_model(
         deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(Deed), 1..200)
     ) {
         play(&deeds);

@@ -32,7 +32,7 @@ fn placed(owner: u64, epoch: u32, made: bool) -> Result<Reply, Refusal> {
 }
 
 #[test]
-fn a_topic_is_made_where_it_was_asked_for_unless_others_have_far_fewer() {
+fn topic_is_placed_at_the_requester_unless_unbalanced() {
     let mut stage = Stage::default();
     assert_eq!(stage.place("early", 1), Err(Refusal::NoNodes));
     for node in [1, 2] {
@@ -49,7 +49,7 @@ fn a_topic_is_made_where_it_was_asked_for_unless_others_have_far_fewer() {
 }
 
 #[test]
-fn a_volatile_topic_gets_another_owner_when_the_lease_of_its_own_ends_and_not_before() {
+fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
     let mut stage = Stage::default();
     stage.enlist(1, 1_000);
     stage.enlist(2, 5_000);
@@ -63,7 +63,7 @@ fn a_volatile_topic_gets_another_owner_when_the_lease_of_its_own_ends_and_not_be
 }
 
 #[test]
-fn whoever_has_the_records_is_the_next_owner() {
+fn node_that_holds_the_records_is_the_next_owner() {
     let mut stage = Stage::default();
     stage.enlist(1, 1_000);
     for node in [2, 3] {
@@ -79,7 +79,7 @@ fn whoever_has_the_records_is_the_next_owner() {
 }
 
 #[test]
-fn a_durable_topic_waits_for_its_owner_and_is_not_moved() {
+fn durable_topic_stays_with_its_absent_owner() {
     let mut stage = Stage::default();
     stage.enlist(1, 1_000);
     stage.enlist(2, 5_000);
@@ -93,7 +93,7 @@ fn a_durable_topic_waits_for_its_owner_and_is_not_moved() {
 }
 
 #[test]
-fn a_topic_is_moved_to_who_takes_part_and_its_epoch_grows() {
+fn topic_moves_only_to_members_and_its_epoch_grows() {
     let mut stage = Stage::default();
     for node in [1, 2] {
         stage.enlist(node, 1_000);
@@ -111,7 +111,7 @@ fn a_topic_is_moved_to_who_takes_part_and_its_epoch_grows() {
 }
 
 #[test]
-fn a_name_that_is_used_again_begins_a_higher_epoch() {
+fn reused_topic_name_begins_a_higher_epoch() {
     let mut stage = Stage::default();
     for node in [1, 2] {
         stage.enlist(node, 1_000);
@@ -139,7 +139,7 @@ fn no_two_topics_share_a_subject() {
 }
 
 #[test]
-fn the_systems_keys_are_written_by_no_other_command() {
+fn client_commands_cannot_write_topic_and_node_keys() {
     let mut stage = Stage::default();
     for key in [&topic_key(b"t")[..], &node_key(1)] {
         let put = Command::Put { key, value: b"", lease: 0 };

@@ -4,7 +4,7 @@ use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
-fn a_key_tells_when_it_was_written_and_how_often() {
+fn key_keeps_its_revisions_and_version() {
     let mut stage = Stage::default();
     stage.put("other", "x");
     assert_eq!((stage.put("a", "1"), stage.put("a", "2")), (2, 3));
@@ -17,7 +17,7 @@ fn a_key_tells_when_it_was_written_and_how_often() {
 }
 
 #[test]
-fn what_changes_nothing_takes_no_revision() {
+fn command_without_effect_takes_no_revision() {
     let mut stage = Stage::default();
     stage.put("a", "1");
     assert_eq!(stage.ask(Command::Delete { key: b"b" }), Ok(Reply::Changed { revision: 1, keys: 0 }));
@@ -27,7 +27,7 @@ fn what_changes_nothing_takes_no_revision() {
 }
 
 #[test]
-fn a_write_that_expects_another_revision_is_refused() {
+fn write_expecting_another_revision_is_refused() {
     let mut stage = Stage::default();
     let put_if = |expect| Command::PutIf { key: b"a", value: b"v", lease: 0, expect };
     assert_eq!(stage.ask(put_if(7)), Err(Refusal::Mismatch { modified: 0 }));
@@ -40,7 +40,7 @@ fn a_write_that_expects_another_revision_is_refused() {
 }
 
 #[test]
-fn a_range_is_read_page_by_page() {
+fn range_is_read_page_by_page() {
     let mut stage = Stage::default();
     for number in 0..25 {
         stage.put(&format!("k/{number:02}"), "v");
@@ -58,7 +58,7 @@ fn a_range_is_read_page_by_page() {
 }
 
 #[test]
-fn a_page_ends_at_the_limit_of_bytes_but_holds_a_key() {
+fn page_ends_at_the_byte_limit_but_has_one_key() {
     let limits = Limits { range_bytes_max: 1_000, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     (0..10).for_each(|number| {
@@ -71,7 +71,7 @@ fn a_page_ends_at_the_limit_of_bytes_but_holds_a_key() {
 }
 
 #[test]
-fn the_end_of_a_prefix_is_the_next_one() {
+fn prefix_end_is_the_first_key_after_the_prefix() {
     assert_eq!(prefix_end(b"ab"), b"ac");
     assert_eq!(prefix_end(b"a\xff"), b"b");
     assert_eq!(prefix_end(b"\xff\xff"), b"");
@@ -97,7 +97,7 @@ fn limits_are_named_when_they_are_reached() {
 }
 
 #[test]
-fn a_range_of_everything_leaves_the_keys_of_the_system() {
+fn deleting_every_key_leaves_the_system_keys() {
     let mut stage = Stage::default();
     stage.put("a", "1");
     let lease = stage.grant(1_000);
@@ -109,7 +109,7 @@ fn a_range_of_everything_leaves_the_keys_of_the_system() {
 }
 
 #[test]
-fn who_watches_is_told_all_that_a_revision_changed_at_once() {
+fn one_change_has_all_events_of_its_revision() {
     let mut stage = Stage::default();
     stage.put("a", "1");
     stage.put("b", "2");
@@ -121,7 +121,7 @@ fn who_watches_is_told_all_that_a_revision_changed_at_once() {
 }
 
 #[test]
-fn full_of_clients_keys_there_is_room_for_topics_and_nodes() {
+fn full_client_keys_leave_room_for_topics_and_nodes() {
     let limits = Limits { state_bytes_max: 1_000, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     let full = (0..).find(|number: &u32| {
@@ -163,7 +163,7 @@ fn put_of(stage: &mut Stage, tenant: &str, key: &str) -> Result<Reply, Refusal> 
 }
 
 #[test]
-fn one_tenants_keys_leave_room_to_others() {
+fn one_tenants_keys_leave_room_for_other_tenants() {
     let limits = Limits { state_bytes_max: 20_000, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     let fill = |stage: &mut Stage, tenant: &str| {
@@ -189,7 +189,7 @@ fn one_tenants_keys_leave_room_to_others() {
 }
 
 #[test]
-fn tenant_binds_commands_of_clients_only() {
+fn tenant_envelope_takes_client_commands_only() {
     let mut limit = Vec::new();
     Command::Limit { limits: Limits::default() }.encode(&mut limit);
     let mut of_tenant = Vec::new();
@@ -202,7 +202,7 @@ fn tenant_binds_commands_of_clients_only() {
 }
 
 #[test]
-fn lock_handed_over_is_not_the_releasers() {
+fn handed_over_lock_no_longer_counts_for_its_releaser() {
     let mut stage = Stage::default();
     let (first, second) = (stage.grant(1_000), stage.grant(1_000));
     let of_tenant = |stage: &mut Stage, command: &Command<'_>| {

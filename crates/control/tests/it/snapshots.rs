@@ -37,7 +37,7 @@ fn full() -> Stage {
 }
 
 #[test]
-fn a_state_that_was_restored_goes_on_as_the_other_does() {
+fn restored_state_behaves_like_the_original() {
     let mut stage = full();
     let kept = blocks(&stage.state);
     assert!(kept.len() > 4, "in several blocks");
@@ -54,7 +54,7 @@ fn a_state_that_was_restored_goes_on_as_the_other_does() {
 }
 
 #[test]
-fn what_is_frozen_stays_as_it_was() {
+fn frozen_state_does_not_change() {
     let mut stage = full();
     let frozen = stage.state.freeze();
     let before = blocks(&stage.state);
@@ -63,7 +63,7 @@ fn what_is_frozen_stays_as_it_was() {
 }
 
 #[test]
-fn blocks_that_are_missing_doubled_or_out_of_order_are_noticed() {
+fn missing_repeated_or_reordered_blocks_are_refused() {
     let kept = blocks(&full().state);
     for at in 0..kept.len() {
         let mut less = kept.clone();
@@ -82,7 +82,7 @@ fn blocks_that_are_missing_doubled_or_out_of_order_are_noticed() {
 }
 
 #[test]
-fn who_takes_blocks_may_stop() {
+fn snapshot_writing_stops_at_the_first_error() {
     let mut taken = 0;
     let stopped = full().state.freeze().write(|_| {
         taken += 1;

@@ -11,7 +11,7 @@ fn all<'a>(then: Vec<Operation<'a>>) -> Command<'a> {
 }
 
 #[test]
-fn a_transaction_takes_one_revision_and_sees_its_own_steps() {
+fn transaction_takes_one_revision_and_sees_its_own_writes() {
     let mut stage = Stage::default();
     stage.put("gone", "1");
     let reply = stage.ask(all(vec![
@@ -30,7 +30,7 @@ fn a_transaction_takes_one_revision_and_sees_its_own_steps() {
 }
 
 #[test]
-fn a_transaction_that_is_refused_changes_nothing() {
+fn refused_transaction_changes_nothing() {
     let mut stage = Stage::default();
     let refused = stage.ask(all(vec![put(b"a", b"1"), put(b"$b", b"1")]));
     assert_eq!((refused, stage.state.revision(), stage.keys()), (Err(Refusal::Reserved), 0, vec![]));
@@ -39,7 +39,7 @@ fn a_transaction_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn the_systems_keys_are_written_by_the_system_only_and_locks_by_nobody() {
+fn system_keys_take_only_system_commands_and_locks_take_none() {
     let mut stage = Stage::default();
     let system = |then| Command::System { compare: vec![], then, otherwise: vec![] };
     let written = stage.ask(system(vec![put(b"$cluster/a", b"1"), put(b"b", b"2")]));
@@ -56,7 +56,7 @@ fn the_systems_keys_are_written_by_the_system_only_and_locks_by_nobody() {
 }
 
 #[test]
-fn everything_of_a_key_can_be_compared() {
+fn every_attribute_of_a_key_can_be_compared() {
     let mut stage = Stage::default();
     let lease = stage.grant(1_000);
     stage.put("a", "1");
@@ -92,7 +92,7 @@ fn everything_of_a_key_can_be_compared() {
 }
 
 #[test]
-fn what_a_transaction_may_read_is_bounded() {
+fn transaction_reads_are_bounded() {
     let limits = Limits { range_bytes_max: 500, operations_max: 8, ..Limits::default() };
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     stage.put("a", &"x".repeat(300));

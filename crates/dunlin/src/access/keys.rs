@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_and_what_is_not_allowed_is_denied() {
+    fn key_rule_denies_by_default_and_deny_wins() {
         for (allow, deny, key, allowed) in [
             ("", "", "a", false),
             ("a", "", "a", true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_allowed_whole_or_not() {
+    fn range_of_keys_is_allowed_whole_or_not_at_all() {
         for (allow, deny, start, end, allowed) in [
             ("a/*", "", "a/", "a0", true),
             ("a/*", "", "a/b", "a/c", true),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_needs_all_its_keys_and_nobody_limits_the_cluster() {
+    fn command_needs_all_its_keys_and_limits_are_refused() {
         let rule = rule("a/* $lock/a/*", "a/secret*");
         let get = |key: &'static [u8]| Operation::Get { key };
         let transaction = |then| Command::Transaction { compare: vec![], then, otherwise: vec![] };

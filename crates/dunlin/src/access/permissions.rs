@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_cannot_be_allowed_more_than_its_tenant() {
+    fn user_is_never_allowed_more_than_its_tenant() {
         let permissions = Permissions {
             tenant: rule("acme.>", "acme.audit.>"),
             publish: rule(">", ""),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_given_whole_in_part_or_not_at_all() {
+    fn log_is_readable_whole_in_part_or_not_at_all() {
         let permissions = Permissions {
             tenant: rule(">", ""),
             subscribe: rule(">", "secret.> *.private"),

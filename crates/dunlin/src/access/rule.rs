@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_and_what_is_not_allowed_is_denied() {
+    fn subject_rule_denies_by_default_and_deny_wins() {
         use Extent::{All, Nothing, Part};
         for (allow, deny, asked, extent) in [
             ("", "", "a", Nothing),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_in_two_pieces_is_judged_as_in_one() {
+    fn subject_in_two_parts_is_judged_as_one() {
         for (allow, deny, prefix, tail, allowed) in [
             ("a.>", "", "a.", "b", true),
             ("a.>", "a.b", "a.", "b", false),

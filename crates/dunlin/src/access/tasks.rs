@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_submits_has_its_own_tenants_tasks_and_no_others() {
+    fn submitter_reaches_only_the_tasks_of_its_tenant() {
         let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
         let submit = |tenant| Command::Submit { tenant, tasks: vec![] };
         let user = rule(true, false, false);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_submits_nothing_and_nobody_says_what_nodes_say() {
+    fn worker_may_not_submit_and_no_user_sends_node_commands() {
         let tenant_of = |_| None;
         let worker = rule(false, true, false);
         assert!(worker.command(&Command::Beat { workers: vec![] }, &tenant_of).is_ok());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_for_some_tenants_is_given_no_others_tasks_and_sees_none() {
+    fn bounded_worker_gets_and_sees_only_tasks_of_its_tenants() {
         let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
         let names = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
         let work = Work::Of(["acme".to_owned(), "beta".to_owned()].into());

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_and_answered_comes_back_as_it_was_and_none_of_its_parts_does() {
+    fn encoded_requests_and_responses_decode_only_when_whole() {
         let mut commands = Commands::one(b"one");
         commands.push(b"");
         for request in [Request::Propose(commands), Request::ReadIndex] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_refused_or_somebody_elses() {
+    fn foreign_and_malformed_bytes_are_not_a_request() {
         assert!(Request::read(&[1, 1]).is_none(), "raft's");
         assert!(Request::read(&[]).is_none());
         for bytes in [&[MARK][..], &[MARK, 2, PROPOSE], &[MARK, VERSION, 9], &[MARK, VERSION, PROPOSE, 1]] {

@@ -33,7 +33,7 @@ mod tests {
 
     /// A listener's thread once stood still for a second, while a large transaction was taken in.
     #[test]
-    fn readers_do_not_wait_for_a_busy_machine() {
+    fn reads_do_not_wait_for_a_busy_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");
         let control = node.control().expect("it is a cluster of one");
         let put = Command::Put { key: b"key", value: b"value", lease: 0 };

@@ -249,7 +249,7 @@ mod tests {
     use super::parts;
 
     #[test]
-    fn what_begins_with_the_same_two_tokens_and_has_more_is_one_inbox() {
+    fn inbox_subjects_share_their_first_two_tokens() {
         assert_eq!(parts("_INBOX.a.b.c"), Some(("_INBOX.a.", "_INBOX.a", "_INBOX.a.>".to_owned())));
         assert_eq!(parts("_INBOX.a"), Some(("_INBOX.a", "_INBOX.a", "_INBOX.a".to_owned())));
         assert_eq!(parts("orders.a"), None);

@@ -351,7 +351,7 @@ mod tests {
 
     /// An owner that answers while the topic moves names the epoch of the next owner.
     #[test]
-    fn next_owners_epoch_is_not_taken_for_the_last_ones() {
+    fn epoch_of_the_next_owner_does_not_replace_the_last_one() {
         let member = membership();
         member.asked_in(5);
         member.stands(9);
@@ -367,7 +367,7 @@ mod tests {
 
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
     #[test]
-    fn epoch_of_an_owner_that_was_started_again_counts() {
+    fn epoch_of_a_restarted_owner_counts() {
         let member = membership();
         member.asked_in(5);
         member.stands(7);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_whose_pattern_meets_the_topics_are_told() {
+    fn only_watchers_with_a_matching_pattern_are_notified() {
         let mut watchers = Watchers::new(9);
         let newcomers = Newcomers::new();
         ["a.*", "a.>", "b", "a.*"]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_that_went_leave_nothing_behind() {
+    fn dropped_watchers_are_swept() {
         let mut watchers = Watchers::new(100_000);
         let stays = Newcomers::new();
         watchers.add(&pattern("stays.*"), &stays, None).unwrap();

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_punctual_for_as_long_as_it_asks_to_be() {
+    fn timer_slack_is_reduced_only_while_punctual() {
         let before = current_timer_slack().unwrap();
         let punctual = Punctual::new();
         assert_eq!(current_timer_slack().unwrap(), 1);

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_nodes_are_told_of_a_topic_is_all_there_is_to_it() {
+    fn topic_settings_sent_to_other_nodes_are_complete() {
         let reliable =
             Reliable { readers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
         let lose_every = std::num::NonZeroU32::new(9);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_reads_back_as_it_was_written() {
+    fn topic_file_reads_back_as_written() {
         assert_eq!(parse(&encode("orders", &config())), Ok(("orders".to_owned(), config(), None)));
         let text = with_line(encode("orders", &config()), "epoch 7");
         assert_eq!(parse(&text), Ok(("orders".to_owned(), config(), Some(7))));

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_reads_back_as_it_was_written_and_half_of_it_is_refused() {
+    fn known_file_reads_back_and_damage_is_refused() {
         let known = Known {
             epoch: 7,
             first_seq: 11,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_as_long_as_is_known_is_left_as_it_was_found() {
+    fn log_of_the_known_length_is_not_amended() {
         let known =
             Known { epoch: 7, first_seq: 1, through: 10, closed: false, pattern: None, unsure: vec![] };
         let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };

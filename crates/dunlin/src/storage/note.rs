@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_read_back_as_they_were_noted() {
+    fn producer_marks_survive_encoding() {
         let mark = |n: u64| StagedMark {
             mark: ProducerMark { producer: u64::MAX - n, producer_epoch: 7, producer_seq: 1 << 40 },
             first_seq: n + 1,

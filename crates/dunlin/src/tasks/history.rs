@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_comes_back_as_it_was_and_no_part_of_it_does() {
+    fn history_head_decodes_only_when_whole() {
         let head = Bytes::from(write_head((7, 9)));
         assert_eq!(read_head(&head), Some((7, 9)));
         (0..head.len()).for_each(|len| assert_eq!(read_head(&head.slice(..len)), None));

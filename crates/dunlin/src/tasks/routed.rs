@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_comes_back_to_its_command_whichever_shard_gave_it() {
+    fn responses_of_shards_are_joined_in_command_order() {
         let names: Vec<String> = (0..9).map(|number| format!("tenant-{number}")).collect();
         let shard_of = |name: &String| usize::from(shard_of_tenant(name.as_bytes(), 2));
         let mut commands = Commands::default();

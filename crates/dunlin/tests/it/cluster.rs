@@ -343,7 +343,7 @@ fn publish(node: &Node, subject: &str, payload: &str) -> Position {
 }
 
 #[test]
-fn whoever_publishes_anywhere_is_heard_everywhere_in_one_order() {
+fn records_from_any_node_reach_all_nodes_in_one_order() {
     let stage = Stage::of(3);
     stage.topic_at(2, "t");
     let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
@@ -359,7 +359,7 @@ fn whoever_publishes_anywhere_is_heard_everywhere_in_one_order() {
 }
 
 #[test]
-fn a_topic_that_is_moved_loses_nothing_and_its_readers_are_told_that() {
+fn moved_topic_reports_to_subscribers_that_nothing_is_lost() {
     let stage = Stage::of(3);
     stage.topic_at(1, "t");
     let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
@@ -373,7 +373,7 @@ fn a_topic_that_is_moved_loses_nothing_and_its_readers_are_told_that() {
 }
 
 #[test]
-fn publishing_goes_on_while_a_topic_is_moved_to_and_fro() {
+fn publishing_continues_while_a_topic_moves_back_and_forth() {
     let stage = Stage::of(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -418,7 +418,7 @@ fn publishing_goes_on_while_a_topic_is_moved_to_and_fro() {
 }
 
 #[test]
-fn a_topic_whose_owner_is_gone_gets_another_and_nobody_claims_to_know_what_was_last() {
+fn lost_owner_is_replaced_and_its_last_record_is_unknown() {
     let stage = Stage::of(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -432,7 +432,7 @@ fn a_topic_whose_owner_is_gone_gets_another_and_nobody_claims_to_know_what_was_l
 }
 
 #[test]
-fn deposed_owner_takes_nothing_until_it_takes_part_again() {
+fn deposed_owner_accepts_no_record_until_it_rejoins() {
     let stage = Stage::with_short_leases(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(1).subscribe("t", &from(Start::Latest)).unwrap();
@@ -450,7 +450,7 @@ fn deposed_owner_takes_nothing_until_it_takes_part_again() {
 }
 
 #[test]
-fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
+fn long_history_of_another_node_is_read_at_own_speed() {
     let stage = Stage::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     stage.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -485,7 +485,7 @@ impl Wake for AtOnce {
 }
 
 #[test]
-fn who_waits_for_a_topic_reads_it_as_soon_as_it_is_known() {
+fn waiting_subscriber_reads_a_topic_once_it_is_known() {
     let stage = Stage::of(2);
     let waiter = Waiter::new();
     let at_once =
@@ -505,7 +505,7 @@ fn who_waits_for_a_topic_reads_it_as_soon_as_it_is_known() {
 }
 
 #[test]
-fn a_reader_that_came_while_its_owner_could_not_be_reached_is_fed_when_it_can() {
+fn subscriber_gets_records_once_its_owner_is_reachable() {
     let stage = Stage::of(2);
     stage.topic_at(1, "t");
     stage.hall.mute.lock().unwrap().insert(1);
@@ -516,7 +516,7 @@ fn a_reader_that_came_while_its_owner_could_not_be_reached_is_fed_when_it_can() 
 }
 
 #[test]
-fn reading_alone_finds_another_owner_whatever_it_reads_from() {
+fn subscription_alone_brings_about_a_new_owner() {
     let stage = Stage::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
@@ -538,7 +538,7 @@ fn reading_alone_finds_another_owner_whatever_it_reads_from() {
 }
 
 #[test]
-fn who_is_read_to_by_itself_goes_on_with_the_next_owner_though_the_last_one_is_there() {
+fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
     let stage = Stage::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
@@ -555,7 +555,7 @@ fn who_is_read_to_by_itself_goes_on_with_the_next_owner_though_the_last_one_is_t
 }
 
 #[test]
-fn a_node_that_is_started_again_and_hears_of_a_move_to_it_takes_it_for_another_lifes() {
+fn restarted_node_attributes_an_old_move_to_its_earlier_run() {
     let stage = Stage::of(3);
     stage.topic_at(1, "t");
     let before = stage.hall.state.lock().unwrap().clone();
@@ -575,7 +575,7 @@ fn a_node_that_is_started_again_and_hears_of_a_move_to_it_takes_it_for_another_l
 }
 
 #[test]
-fn who_goes_on_from_an_owners_life_before_at_a_node_that_was_away_gets_all_of_the_present_one() {
+fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
     let stage = Stage::of(2);
     stage.topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];
@@ -596,7 +596,7 @@ fn who_goes_on_from_an_owners_life_before_at_a_node_that_was_away_gets_all_of_th
 }
 
 #[test]
-fn record_an_unheard_owner_may_have_is_not_refused() {
+fn record_with_an_unconfirmed_owner_is_not_refused() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
     let stage = Stage::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
     stage.topic_at(1, "t");
@@ -615,7 +615,7 @@ fn record_an_unheard_owner_may_have_is_not_refused() {
 }
 
 #[test]
-fn what_a_durable_owner_may_have_taken_is_said_to_be_unknown_and_stands_once_when_it_is_sent_again() {
+fn retry_after_an_unknown_outcome_is_stored_only_once() {
     let stage = Stage::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
@@ -636,7 +636,7 @@ fn what_a_durable_owner_may_have_taken_is_said_to_be_unknown_and_stands_once_whe
 }
 
 #[test]
-fn node_without_a_lease_takes_nothing_as_owner() {
+fn node_without_a_lease_accepts_no_record_as_owner() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
     let stage = Stage::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
     stage.topic_at(1, "t");

@@ -43,7 +43,7 @@ fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged
 }
 
 #[test]
-fn topics_and_records_outlive_a_node_that_was_stopped_and_nobody_notices() {
+fn topics_records_and_epochs_survive_a_clean_stop() {
     let disk = FakeDisk::new(1);
     let (node, found) = open(&disk);
     assert!(found.is_empty());
@@ -68,7 +68,7 @@ fn topics_and_records_outlive_a_node_that_was_stopped_and_nobody_notices() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_crash_and_readers_are_told_how_far_the_old_epoch_went() {
+fn acknowledged_records_and_the_old_epoch_end_survive_a_crash() {
     for seed in 0..20 {
         let disk = FakeDisk::new(seed);
         let (node, _) = open(&disk);
@@ -135,7 +135,7 @@ fn restarts_without_records_between_lose_nothing() {
 }
 
 #[test]
-fn a_producers_retry_after_a_crash_is_answered_with_the_first_outcome() {
+fn retry_after_a_crash_gets_the_first_outcome() {
     let disk = FakeDisk::new(3);
     let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
     let (node, _) = open(&disk);
@@ -154,7 +154,7 @@ fn a_producers_retry_after_a_crash_is_answered_with_the_first_outcome() {
 }
 
 #[test]
-fn a_deleted_topic_stays_deleted_and_its_name_begins_anew() {
+fn deleted_topic_stays_deleted_and_its_name_gets_a_new_epoch() {
     let disk = FakeDisk::new(4);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -177,7 +177,7 @@ fn a_deleted_topic_stays_deleted_and_its_name_begins_anew() {
 }
 
 #[test]
-fn a_full_disk_refuses_publishers_until_there_is_room_and_loses_nothing() {
+fn full_disk_refuses_publishers_and_loses_no_record() {
     let disk = FakeDisk::new(5);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -209,7 +209,7 @@ fn a_full_disk_refuses_publishers_until_there_is_room_and_loses_nothing() {
 }
 
 #[test]
-fn a_sync_that_fails_ends_its_topic_and_no_other() {
+fn failed_sync_ends_only_its_own_topic() {
     let disk = FakeDisk::new(6);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -226,7 +226,7 @@ fn a_sync_that_fails_ends_its_topic_and_no_other() {
 }
 
 #[test]
-fn retention_bounds_what_is_on_disk_and_readers_are_told_what_went() {
+fn retention_bounds_the_disk_and_gaps_report_removed_records() {
     let disk = FakeDisk::new(7);
     let (node, _) = open(&disk);
     let retention = Retention { bytes: 512 << 10, ..Retention::default() };
@@ -254,12 +254,12 @@ fn retention_bounds_what_is_on_disk_and_readers_are_told_what_went() {
 }
 
 #[test]
-fn a_state_is_there_again_after_a_crash_though_the_records_that_made_it_are_gone() {
+fn state_survives_a_crash_without_its_records() {
     keeps_its_state(Retention { bytes: 256 << 10, ..Retention::default() });
 }
 
 #[test]
-fn records_that_made_a_state_go_when_they_are_too_old_and_the_state_stays() {
+fn state_outlives_records_removed_by_age() {
     let age = Some(Duration::from_nanos(1));
     keeps_its_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
 }
@@ -293,7 +293,7 @@ fn keeps_its_state(retention: Retention) {
 }
 
 #[test]
-fn a_directory_has_one_node_at_a_time_and_a_node_without_one_says_what_is_missing() {
+fn directory_in_use_or_absent_is_refused() {
     let disk = FakeDisk::new(9);
     let (_node, _) = open(&disk);
     let again = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data"));
@@ -304,7 +304,7 @@ fn a_directory_has_one_node_at_a_time_and_a_node_without_one_says_what_is_missin
 }
 
 #[test]
-fn a_real_directory_serves_as_well_with_partitions_and_large_payloads() {
+fn real_disk_keeps_partitions_and_large_payloads() {
     let dir = tempfile::tempdir().unwrap();
     let config = TopicConfig { partitions: 3, ..durable() };
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();

@@ -77,7 +77,7 @@ fn assert_whole(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
 }
 
 #[test]
-fn a_last_file_that_is_gone_is_told_to_the_last_record() {
+fn missing_last_file_is_an_exact_gap() {
     let disk = FakeDisk::new(31);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -103,7 +103,7 @@ fn a_last_file_that_is_gone_is_told_to_the_last_record() {
 }
 
 #[test]
-fn how_far_an_open_log_went_whose_last_file_is_gone_is_not_made_up() {
+fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     let disk = FakeDisk::new(32);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -127,7 +127,7 @@ fn how_far_an_open_log_went_whose_last_file_is_gone_is_not_made_up() {
 }
 
 #[test]
-fn a_log_that_was_taken_away_whole_is_told_and_its_numbers_go_on() {
+fn missing_log_is_a_gap_and_its_sequences_continue() {
     let disk = FakeDisk::new(33);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -147,7 +147,7 @@ fn a_log_that_was_taken_away_whole_is_told_and_its_numbers_go_on() {
 }
 
 #[test]
-fn a_reader_of_an_epoch_that_is_gone_is_never_sent_to_a_lower_one() {
+fn subscriber_of_a_lost_epoch_is_moved_to_a_higher_one() {
     let disk = FakeDisk::new(34);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -170,7 +170,7 @@ fn a_reader_of_an_epoch_that_is_gone_is_never_sent_to_a_lower_one() {
 }
 
 #[test]
-fn a_topic_that_cannot_be_read_is_refused_by_name_and_the_others_are_served() {
+fn unreadable_topic_is_refused_and_the_others_are_served() {
     let disk = FakeDisk::new(35);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();
@@ -206,7 +206,7 @@ fn a_topic_that_cannot_be_read_is_refused_by_name_and_the_others_are_served() {
 }
 
 #[test]
-fn a_topic_whose_log_cannot_be_opened_leaves_its_subjects_to_nobody() {
+fn topic_with_a_foreign_log_keeps_its_subjects_reserved() {
     let disk = FakeDisk::new(36);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();
@@ -239,7 +239,7 @@ fn a_topic_whose_log_cannot_be_opened_leaves_its_subjects_to_nobody() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_stops_nothing() {
+fn pipe_in_place_of_a_log_file_refuses_only_its_topic() {
     let dir = tempfile::tempdir().unwrap();
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
     let (node, _) = open();

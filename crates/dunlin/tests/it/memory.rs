@@ -15,7 +15,7 @@ fn names(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn topics_take_of_the_budget_and_one_too_many_is_refused_by_the_limits_name() {
+fn topics_use_the_memory_budget_up_to_its_limit() {
     let node = with_memory(1 << 20);
     let mut made = 0;
     let refused = loop {
@@ -50,7 +50,7 @@ fn partitions_and_long_names_are_charged_too() {
 }
 
 #[test]
-fn a_record_that_is_refused_leaves_no_topic_behind() {
+fn refused_record_leaves_no_topic() {
     let node = with_memory(1 << 20);
     let subject = Subject::parse("new.one").unwrap();
     let too_large = node.owner_for(subject, 9 << 20).err();
@@ -70,7 +70,7 @@ fn a_record_that_is_refused_leaves_no_topic_behind() {
 }
 
 #[test]
-fn a_topic_stays_that_was_published_to_or_that_somebody_else_uses() {
+fn topic_in_use_or_with_records_is_kept() {
     let node = node();
     let owner = node.owner_for(Subject::parse("written").unwrap(), 1).unwrap();
     owner.publisher("written").publish("1").unwrap();
@@ -89,7 +89,7 @@ fn a_topic_stays_that_was_published_to_or_that_somebody_else_uses() {
 }
 
 #[test]
-fn many_who_come_and_go_at_once_lose_nothing_that_was_taken() {
+fn concurrent_topic_owners_lose_no_accepted_record() {
     let node = node();
     let threads: Vec<_> = (0..4)
         .map(|_| {

@@ -7,7 +7,7 @@ use dunlin_wait::PATIENCE;
 use crate::node;
 
 #[test]
-fn a_request_is_answered_by_a_responder_of_the_node() {
+fn responder_in_the_node_answers_requests() {
     let node = node();
     let _responder = node.respond("double", |mut request| {
         let twice = request.record().payload().repeat(2);
@@ -21,14 +21,14 @@ fn a_request_is_answered_by_a_responder_of_the_node() {
 }
 
 #[test]
-fn a_request_nobody_answers_times_out() {
+fn request_without_responder_is_refused() {
     let node = node();
     let short = Duration::from_millis(10);
     assert_eq!(node.request("nobody", "?", short), Err(RequestError::NoResponder("nobody".to_owned())));
 }
 
 #[test]
-fn a_late_reply_is_not_taken_for_the_next_request() {
+fn late_reply_does_not_answer_the_next_request() {
     let node = node();
     let mut requester = node.requester(&SubscribeOptions::default()).unwrap();
     let mut asked = node.subscribe("slow", &SubscribeOptions::default()).unwrap();
@@ -44,7 +44,7 @@ fn a_late_reply_is_not_taken_for_the_next_request() {
 }
 
 #[test]
-fn an_inbox_is_freed_with_its_requester() {
+fn inbox_is_freed_with_its_requester() {
     let node = node();
     let requester = node.requester(&SubscribeOptions::default()).unwrap();
     drop(requester);

@@ -24,7 +24,7 @@ fn submit(node: &Node, tenant: &str) -> u64 {
 }
 
 #[test]
-fn tasks_of_all_shards_outlive_the_node_and_another_number_is_refused() {
+fn tasks_survive_a_restart_with_the_same_shard_count_only() {
     let disk = FakeDisk::new(1);
     let node = open(&disk, 3).unwrap();
     let submitted: Vec<u64> = (0..9).map(|number| submit(&node, &format!("tenant-{number}"))).collect();

@@ -39,7 +39,7 @@ fn run(seed: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_books_and_all_that_was_due() {
+fn same_seed_gives_the_same_complete_books() {
     let books = run(7);
     assert_eq!(books.iter().map(|book| book.0).collect::<Vec<_>>(), [301, 101]);
     assert_eq!(books, run(7));
@@ -47,7 +47,7 @@ fn the_same_seed_gives_the_same_books_and_all_that_was_due() {
 }
 
 #[test]
-fn it_ends_when_it_is_told_to() {
+fn simulation_ends_when_asked_to_stop() {
     let (node, instruments) = node();
     let publishers = instruments.list().iter().map(|one| node.publisher(&one.topic()).unwrap()).collect();
     let start_ns = now_ns();

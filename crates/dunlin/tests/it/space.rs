@@ -26,7 +26,7 @@ fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
 }
 
 #[test]
-fn a_region_begins_though_somebody_read_of_it_before_it_was_there() {
+fn region_begins_despite_an_earlier_subscriber() {
     let node = node();
     let topic = topic_of(WORLD, REGION);
     let mut early = node.subscribe(&topic, &SubscribeOptions::default()).unwrap();
@@ -43,7 +43,7 @@ fn a_region_begins_though_somebody_read_of_it_before_it_was_there() {
 }
 
 #[test]
-fn a_region_s_topic_that_was_prepared_is_what_it_begins_with() {
+fn region_begins_with_its_prepared_topic() {
     let node = node();
     let mut host = host(&node);
     host.prepare(REGION).unwrap();
@@ -55,7 +55,7 @@ fn a_region_s_topic_that_was_prepared_is_what_it_begins_with() {
 }
 
 #[test]
-fn a_topic_in_which_something_is_does_not_make_way_for_a_region_s() {
+fn topic_with_records_is_not_replaced_by_a_region() {
     let node = node();
     let topic = topic_of(WORLD, REGION);
     node.publisher(&topic).unwrap().publish("somebody's").unwrap();
@@ -66,7 +66,7 @@ fn a_topic_in_which_something_is_does_not_make_way_for_a_region_s() {
 }
 
 #[test]
-fn spawn_says_what_is_wrong_with_a_place_or_an_id() {
+fn spawn_names_an_invalid_position_or_id() {
     let node = node();
     let setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };

@@ -170,7 +170,7 @@ fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
 }
 
 #[test]
-fn a_publisher_that_stores_between_the_threads_write_and_its_sync_hides_no_record() {
+fn publisher_storing_between_write_and_sync_hides_no_record() {
     let disk = Gated::new(1);
     let node = node(&disk, 3);
     let mut publishers = ["1", "2", "3"].map(|topic| node.publisher(topic).unwrap());
@@ -200,7 +200,7 @@ fn a_publisher_that_stores_between_the_threads_write_and_its_sync_hides_no_recor
 }
 
 #[test]
-fn a_log_that_its_publisher_stores_is_stored_as_well_when_the_publisher_leaves_off() {
+fn last_records_are_stored_after_a_publisher_stops_flushing() {
     let disk = Gated::new(2);
     let node = node(&disk, 1);
     let mut publisher = node.publisher("1").unwrap();
@@ -227,7 +227,7 @@ fn a_log_that_its_publisher_stores_is_stored_as_well_when_the_publisher_leaves_o
 }
 
 #[test]
-fn publishers_that_wait_and_those_that_do_not_share_a_log_in_order() {
+fn flushing_and_other_publishers_share_a_log_in_order() {
     let disk = Gated::new(3);
     let node = node(&disk, 1);
     thread::scope(|scope| {

@@ -43,7 +43,7 @@ fn busiest_topics_and_slowest_subscriptions_come_first() {
 }
 
 #[test]
-fn totals_hold_what_was_given_up_and_what_was_deleted() {
+fn totals_include_removed_records_and_deleted_topics() {
     let node = node();
     let bytes_of_one = {
         publish(&node, "one", 1);
@@ -61,7 +61,7 @@ fn totals_hold_what_was_given_up_and_what_was_deleted() {
 }
 
 #[test]
-fn a_reader_that_did_not_keep_up_is_counted_and_shown_with_when() {
+fn slow_subscriber_is_counted_with_its_loss_times() {
     let node = node();
     node.create_topic("t", short(), false).unwrap();
     let mut slow = node.subscribe("t", &named("slow")).unwrap();

@@ -16,7 +16,7 @@ fn owning(pattern: &str) -> TopicConfig {
 }
 
 #[test]
-fn publishing_to_an_unknown_subject_makes_its_topic() {
+fn publishing_to_an_unknown_subject_creates_its_topic() {
     let node = node();
     node.publisher("a.b").unwrap().publish("1").unwrap();
     assert_eq!(all(&mut node.subscribe("a.b", &from_earliest()).unwrap()), ["a.b=1"]);
@@ -24,7 +24,7 @@ fn publishing_to_an_unknown_subject_makes_its_topic() {
 }
 
 #[test]
-fn reader_that_goes_on_makes_no_topic() {
+fn resuming_subscriber_creates_no_topic() {
     let node = node();
     let pattern = Pattern::parse("a.b").unwrap();
     let selected = node.select(&pattern, Start::Latest, Missing::Await, Newcomers::new).unwrap();
@@ -35,7 +35,7 @@ fn reader_that_goes_on_makes_no_topic() {
 }
 
 #[test]
-fn a_node_told_not_to_make_topics_refuses_unknown_subjects() {
+fn node_without_auto_create_refuses_unknown_subjects() {
     let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
     assert_eq!(node.publisher("a").err(), Some(PublishError::NoTopic("a".to_owned())));
     let refused = node.subscribe("a", &SubscribeOptions::default()).err();
@@ -43,7 +43,7 @@ fn a_node_told_not_to_make_topics_refuses_unknown_subjects() {
 }
 
 #[test]
-fn a_topic_owns_all_subjects_of_its_pattern_in_one_order() {
+fn topic_orders_all_subjects_of_its_pattern() {
     let node = node();
     node.create_topic("orders", owning("orders.>"), false).unwrap();
     for (subject, payload) in [("orders.eu", "1"), ("orders.us.east", "2"), ("orders.eu", "3")] {
@@ -56,7 +56,7 @@ fn a_topic_owns_all_subjects_of_its_pattern_in_one_order() {
 }
 
 #[test]
-fn a_topics_name_is_not_a_subject_unless_its_pattern_says_so() {
+fn topic_name_is_a_subject_only_if_its_pattern_matches() {
     let node = node();
     node.create_topic("orders", owning("orders.>"), false).unwrap();
     node.create_topic("other", owning("x"), false).unwrap();
@@ -71,7 +71,7 @@ fn a_topics_name_is_not_a_subject_unless_its_pattern_says_so() {
 }
 
 #[test]
-fn of_many_threads_that_create_overlapping_topics_one_succeeds() {
+fn one_of_many_concurrent_overlapping_creations_succeeds() {
     let node = node();
     let patterns = ["a.>", "a.*", "*.b", "a.b", ">"];
     for round in 0..50 {
@@ -95,7 +95,7 @@ fn of_many_threads_that_create_overlapping_topics_one_succeeds() {
 }
 
 #[test]
-fn a_pattern_that_meets_another_topics_is_refused() {
+fn overlapping_pattern_is_refused() {
     let node = node();
     node.create_topic("orders", owning("orders.>"), false).unwrap();
     let refused = node.create_topic("eu", owning("*.eu"), false).err();
@@ -103,7 +103,7 @@ fn a_pattern_that_meets_another_topics_is_refused() {
 }
 
 #[test]
-fn topics_that_are_set_up_alike_share_their_configuration() {
+fn topics_with_equal_settings_share_one_configuration() {
     let node = node();
     let small = || TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     let create = |name, config| node.create_topic(name, config, false).unwrap();
@@ -114,7 +114,7 @@ fn topics_that_are_set_up_alike_share_their_configuration() {
 }
 
 #[test]
-fn creating_the_same_again_is_fine_only_when_asked_so() {
+fn identical_topic_is_accepted_only_with_or_same() {
     let node = node();
     let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
     node.create_topic("a", config.clone(), false).unwrap();
@@ -125,7 +125,7 @@ fn creating_the_same_again_is_fine_only_when_asked_so() {
 }
 
 #[test]
-fn readers_of_a_deleted_topic_are_told_and_its_successor_has_a_higher_epoch() {
+fn deletion_is_reported_and_the_next_topic_has_a_higher_epoch() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();
     let first = publisher.publish("1").unwrap().position;
@@ -138,7 +138,7 @@ fn readers_of_a_deleted_topic_are_told_and_its_successor_has_a_higher_epoch() {
 }
 
 #[test]
-fn a_reader_that_comes_back_to_a_new_epoch_is_told() {
+fn returning_subscriber_is_notified_of_a_new_epoch() {
     let node = node();
     let old = node.publisher("a").unwrap().publish("1").unwrap().position;
     node.delete_topic("a").unwrap();
@@ -149,7 +149,7 @@ fn a_reader_that_comes_back_to_a_new_epoch_is_told() {
 }
 
 #[test]
-fn the_limit_of_topics_holds() {
+fn topic_limit_is_enforced() {
     let mut config = Config::default();
     config.limits.topics_max = 1;
     let node = Node::start(config).unwrap();
@@ -159,7 +159,7 @@ fn the_limit_of_topics_holds() {
 }
 
 #[test]
-fn topics_come_page_by_page_in_the_order_of_their_names() {
+fn topics_are_listed_in_pages_ordered_by_name() {
     let node = node();
     for name in ["b", "a.x", "c", "a.y"] {
         node.publisher(name).unwrap();
@@ -175,7 +175,7 @@ fn topics_come_page_by_page_in_the_order_of_their_names() {
 }
 
 #[test]
-fn pages_hold_each_topic_once_in_the_order_of_names() {
+fn pages_list_each_topic_once_whatever_its_pattern() {
     let node = node();
     for name in ["a", "a.b", "c.x", "d"] {
         node.publisher(name).unwrap();
@@ -197,7 +197,7 @@ fn pages_hold_each_topic_once_in_the_order_of_names() {
 }
 
 #[test]
-fn names_of_the_system_are_not_to_be_had() {
+fn reserved_names_are_refused() {
     let node = node();
     for name in ["$SYS.x", "_INBOX.1"] {
         let refused = node.create_topic(name, TopicConfig::default(), false).err();
@@ -207,7 +207,7 @@ fn names_of_the_system_are_not_to_be_had() {
 }
 
 #[test]
-fn a_position_cannot_name_several_logs() {
+fn start_position_is_refused_for_several_logs() {
     let node = node();
     node.create_topic("a", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
     let after = SubscribeOptions { start: Start::After(Default::default()), ..Default::default() };
@@ -215,7 +215,7 @@ fn a_position_cannot_name_several_logs() {
 }
 
 #[test]
-fn a_position_is_of_the_one_log_that_a_pattern_can_ever_read() {
+fn start_position_is_valid_for_a_pattern_of_one_log() {
     let node = node();
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     let topic = node.create_topic("orders", config, false).unwrap();
@@ -233,7 +233,7 @@ fn a_position_is_of_the_one_log_that_a_pattern_can_ever_read() {
 }
 
 #[test]
-fn a_stopped_node_tells_publishers_and_readers() {
+fn stopped_node_notifies_publishers_and_subscribers() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();
     let mut reader = node.subscribe("a", &from_earliest()).unwrap();
@@ -254,7 +254,7 @@ fn deleted_topics_records_stay_readable_for_a_while() {
 }
 
 #[test]
-fn deleted_topics_unread_records_end_as_a_gap() {
+fn unread_records_of_a_deleted_topic_become_a_gap() {
     let limits = Limits { deleted_age_max: Duration::from_millis(50), ..Limits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let before = node.budget().used();
@@ -280,7 +280,7 @@ fn deleted_topics_unread_records_end_as_a_gap() {
 }
 
 #[test]
-fn a_log_remembers_as_many_producers_as_the_node_is_told() {
+fn log_remembers_at_most_producers_max_producers() {
     let again = |producers_max| {
         let topic = dunlin::topic::Limits { producers_max, ..dunlin::topic::Limits::default() };
         let node = Node::start(Config { limits: Limits { topic, ..Limits::default() }, ..Config::default() })

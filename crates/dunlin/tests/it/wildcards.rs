@@ -5,7 +5,7 @@ use dunlin::topic::{Publish, SubscribeOptions};
 use crate::{all, from_earliest, node};
 
 #[test]
-fn a_wildcard_picks_up_topics_created_later_from_their_first_record() {
+fn wildcard_reads_later_topics_from_their_first_record() {
     let node = node();
     node.publisher("m.a").unwrap().publish("before").unwrap();
     let mut reader = node.subscribe("m.*", &SubscribeOptions::default()).unwrap();
@@ -18,7 +18,7 @@ fn a_wildcard_picks_up_topics_created_later_from_their_first_record() {
 }
 
 #[test]
-fn a_wildcard_that_subscribes_while_topics_are_created_reads_each_once() {
+fn wildcard_opened_during_creation_reads_each_topic_once() {
     let node = node();
     let creator = {
         let node = node.clone();
@@ -45,7 +45,7 @@ fn a_wildcard_that_subscribes_while_topics_are_created_reads_each_once() {
 }
 
 #[test]
-fn a_wildcard_meets_no_inbox_unless_it_names_it() {
+fn wildcard_matches_no_inbox_unless_it_names_it() {
     let node = node();
     let mut everything = node.subscribe(">", &from_earliest()).unwrap();
     let _requester = node.requester(&SubscribeOptions::default()).unwrap();

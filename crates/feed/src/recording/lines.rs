@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_file_is_cut() {
+    fn lines_do_not_depend_on_how_the_file_is_cut() {
         let text = b"one\r\n\ntwo\nhalf";
         let whole = lines(&[text]);
         let texts: Vec<_> = whole.iter().map(|(_, line)| line.as_deref().unwrap()).collect();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_passed_over_and_the_next_is_read() {
+    fn overlong_line_is_skipped_and_the_next_is_read() {
         let long = vec![b'x'; LINE_BYTES_MAX + 1];
         let ended = [&long[..], b"\nnext\n"].concat();
         let wanted = [(1, None), (2, Some("next".to_owned()))];

@@ -275,7 +275,7 @@ mod tests {
     use crate::{Book, Scale};
 
     #[test]
-    fn publishers_are_news_only_where_something_changed() {
+    fn publishers_are_reported_only_when_they_changed() {
         let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
         let mut followed = Followed::new(Arc::clone(&log), Book::new(Scale::default()));
         let mut take = |connected, since_ns| {

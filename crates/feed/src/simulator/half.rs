@@ -110,7 +110,7 @@ mod tests {
     use super::Half;
 
     #[test]
-    fn a_half_book_knows_its_ends_through_sets_and_removals() {
+    fn half_book_tracks_its_ends_over_sets_and_removals() {
         let mut half = Half::new(10);
         for key in [-3, 2, 0] {
             half.set(key, 7);

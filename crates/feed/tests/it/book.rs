@@ -84,7 +84,7 @@ fn equals_model(book: &Book, model: &BookModel) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn snapshot_and_changes_at_every_cut_of_a_large_book_equal_the_full_replay(records in large_records(100)) {
+    fn large_book_snapshot_and_changes_equal_the_full_replay(records in large_records(100)) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         every_way_leads_to_the_same_state(|| Box::new(Book::with_limits(Scale::default(), ALL_KNOWN)), &records);
     }
@@ -112,13 +112,13 @@ proptest! {
     }
 
     #[test]
-    fn snapshot_and_changes_at_every_cut_equal_the_full_replay(records in records()) {
+    fn book_snapshot_and_changes_equal_the_full_replay(records in records()) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         every_way_leads_to_the_same_state(|| Box::new(Book::new(Scale::default())), &records);
     }
 
     #[test]
-    fn garbage_is_refused_or_a_record_and_leaves_no_trace(payload in prop::collection::vec(0_u8..4, 0..100)) {
+    fn checking_garbage_leaves_the_book_unchanged(payload in prop::collection::vec(0_u8..4, 0..100)) {
         let mut book = book_of(&[set(Side::Bid, 5, 1), set(Side::Ask, 7, 2)]);
         let (bytes, checksum) = (snapshot(&mut book), book.checksum());
         let garbage = Record::new(&payload);
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn views_stand_in_price_order_and_add_up() {
+fn views_are_in_price_order_and_add_up() {
     let book = book_of(&[
         set(Side::Bid, 100, 1),
         set(Side::Bid, 99, 2),
@@ -191,7 +191,7 @@ fn removing_a_level_that_is_not_there_is_no_error() {
 }
 
 #[test]
-fn bad_entries_are_refused_with_their_place_and_the_number() {
+fn invalid_entries_are_refused_with_position_and_value() {
     let scale = Scale { tick: 5, price_min: 5, price_max: 1_000, ..Scale::default() };
     let mut book = Book::new(scale);
     append(&mut book, 1, &record(&[set(Side::Bid, 100, 1)])).unwrap();
@@ -224,7 +224,7 @@ fn full_side_takes_no_new_level_but_changes_of_old_ones() {
 }
 
 #[test]
-fn who_is_further_behind_than_removals_are_remembered_is_given_a_snapshot() {
+fn replica_behind_the_kept_removals_needs_a_snapshot() {
     let limits = Limits { removals_min: 4, ..Limits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {
@@ -238,7 +238,7 @@ fn who_is_further_behind_than_removals_are_remembered_is_given_a_snapshot() {
 }
 
 #[test]
-fn long_changes_of_a_small_book_are_left_to_a_snapshot() {
+fn changes_longer_than_a_small_book_need_a_snapshot() {
     let mut book = Book::new(Scale::default());
     let prices = 1..=200;
     let all: Vec<_> = prices.clone().map(|price| set(Side::Bid, price, 1)).collect();
@@ -270,7 +270,7 @@ fn levels_beyond_the_depth_are_dropped_by_rule() {
 }
 
 #[test]
-fn depth_of_a_whole_book_changes_nothing_else() {
+fn depth_option_is_read_by_books_only() {
     let options = [("max_depth".to_owned(), "10".to_owned())].into();
     let scale = Scale::parse("book", &options).unwrap();
     assert_eq!((scale.max_depth, scale.options()["max_depth"].as_str()), (10, "10"));

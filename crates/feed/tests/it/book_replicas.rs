@@ -149,7 +149,7 @@ impl Dice {
 }
 
 #[test]
-fn replicas_of_a_book_by_level_come_to_it_however_they_read() {
+fn level_book_replicas_converge_for_every_way_of_reading() {
     let mut dice = Dice(1);
     let payload = |_| {
         let mut payload = Vec::new();
@@ -168,7 +168,7 @@ fn replicas_of_a_book_by_level_come_to_it_however_they_read() {
 }
 
 #[test]
-fn replicas_of_a_book_by_order_come_to_it_however_they_read() {
+fn order_book_replicas_converge_for_every_way_of_reading() {
     let (mut dice, mut there) = (Dice(2), Vec::new());
     let payload = |id: usize| {
         let mut payload = Vec::new();
@@ -194,7 +194,7 @@ fn replicas_of_a_book_by_order_come_to_it_however_they_read() {
 
 /// The owner refuses what does not fit, and its readers never hear of it.
 #[test]
-fn refused_records_leave_the_log_and_its_readers_alone() {
+fn refused_records_reach_neither_the_log_nor_its_readers() {
     let topic = topic("orders");
     let mut publisher = topic.publisher(topic.name());
     let entry = |entry: OrderEntry| {

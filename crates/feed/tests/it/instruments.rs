@@ -26,7 +26,7 @@ fn refused(fields: &str) -> String {
 }
 
 #[test]
-fn a_file_of_the_reference_is_read_with_its_defaults() {
+fn example_file_is_read_with_its_defaults() {
     let read = json(EXAMPLE).unwrap();
     assert_eq!((read.reset_probability_ppm, read.allow_crossed_books), (50, false));
     let [bitcoin, apple] = read.list() else { panic!("two instruments") };
@@ -38,7 +38,7 @@ fn a_file_of_the_reference_is_read_with_its_defaults() {
 }
 
 #[test]
-fn what_is_accepted_can_be_simulated() {
+fn accepted_instruments_can_be_simulated() {
     any_file::try_instruments(EXAMPLE.as_bytes());
     for (tick, base, levels) in
         [(1_i64, 5_i64, 4), (3, 100, 4), (1, 1_001, 1_000), (1_000_000_000_000, 4_500_000_000_000_001, 40)]
@@ -53,7 +53,7 @@ fn what_is_accepted_can_be_simulated() {
 }
 
 #[test]
-fn toml_says_the_same_as_json() {
+fn toml_and_json_give_the_same_instruments() {
     let toml = r#"
         default_updates_per_sec = 2000
         reset_probability_ppm = 50
@@ -77,7 +77,7 @@ fn toml_says_the_same_as_json() {
 }
 
 #[test]
-fn a_field_that_is_not_known_is_named_with_its_place() {
+fn unknown_field_is_named_with_its_place() {
     let error = json("{\"instruments\": [{\"instrumentId\": \"X\",\n \"volatilty\": 1}]}").unwrap_err();
     assert!(error.starts_with("json parse failure: unknown field `volatilty`, expected one of"), "{error}");
     assert!(error.ends_with("at line 2 column 12"), "{error}");
@@ -104,7 +104,7 @@ fn missing_and_impossible_values_are_refused_by_name() {
 }
 
 #[test]
-fn the_file_as_a_whole_is_checked() {
+fn duplicates_and_excessive_totals_are_refused() {
     let one = |id: &str| {
         format!(r#"{{"instrumentId": "{id}", "publishDepth": 5, "tickSize": 1, "basePrice": 1000}}"#)
     };
@@ -124,7 +124,7 @@ fn the_file_as_a_whole_is_checked() {
 }
 
 #[test]
-fn the_first_instrument_can_be_cloned() {
+fn first_instrument_can_be_cloned() {
     let many = json(EXAMPLE).unwrap().cloned_first(3).unwrap();
     let ids: Vec<_> = many.list().iter().map(|one| (one.id.as_str(), one.base_price)).collect();
     assert_eq!(ids, [("BTC-USD-001", 5_000_000), ("BTC-USD-002", 5_000_100), ("BTC-USD-003", 5_000_200)]);

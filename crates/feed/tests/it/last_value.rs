@@ -74,13 +74,13 @@ proptest! {
     }
 
     #[test]
-    fn snapshot_and_changes_at_every_cut_equal_the_full_replay(steps in steps()) {
+    fn last_value_snapshot_and_changes_equal_the_full_replay(steps in steps()) {
         let records: Vec<_> = steps.iter().map(record).collect();
         every_way_leads_to_the_same_state(|| Box::new(LastValue::default()), &records);
     }
 
     #[test]
-    fn garbage_without_a_key_is_refused_or_entries(payload in prop::collection::vec(0_u8..3, 0..60)) {
+    fn keyless_garbage_is_refused_or_applied(payload in prop::collection::vec(0_u8..3, 0..60)) {
         let mut values = LastValue::default();
         let garbage = Record::new(&payload);
         if check(&values, std::slice::from_ref(&garbage)).is_ok() {
@@ -90,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn record_with_a_key_and_nothing_in_it_removes_the_key() {
+fn empty_record_with_a_key_removes_the_key() {
     let mut values = LastValue::default();
     append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
     assert_eq!(values.get(b"a"), Some(&b"1"[..]));
@@ -111,7 +111,7 @@ fn full_state_takes_no_new_key_but_new_values_of_old_ones() {
 }
 
 #[test]
-fn values_beyond_what_readers_are_given_are_refused() {
+fn values_beyond_the_byte_limit_are_refused() {
     let limits = Limits { last_bytes_max: 100, ..Limits::default() };
     let mut values = LastValue::with_limits(limits);
     append(&mut values, 1, &Record::keyed(b"a", &[0; 40])).unwrap();

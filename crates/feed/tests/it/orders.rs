@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn snapshot_and_changes_at_every_cut_equal_the_full_replay(wishes in wishes(4)) {
+    fn orders_snapshot_and_changes_equal_the_full_replay(wishes in wishes(4)) {
         let (records, _) = entries(&wishes);
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         every_way_leads_to_the_same_state(|| Box::new(Orders::new(Scale::default())), &records);
@@ -136,7 +136,7 @@ proptest! {
 
     /// All records as one append are refused or accepted as one by one.
     #[test]
-    fn an_append_is_checked_as_if_its_records_came_one_by_one(
+    fn append_is_checked_as_if_its_records_came_one_by_one(
         wishes in wishes(4),
         wrong in (any::<prop::sample::Index>(), 0_u64..50, 0_u8..3),
     ) {
@@ -155,7 +155,7 @@ proptest! {
 
     /// The same with few numbers, so that orders go and come on the other side within one append.
     #[test]
-    fn an_append_that_is_accepted_is_one_that_applies(
+    fn append_is_accepted_exactly_if_its_entries_apply(
         entries in prop::collection::vec(any_entry(), 1..12),
         last in any_entry(),
     ) {
@@ -178,7 +178,7 @@ proptest! {
 }
 
 #[test]
-fn an_order_that_shrinks_keeps_its_place_and_any_other_change_costs_it() {
+fn order_keeps_its_place_unless_it_grows_or_changes_price() {
     let three = [1, 2, 3].map(|id| add(Side::Bid, id, 10, 5));
     let ids = |entry: OrderEntry| {
         let mut orders = orders_of(&three);
@@ -212,7 +212,7 @@ fn bad_entries_are_refused_with_the_order_they_name() {
 
 /// A random run found it: the clearing of the new side made the old side be seen again.
 #[test]
-fn an_order_that_changed_sides_within_an_append_is_gone_with_its_new_side() {
+fn order_that_changed_sides_is_cleared_with_its_new_side() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);
     let moved = [delete(0), add(Side::Ask, 0, 6, 5), OrderEntry::Clear { side: Side::Ask }, delete(0)];
     assert_eq!(check(&orders, &[record(&moved)]).unwrap_err().0, "entry 4: order 0 is not known");
@@ -228,7 +228,7 @@ fn full_book_takes_no_new_order() {
 }
 
 #[test]
-fn reader_whose_book_went_wrong_is_refused() {
+fn replica_with_a_wrong_book_is_refused() {
     let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
     assert_eq!(orders.apply(2, &record(&[delete(8)]).frame()).unwrap_err().0, "order 8 is not known");
 }
@@ -241,7 +241,7 @@ fn crossed_book_is_reported() {
 }
 
 #[test]
-fn levels_are_what_a_book_holds_that_is_told_every_sum() {
+fn levels_equal_a_book_that_receives_every_sum() {
     let orders =
         orders_of(&[add(Side::Bid, 1, 100, 5), add(Side::Bid, 2, 100, 6), add(Side::Ask, 3, 101, 1)]);
     let mut book = BookModel::default();

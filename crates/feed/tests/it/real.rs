@@ -51,7 +51,7 @@ fn play(
 
 /// Lines, runner changes, levels set, removed, removed without being there, images, records and books.
 #[test]
-fn betfair_streams_hold_what_another_program_counted() {
+fn betfair_streams_match_the_counts_of_another_program() {
     for (name, counts) in [
         ("SELF-1.181223994", [44_687, 91_516, 117_275, 18_839, 7, 1, 88_187, 10]),
         ("PRO-1.170258213", [22_367, 83_890, 91_896, 16_307, 311, 15, 62_759, 17]),
@@ -88,7 +88,7 @@ fn betfair_streams_hold_what_another_program_counted() {
 }
 
 #[test]
-fn bitstamp_orders_hold_what_another_program_counted() {
+fn bitstamp_orders_match_the_counts_of_another_program() {
     let (mut orders, mut seq) = (Orders::new(Default::default()), 0);
     let mut on_record = |_book, _time, payload: &[u8]| {
         seq += 1;
@@ -122,7 +122,7 @@ fn bitstamp_orders_hold_what_another_program_counted() {
 /// Two orders of the opening are contradicted by what came later. Without them the book is never crossed or locked at
 /// the end of a millisecond; with them it is most of the time.
 #[test]
-fn phantoms_of_the_bitstamp_recording_are_found_and_account_for_all_crossing() {
+fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
         let options = RecordingOptions { evict_phantoms, ..RecordingOptions::default() };
         let (mut orders, mut seq, mut last_ns) = (Orders::new(Default::default()), 0, 0);

@@ -109,7 +109,7 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
 
 /// At some of its records a recording is cut; every way leads from there to its end.
 #[test]
-fn recordings_cut_anywhere_come_to_the_same_books() {
+fn replicas_joining_anywhere_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", Layout::Betfair) {
         cut_at_some(|| Box::new(Book::new(Scale::default())), &payloads, 997);
     }

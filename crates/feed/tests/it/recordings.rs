@@ -77,7 +77,7 @@ fn order_text(entry: OrderEntry) -> String {
 }
 
 #[test]
-fn each_runner_is_a_book_and_a_message_is_one_record_of_it() {
+fn each_runner_is_a_book_with_one_record_per_message() {
     let came = betfair(
         r#"{"op":"mcm","pt":1500,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20]],"atl":[[2.5,0.5]],"tv":3},
             {"id":8,"atb":[[3,1.25]]},{"id":7,"atb":[[1.01,0],[1.02,3e1]]},{"id":9,"ltp":2.0}]}]}"#
@@ -93,7 +93,7 @@ fn each_runner_is_a_book_and_a_message_is_one_record_of_it() {
 }
 
 #[test]
-fn an_image_replaces_every_book_of_its_market_in_one_record_each() {
+fn image_replaces_each_book_of_its_market_in_one_record() {
     let came = betfair(concat!(
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[2,1]]},{"id":8,"atb":[[3,1]]}]},"#,
         r#"{"id":"1.6","rc":[{"id":7,"atb":[[4,1]]}]}]}"#,
@@ -127,7 +127,7 @@ fn runners_are_named_by_market_number_and_handicap() {
 }
 
 #[test]
-fn what_is_wrong_in_a_stream_is_told_with_its_line_and_the_rest_is_read() {
+fn stream_defects_are_reported_by_line_and_skipped() {
     let change = |runner: &str| format!(r#"{{"op":"mcm","pt":1,"mc":[{{"id":"1.5","rc":[{runner}]}}]}}"#);
     let text = [
         change(r#"{"id":7,"atb":[[2.001,1]]},{"id":8,"atb":[[2,1]]}"#),
@@ -165,7 +165,7 @@ fn what_is_wrong_in_a_stream_is_told_with_its_line_and_the_rest_is_read() {
 }
 
 #[test]
-fn an_opening_is_one_record_and_events_follow_in_their_meaning() {
+fn opening_is_one_record_and_later_rows_become_events() {
     let came = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
@@ -193,7 +193,7 @@ fn an_opening_is_one_record_and_events_follow_in_their_meaning() {
 }
 
 #[test]
-fn closing_rows_that_are_followed_by_others_are_events() {
+fn closing_rows_followed_by_other_rows_are_events() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let came = bitstamp(rows, false);
@@ -201,7 +201,7 @@ fn closing_rows_that_are_followed_by_others_are_events() {
 }
 
 #[test]
-fn what_is_wrong_in_rows_is_told_with_its_line_and_the_rest_is_read() {
+fn row_defects_are_reported_by_line_and_skipped() {
     let came = bitstamp(
         "1,9,5,10.0,1,created,bid\n1,19,15,10.0,1,created,bid\n2,19,15,10.0,1,deleted,bid\n\
          1,19,15,10.0,1,changed,ask\n1,19,15,10.05,1,changed,bid\n1,19,15,10.0,-1,changed,bid\n\
@@ -228,7 +228,7 @@ fn what_is_wrong_in_rows_is_told_with_its_line_and_the_rest_is_read() {
 }
 
 #[test]
-fn columns_are_found_by_their_heading_and_missing_ones_named_once() {
+fn columns_are_found_by_heading_and_missing_ones_named() {
     let options = RecordingOptions::default();
     let moved =
         "direction,action,volume,more,price,exchange_timestamp,timestamp,id\nbid,created,1,,10.0,5,9,1\n";
@@ -246,7 +246,7 @@ fn columns_are_found_by_their_heading_and_missing_ones_named_once() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn an_opening_order_that_another_stands_across_is_a_phantom() {
+fn opening_order_crossed_by_another_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -259,7 +259,7 @@ fn an_opening_order_that_another_stands_across_is_a_phantom() {
 }
 
 #[test]
-fn an_opening_order_that_a_trade_went_past_is_a_phantom() {
+fn opening_order_passed_by_a_trade_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );
@@ -271,7 +271,7 @@ fn an_opening_order_that_a_trade_went_past_is_a_phantom() {
 }
 
 #[test]
-fn an_order_on_its_way_through_the_matching_proves_nothing() {
+fn order_still_being_matched_proves_no_phantom() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"
@@ -284,7 +284,7 @@ fn an_order_on_its_way_through_the_matching_proves_nothing() {
 }
 
 #[test]
-fn a_format_is_known_by_its_beginning() {
+fn format_is_recognized_by_its_first_bytes() {
     assert_eq!(Layout::of(b" {\"op\""), Some(Layout::Betfair));
     assert_eq!(Layout::of(b"id,timestamp\n{"), Some(Layout::Bitstamp));
     assert_eq!([Layout::of(b""), Layout::of(b"\x1f\x8b\x08"), Layout::of(b"a\nb,c")], [None; 3]);
@@ -293,7 +293,7 @@ fn a_format_is_known_by_its_beginning() {
 }
 
 #[test]
-fn byte_order_mark_before_either_format_is_passed_over() {
+fn byte_order_mark_before_either_format_is_skipped() {
     let rows = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{CROSSED}");
     for (text, layout) in [(STREAM, Layout::Betfair), (rows.as_str(), Layout::Bitstamp)] {
         let marked = format!("\u{feff}{text}");
@@ -310,7 +310,7 @@ fn byte_order_mark_before_either_format_is_passed_over() {
 }
 
 #[test]
-fn file_with_nothing_of_its_format_is_foreign() {
+fn file_without_a_line_of_its_format_is_foreign() {
     let is_foreign = |layout, text: &str| {
         let mut recording = Recording::new(layout, &RecordingOptions::default());
         recording.push(text.as_bytes(), &mut |_| {});
@@ -338,7 +338,7 @@ proptest! {
 
     /// Whatever happens to a file, what comes out are sound records and told defects, and a sound line behind it is read.
     #[test]
-    fn damaged_files_are_told_and_read_on(
+    fn damaged_files_are_reported_and_read_to_the_end(
         damage in prop::collection::vec((0..400_usize, any::<u8>(), 0..3_u8), 1..6),
         rows in any::<bool>(),
         cut in any::<u8>(),
@@ -368,7 +368,7 @@ proptest! {
 
     /// Fields put together at random, so that many rows are about orders that are there.
     #[test]
-    fn rows_in_any_order_make_records_that_the_fold_takes(
+    fn rows_in_any_order_make_records_the_reducer_takes(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),
         cut in any::<u8>(),
     ) {

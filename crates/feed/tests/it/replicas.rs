@@ -150,7 +150,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
 }
 
 #[test]
-fn replicas_that_join_at_any_moment_of_a_stream_have_no_window() {
+fn replicas_joining_at_any_moment_miss_no_record() {
     let topic = topic("t", 64 << 10);
     let mut source = Source::of(&topic);
     let running = AtomicBool::new(true);
@@ -211,7 +211,7 @@ fn each_loss_is_noticed_within_a_record_and_repaired_once() {
 }
 
 #[test]
-fn a_lost_tail_is_noticed_by_a_checksum() {
+fn lost_tail_is_noticed_by_a_checksum() {
     let topic = topic("t", 64 << 10);
     let mut source = Source::of(&topic);
     let options = SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() };
@@ -223,7 +223,7 @@ fn a_lost_tail_is_noticed_by_a_checksum() {
 }
 
 #[test]
-fn a_state_that_went_wrong_by_itself_is_found_out_and_put_right() {
+fn diverged_replica_is_detected_and_repaired() {
     /// A board that forgets every hundredth record.
     #[derive(Debug, Default)]
     struct Faulty(Board);
@@ -289,7 +289,7 @@ fn a_state_that_went_wrong_by_itself_is_found_out_and_put_right() {
 }
 
 #[test]
-fn one_replica_keeps_many_logs_and_tells_them_apart() {
+fn one_replica_keeps_the_states_of_many_logs_apart() {
     let topics: Vec<_> = (0..20).map(|number| topic(&format!("t{number}"), 64 << 10)).collect();
     let mut sources: Vec<_> = topics.iter().map(Source::of).collect();
     let options = SubscribeOptions { lose_every: NonZeroU32::new(7), ..following() };

@@ -8,7 +8,7 @@ fn taken(schedule: &mut Schedule, now_ns: u64) -> Vec<Due> {
 }
 
 #[test]
-fn records_are_due_at_even_times_whatever_happens() {
+fn records_are_due_at_even_times_even_when_taken_late() {
     let mut schedule = Schedule::new(1_000, [3]);
     let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
     let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();
@@ -19,7 +19,7 @@ fn records_are_due_at_even_times_whatever_happens() {
 }
 
 #[test]
-fn instruments_of_one_rate_take_turns_and_others_come_in_between() {
+fn instruments_of_equal_rates_alternate() {
     let mut schedule = Schedule::new(0, [2, 4, 2, 0]);
     let order: Vec<_> = taken(&mut schedule, SECOND_NS - 1)
         .iter()
@@ -29,7 +29,7 @@ fn instruments_of_one_rate_take_turns_and_others_come_in_between() {
 }
 
 #[test]
-fn a_source_that_is_held_up_is_told_how_late_it_was() {
+fn delayed_source_learns_how_late_it_was() {
     let mut schedule = Schedule::new(0, [1_000]).late_after(2_000_000);
     assert_eq!(taken(&mut schedule, 1_500_000).len(), 2);
     assert_eq!(schedule.slips().to_string(), "on schedule: none of 2 records later than 2 ms");
@@ -46,7 +46,7 @@ fn a_source_that_is_held_up_is_told_how_late_it_was() {
 }
 
 #[test]
-fn the_advice_is_to_sleep_then_to_spin_then_to_emit() {
+fn schedule_advises_to_sleep_then_spin_then_emit() {
     let mut schedule = Schedule::new(0, [1_000]).spinning(100_000);
     assert_eq!(schedule.next_action(0), Action::Emit);
     schedule.take(0);
@@ -58,7 +58,7 @@ fn the_advice_is_to_sleep_then_to_spin_then_to_emit() {
 }
 
 #[test]
-fn where_records_are_denser_than_the_time_to_spin_the_advice_is_to_sleep_for_a_grain() {
+fn dense_schedule_advises_to_sleep_for_one_grain() {
     let mut schedule = Schedule::new(0, [50_000; 2]).spinning(30_000);
     let mut dense = Schedule::new(0, [50_000; 2]).spinning(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {
@@ -72,7 +72,7 @@ fn where_records_are_denser_than_the_time_to_spin_the_advice_is_to_sleep_for_a_g
 }
 
 #[test]
-fn two_records_that_are_due_almost_together_now_and_then_are_not_dense() {
+fn occasional_close_records_are_not_dense() {
     let mut schedule = Schedule::new(0, [1_000, 999]).spinning(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;
@@ -84,7 +84,7 @@ proptest! {
 
     /// The time of every record by one exact division, and the counts by counting.
     #[test]
-    fn times_and_counts_are_exact(
+    fn due_times_and_counts_are_exact(
         rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),
         start in 0..SECOND_NS,
         span in 0..2 * SECOND_NS,

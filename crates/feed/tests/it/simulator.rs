@@ -76,7 +76,7 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
 /// The number was computed once. If it is another one, recordings and reports of simulated feeds mean something else from
 /// now on: say so in the changelog.
 #[test]
-fn a_seed_gives_the_same_bytes_for_ever() {
+fn seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
     assert_eq!(stream_hash(&resets, 123, 20_000), 0xf446_cb95_7916_afea);
     let crossing = instruments(r#""allowCrossedBooks": true,"#, 2.5, 8, 2);
@@ -84,7 +84,7 @@ fn a_seed_gives_the_same_bytes_for_ever() {
 }
 
 #[test]
-fn an_instrument_does_not_depend_on_its_neighbours() {
+fn instrument_does_not_depend_on_its_neighbours() {
     let settings = instruments("", 0.08, 30, 2);
     let stream = |others: usize| {
         let (mut simulator, mut payload) = (Simulator::new(&settings, 5), Vec::new());
@@ -102,7 +102,7 @@ fn an_instrument_does_not_depend_on_its_neighbours() {
 }
 
 #[test]
-fn an_update_is_one_level_and_books_never_cross() {
+fn update_changes_one_level_and_never_crosses_the_book() {
     for (volatility, levels) in [(0.0, 4), (0.08, 40), (0.9, 4), (0.9, 40), (50.0, 10)] {
         let settings = instruments("", volatility, levels, 1);
         let (mut simulator, mut book, mut payload) =
@@ -125,7 +125,7 @@ fn an_update_is_one_level_and_books_never_cross() {
 }
 
 #[test]
-fn the_fold_of_the_instruments_scale_takes_every_record() {
+fn book_of_the_instruments_scale_takes_every_record() {
     let settings = instruments(r#""resetProbabilityPpm": 1000, "allowCrossedBooks": true,"#, 0.5, 10, 1);
     let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::new());
     let (mut book, mut plain) = (Book::new(settings.list()[0].scale()), Plain::default());
@@ -145,7 +145,7 @@ fn the_fold_of_the_instruments_scale_takes_every_record() {
 }
 
 #[test]
-fn a_reset_is_one_record_that_replaces_the_book() {
+fn reset_is_one_record_that_replaces_the_book() {
     let settings = instruments(r#""resetProbabilityPpm": 10000,"#, 0.08, 20, 1);
     let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
     simulator.whole_book(0, &mut payload);
@@ -167,7 +167,7 @@ fn a_reset_is_one_record_that_replaces_the_book() {
 }
 
 #[test]
-fn books_cross_where_that_is_allowed_and_come_apart_again() {
+fn books_cross_where_allowed_and_uncross_again() {
     let settings = instruments(r#""allowCrossedBooks": true,"#, 0.08, 20, 1);
     let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
     simulator.whole_book(0, &mut payload);
@@ -184,7 +184,7 @@ fn books_cross_where_that_is_allowed_and_come_apart_again() {
 
 /// What the volatility says: the standard deviation of the middle's move in n updates is volatility × √n ticks.
 #[test]
-fn volatility_moves_the_middle_by_as_much_as_it_says() {
+fn volatility_moves_the_middle_by_its_value() {
     const SPAN: usize = 1_000;
     for volatility in [0.05, 0.2, 0.5] {
         let settings = instruments("", volatility, 10, 200);

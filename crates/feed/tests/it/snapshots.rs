@@ -89,7 +89,7 @@ fn damaged_snapshots_are_refused_and_leave_an_empty_state() {
 }
 
 #[test]
-fn refusal_of_a_snapshot_says_what_is_wrong() {
+fn snapshot_refusal_names_the_defect() {
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let (mut bytes, _) = golden("book");
         change(&mut bytes);
@@ -104,12 +104,12 @@ fn refusal_of_a_snapshot_says_what_is_wrong() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_taken_in_or_refused(first in 0_u8..65, bytes in prop::collection::vec(prop_oneof![4 => Just(0_u8), 4 => 0..5_u8, 1 => any::<u8>()], 0..300)) {
+    fn any_snapshot_bytes_are_restored_or_refused(first in 0_u8..65, bytes in prop::collection::vec(prop_oneof![4 => Just(0_u8), 4 => 0..5_u8, 1 => any::<u8>()], 0..300)) {
         try_states(&[&[first], &bytes[..]].concat());
     }
 
     #[test]
-    fn snapshots_damaged_anywhere_are_refused_or_some_states_own(
+    fn damaged_snapshots_are_refused_or_restore_a_valid_state(
         kind in 0..3_usize,
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),

@@ -28,12 +28,12 @@ fn full_meta<'a>() -> Meta<'a> {
 }
 
 #[test]
-fn a_plain_record_keeps_its_bytes() {
+fn plain_record_keeps_its_bytes() {
     assert_eq!(hex(&encode(&Meta::default(), 7, b"hello")), include_str!("../golden/plain.hex"));
 }
 
 #[test]
-fn a_record_with_every_field_keeps_its_bytes() {
+fn record_with_every_field_keeps_its_bytes() {
     let bytes = encode(&full_meta(), 1_700_000_000_000_000_002, b"payload");
     assert_eq!(hex(&bytes), include_str!("../golden/full.hex"));
     let (frame, taken) = Frame::check(&bytes, bytes.len()).unwrap();
@@ -44,7 +44,7 @@ fn a_record_with_every_field_keeps_its_bytes() {
 }
 
 #[test]
-fn a_run_header_keeps_its_bytes() {
+fn batch_header_keeps_its_bytes() {
     let run = RunHeader { topic_id: 1, epoch: 2, prev_seq: 3, first_seq: 4, count: 5, bytes: 120 };
     assert_eq!(hex(&run.to_bytes()), include_str!("../golden/run.hex"));
     assert_eq!(RunHeader::parse(&run.to_bytes()), Ok(run));

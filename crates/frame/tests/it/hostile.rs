@@ -11,7 +11,7 @@ fn plain(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_truncated_frame_says_what_it_needs() {
+fn truncated_frame_error_has_the_needed_bytes() {
     let bytes = plain(b"hello");
     for have in 8..bytes.len() {
         assert_eq!(
@@ -23,13 +23,13 @@ fn a_truncated_frame_says_what_it_needs() {
 }
 
 #[test]
-fn a_frame_over_the_limit_is_refused_before_its_bytes_are_there() {
+fn oversized_frame_is_refused_from_its_head_alone() {
     let bytes = plain(&[0; 100]);
     assert_eq!(Frame::check(&bytes[..8], 64), Err(FrameError::TooLarge { bytes: 120, bytes_max: 64 }));
 }
 
 #[test]
-fn a_by_reference_flag_never_comes_from_outside() {
+fn by_reference_flag_in_received_bytes_is_refused() {
     let mut bytes = plain(b"12345678");
     bytes[5] |= FLAG_BY_REF;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::ForbiddenFlags(FLAG_BY_REF)));
@@ -57,7 +57,7 @@ fn fields_too_long_for_the_layout_are_refused() {
 }
 
 #[test]
-fn a_run_header_that_contradicts_itself_is_refused() {
+fn contradictory_batch_header_is_refused() {
     let sound = RunHeader { topic_id: 1, epoch: 1, prev_seq: 0, first_seq: 1, count: 2, bytes: 48 };
     for broken in [
         RunHeader { count: 0, ..sound },
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
+    fn damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
         let meta = Meta { key: Some(b"key"), subject_tail: "a.b", headers: &[("n", b"v")], ..Meta::default() };
         let encoded = meta.measure(9).unwrap();
         let mut bytes = vec![0; encoded.padded()];

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn whatever_is_encoded_is_accepted_and_reads_the_same(
+    fn encoded_frames_are_accepted_and_read_back_equal(
         event in any::<Option<u64>>(),
         expires in any::<Option<u64>>(),
         tail in "[a-z.]{0,40}",

@@ -5,7 +5,7 @@ use dunlin_journal::{AppendError, FakeDisk, Loaded, OpenError, Position};
 use crate::stage::{append, expected, log_files, open, read};
 
 #[test]
-fn what_was_appended_is_read_back_over_many_files() {
+fn appended_records_are_read_back_over_many_files() {
     let disk = FakeDisk::new(1);
     let (mut journal, found) = open(&disk).unwrap();
     assert!(found.clean && found.last.is_none());
@@ -29,7 +29,7 @@ fn what_was_appended_is_read_back_over_many_files() {
 }
 
 #[test]
-fn reader_sees_only_what_is_synced_and_goes_on_from_there() {
+fn reader_sees_only_synced_records_and_continues_later() {
     let disk = FakeDisk::new(2);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 2, 10).unwrap();
@@ -48,7 +48,7 @@ fn reader_sees_only_what_is_synced_and_goes_on_from_there() {
 }
 
 #[test]
-fn load_gives_whole_blocks_up_to_the_bytes_asked_for() {
+fn load_returns_whole_blocks_up_to_the_byte_limit() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for block in 0..50 {
@@ -67,7 +67,7 @@ fn load_gives_whole_blocks_up_to_the_bytes_asked_for() {
 }
 
 #[test]
-fn unclean_end_asks_for_a_higher_epoch() {
+fn unclean_end_requires_a_higher_epoch() {
     let disk = FakeDisk::new(4);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 3, 1, 4, 10).unwrap();
@@ -90,7 +90,7 @@ fn unclean_end_asks_for_a_higher_epoch() {
 }
 
 #[test]
-fn batch_that_does_not_follow_is_refused_and_changes_nothing() {
+fn nonconsecutive_batch_is_refused_and_changes_nothing() {
     let disk = FakeDisk::new(5);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 4, 10).unwrap();

@@ -34,12 +34,12 @@ fn each_seed(flips: bool, default: u64) {
 }
 
 #[test]
-fn what_was_synced_outlives_every_crash() {
+fn synced_records_survive_every_crash() {
     each_seed(false, SEEDS);
 }
 
 #[test]
-fn what_bits_that_flip_destroy_is_told_exactly() {
+fn flipped_bits_are_reported_as_exact_holes() {
     each_seed(true, SEEDS / 2);
 }
 
@@ -346,7 +346,7 @@ fn is_told(at: Position, lost: &[Hole], cut: &[(Option<Position>, Position)]) ->
 
 /// The fake disk itself loses what was not synced; else these tests would prove nothing.
 #[test]
-fn fake_disk_loses_what_was_not_synced_and_keeps_what_was() {
+fn fake_disk_loses_only_unsynced_bytes() {
     let mut lost = 0;
     for seed in 0..64 {
         let disk = FakeDisk::new(seed);

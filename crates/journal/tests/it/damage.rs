@@ -85,7 +85,7 @@ fn whole_recording_is_accepted_and_counted() {
 }
 
 #[test]
-fn truncated_is_refused_at_every_boundary_and_in_between() {
+fn file_truncated_at_any_offset_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let content = &files[index].1;
@@ -213,7 +213,7 @@ fn recording_of_a_newer_version_is_refused_by_name() {
 }
 
 #[test]
-fn log_that_is_being_written_is_not_ended_but_nothing_is_wrong_with_it() {
+fn open_log_has_no_end_mark_but_is_sound() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..100 {
@@ -229,7 +229,7 @@ fn log_that_is_being_written_is_not_ended_but_nothing_is_wrong_with_it() {
 }
 
 #[test]
-fn hole_in_the_middle_is_told_exactly_and_the_rest_stays_readable() {
+fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
     let (_, files) = recording();
     let at = boundaries(&files[1].1);
     let first = Reader::open(std::sync::Arc::new(disk_of(&files)), &dir()).unwrap();
@@ -257,7 +257,7 @@ fn hole_in_the_middle_is_told_exactly_and_the_rest_stays_readable() {
 }
 
 #[test]
-fn damage_in_the_last_file_before_what_was_synced_is_a_hole_and_not_a_torn_tail() {
+fn damage_before_synced_records_is_a_hole_not_a_torn_tail() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..=12 {

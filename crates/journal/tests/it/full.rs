@@ -7,7 +7,7 @@ use dunlin_journal::{AppendError, Disk, FakeDisk, Faults, Position, Reserve, ver
 use crate::stage::{append, dir, expected, open, read};
 
 #[test]
-fn full_disk_refuses_loses_nothing_and_goes_on_when_there_is_room() {
+fn full_disk_refuses_appends_until_there_is_room() {
     let disk = FakeDisk::new(1);
     let (mut journal, _) = open(&disk).unwrap();
     disk.set_room(20_000);
@@ -36,7 +36,7 @@ fn full_disk_refuses_loses_nothing_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn room_that_was_made_is_there_though_the_disk_fills_up() {
+fn reserved_room_is_usable_after_the_disk_fills_up() {
     let disk = FakeDisk::new(2);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
@@ -53,7 +53,7 @@ fn room_that_was_made_is_there_though_the_disk_fills_up() {
 }
 
 #[test]
-fn sync_that_failed_is_never_tried_again() {
+fn failed_sync_is_never_tried_again() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -72,7 +72,7 @@ fn sync_that_failed_is_never_tried_again() {
 }
 
 #[test]
-fn what_a_failed_sync_left_in_memory_is_written_again_by_the_next_start() {
+fn next_start_rewrites_records_of_a_failed_sync() {
     for seed in 0..64 {
         let disk = FakeDisk::new(seed);
         let (mut journal, _) = open(&disk).unwrap();
@@ -91,7 +91,7 @@ fn what_a_failed_sync_left_in_memory_is_written_again_by_the_next_start() {
 }
 
 #[test]
-fn epoch_whose_first_record_was_not_written_is_not_gone_on_with() {
+fn epoch_with_a_failed_first_write_is_not_continued() {
     let mut begun_in_vain = 0;
     for writes in 0..8 {
         let disk = FakeDisk::new(4);
@@ -120,7 +120,7 @@ fn reserve(disk: &FakeDisk) -> Reserve {
 }
 
 #[test]
-fn reserve_is_filled_where_there_is_twice_its_room_and_is_there_after_a_power_cut() {
+fn reserve_needs_twice_its_room_and_survives_a_power_cut() {
     let disk = FakeDisk::new(5);
     disk.set_room(19_999);
     let mut small = reserve(&disk);
@@ -140,7 +140,7 @@ fn reserve_is_filled_where_there_is_twice_its_room_and_is_there_after_a_power_cu
 }
 
 #[test]
-fn part_of_a_reserve_is_none_and_is_removed() {
+fn partial_reserve_file_is_removed() {
     let disk = FakeDisk::new(6);
     disk.overwrite(&dir().join("reserve"), vec![0; 5_000]);
     let mut reserve = reserve(&disk);
@@ -150,7 +150,7 @@ fn part_of_a_reserve_is_none_and_is_removed() {
 }
 
 #[test]
-fn log_on_a_full_disk_writes_on_with_what_the_reserve_gave_up() {
+fn released_reserve_lets_a_full_disk_take_more_records() {
     let disk = FakeDisk::new(7);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
@@ -172,7 +172,7 @@ fn log_on_a_full_disk_writes_on_with_what_the_reserve_gave_up() {
 }
 
 #[test]
-fn file_that_was_ended_can_be_dropped_though_it_is_not_full() {
+fn ended_file_can_be_dropped_before_it_is_full() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();
@@ -190,7 +190,7 @@ fn file_that_was_ended_can_be_dropped_though_it_is_not_full() {
 }
 
 #[test]
-fn file_that_was_ended_on_a_full_disk_is_gone_on_with() {
+fn ended_file_on_a_full_disk_takes_further_records() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

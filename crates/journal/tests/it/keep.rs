@@ -15,7 +15,7 @@ fn fill(journal: &mut Journal, records: u64) {
 }
 
 #[test]
-fn oldest_files_go_when_the_log_outgrows_its_bytes() {
+fn oldest_files_are_dropped_beyond_the_logs_byte_limit() {
     let disk = FakeDisk::new(1);
     let config = Config { retain_bytes: Some(32 << 10), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
@@ -36,7 +36,7 @@ fn oldest_files_go_when_the_log_outgrows_its_bytes() {
 }
 
 #[test]
-fn files_go_when_all_their_records_are_too_old() {
+fn files_with_only_outdated_records_are_dropped() {
     let disk = FakeDisk::new(2);
     let config = Config { retain_ns: Some(1_000), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
@@ -72,7 +72,7 @@ fn truncation_keeps_every_record_from_the_position_on() {
 }
 
 #[test]
-fn log_dropped_from_while_it_rested_is_whole_after_a_crash() {
+fn log_truncated_after_a_clean_close_survives_a_crash() {
     let disk = FakeDisk::new(4);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 300);
@@ -89,7 +89,7 @@ fn log_dropped_from_while_it_rested_is_whole_after_a_crash() {
 
 /// Found by seed 2940 of the crashes.
 #[test]
-fn file_whose_removal_was_not_synced_does_not_come_back_after_the_next_start() {
+fn removed_file_does_not_return_after_a_failed_directory_sync() {
     for seed in 0..32 {
         let disk = FakeDisk::new(seed);
         let (mut journal, _) = open(&disk).unwrap();
@@ -109,7 +109,7 @@ fn file_whose_removal_was_not_synced_does_not_come_back_after_the_next_start() {
 }
 
 #[test]
-fn reader_whose_file_is_dropped_under_it_is_told_what_it_missed() {
+fn reader_of_a_dropped_file_receives_the_exact_hole() {
     let disk = FakeDisk::new(5);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 400);
@@ -135,7 +135,7 @@ fn reader_whose_file_is_dropped_under_it_is_told_what_it_missed() {
 }
 
 #[test]
-fn readers_and_retention_at_the_same_time_agree_on_what_is_gone() {
+fn readers_see_exact_holes_while_retention_drops_files() {
     let disk = FakeDisk::new(8);
     let config = Config { file_bytes: 4 << 10, retain_bytes: Some(16 << 10), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
@@ -199,7 +199,7 @@ fn first_record_at_or_after_a_time_is_found() {
 }
 
 #[test]
-fn records_of_the_same_time_over_two_files_are_found_at_the_first() {
+fn time_search_over_two_files_finds_the_first_equal_record() {
     let disk = FakeDisk::new(7);
     let (mut journal, _) = open(&disk).unwrap();
     let frames = crate::stage::frames(1, 1, 1, 900);

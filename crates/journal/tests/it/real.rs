@@ -59,7 +59,7 @@ fn log_on_the_real_disk_is_written_read_and_verified() {
 }
 
 #[test]
-fn batch_of_many_parts_is_written_as_one() {
+fn batch_of_1500_parts_is_written_whole() {
     let dir = Dir::new("parts");
     let (mut journal, _) = dir.open().unwrap();
     // More parts than one call of the system takes, and more bytes than are joined.
@@ -82,7 +82,7 @@ fn batch_of_many_parts_is_written_as_one() {
 }
 
 #[test]
-fn measuring_commits_counts_what_a_replay_reads() {
+fn measured_commits_equal_the_replayed_records() {
     let dir = Dir::new("measure");
     let begin = std::time::Instant::now();
     let now = || begin.elapsed().as_nanos() as u64;
@@ -97,7 +97,7 @@ fn measuring_commits_counts_what_a_replay_reads() {
 }
 
 #[test]
-fn memory_is_not_measured_as_a_disk() {
+fn disk_measurement_refuses_a_memory_file_system() {
     let shm = PathBuf::from("/dev/shm");
     let is_tmpfs = Command::new("stat").args(["-f", "-c", "%T", "/dev/shm"]).output();
     if !is_tmpfs.is_ok_and(|output| output.stdout.starts_with(b"tmpfs")) {

@@ -257,7 +257,7 @@ mod tests {
 
     /// The count once began at the last snapshot, and stood still until it had come to where the log ends.
     #[test]
-    fn count_goes_on_from_the_latest_applied_entry() {
+    fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());
         let at = |ms| began + Duration::from_millis(ms);
         assert_eq!(clock.now_ms(at(0), 7, 0), 0, "nothing of the log is applied yet");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn time_runs_only_while_a_node_leads_and_goes_on_from_where_the_machine_has_it() {
+    fn leader_clock_continues_from_the_machines_time() {
         let (mut clock, began) = (Clock::default(), Instant::now());
         let at = |ms| began + Duration::from_millis(ms);
         assert_eq!(clock.now_ms(at(0), 1, 500), 500);

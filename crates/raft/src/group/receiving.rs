@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_goes_on_where_it_was_broken_off_and_a_block_may_come_twice() {
+    fn interrupted_snapshot_resumes_and_takes_repeated_blocks() {
         let (mut receiving, snapshot) = (Receiving::default(), snapshot(&["one", "two", "three"]));
         let (offer, blocks) = (Offer::of(&snapshot), snapshot.snapshot.0.clone());
         assert_eq!(begin(&mut receiving, &snapshot), 0);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_not_whole_or_another_is_none() {
+    fn incomplete_or_mixed_snapshot_is_refused() {
         let (mut receiving, one) = (Receiving::default(), snapshot(&["one", "two"]));
         begin(&mut receiving, &one);
         receiving.take_block(Offer::of(&one), 0, Bytes::from("one")).unwrap();

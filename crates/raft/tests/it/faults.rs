@@ -10,7 +10,7 @@ use dunlin_raft::{GroupError, Limits};
 use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_dies_another_goes_on_and_the_dead_one_catches_up() {
+async fn dead_leader_is_replaced_and_catches_up_when_it_returns() {
     let mut stage = Stage::of(3, LIMITS).await;
     for round in 0..4 {
         stage.say(&format!("before {round}")).await;
@@ -23,7 +23,7 @@ async fn when_the_leader_dies_another_goes_on_and_the_dead_one_catches_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_all_lose_their_power_nothing_acknowledged_is_lost() {
+async fn power_cut_of_all_nodes_loses_no_acknowledged_command() {
     let mut stage = Stage::of(3, LIMITS).await;
     for round in 0..4 {
         for number in 0..10 {
@@ -38,7 +38,7 @@ async fn when_all_lose_their_power_nothing_acknowledged_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_cut_off_acknowledges_nothing_and_does_not_read() {
+async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
     let stage = Stage::of(3, LIMITS).await;
     stage.say("together").await;
     let old = stage.leader().await;
@@ -62,7 +62,7 @@ async fn a_leader_that_is_cut_off_acknowledges_nothing_and_does_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_was_away_for_long_is_brought_back_by_a_snapshot() {
+async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let limits = Limits { log_bytes_max: 100, ..LIMITS };
     let mut stage = Stage::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
@@ -92,7 +92,7 @@ async fn a_node_that_was_away_for_long_is_brought_back_by_a_snapshot() {
 
 /// Entries wait for one another while the others cannot be reached. What is asked for meanwhile is not as old as that wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_time_passes_for_a_command_before_it_is_asked_for() {
+async fn command_delay_starts_no_earlier_than_its_proposal() {
     let stage = Stage::of(2, LIMITS).await;
     stage.say("together").await;
     let leader = stage.leader().await;
@@ -119,7 +119,7 @@ async fn no_time_passes_for_a_command_before_it_is_asked_for() {
 
 /// Every start begins an epoch and a file of the journal; what is kept behind a snapshot lies in several of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_behind_a_snapshot_is_kept_over_restarts() {
+async fn log_kept_behind_a_snapshot_survives_restarts() {
     let limits = Limits { log_bytes_max: 600, ..LIMITS };
     let mut stage = Stage::of(1, limits).await;
     let mut said = 0;
@@ -145,7 +145,7 @@ async fn what_is_kept_behind_a_snapshot_is_kept_over_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_with_a_hole_is_not_opened() {
+async fn log_with_a_hole_is_not_opened() {
     let mut stage = Stage::of(1, LIMITS).await;
     for number in 0..50 {
         stage.say(&number.to_string()).await;

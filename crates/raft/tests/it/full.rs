@@ -40,7 +40,7 @@ async fn has_reserve(stage: &Stage, id: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_full_disk_growth_is_refused_and_what_shrinks_is_taken_and_makes_room_by_itself() {
+async fn full_disk_takes_only_commands_that_free_room() {
     let mut stage = Stage::of(1, LIMITS).await;
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used() + (512 << 10));
@@ -72,7 +72,7 @@ async fn on_a_full_disk_growth_is_refused_and_what_shrinks_is_taken_and_makes_ro
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_somebody_makes_room_writing_goes_on() {
+async fn writes_continue_once_a_full_disk_has_room() {
     let limits = Limits { answer_ms_max: 2_000, ..LIMITS };
     let stage = Stage::of(1, limits).await;
     has_reserve(&stage, 1).await;
@@ -92,7 +92,7 @@ async fn when_somebody_makes_room_writing_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_whose_disk_is_full_holds_up_nobody_and_catches_up_when_it_has_room() {
+async fn follower_with_a_full_disk_catches_up_once_it_has_room() {
     let stage = Stage::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let full = (1..=3).find(|id| *id != leader).unwrap();
@@ -110,7 +110,7 @@ async fn a_follower_whose_disk_is_full_holds_up_nobody_and_catches_up_when_it_ha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_fails_stops_its_node_and_what_it_held_is_there_when_it_is_well() {
+async fn failed_disk_stops_its_node_which_later_catches_up() {
     let mut stage = Stage::of(3, LIMITS).await;
     stage.say("before").await;
     let leader = stage.leader().await;

@@ -10,7 +10,7 @@ use dunlin_raft::seed;
 use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_node_follows_and_then_votes() {
+async fn new_node_learns_first_and_then_votes() {
     let mut stage = Stage::of(1, LIMITS).await;
     stage.say("alone").await;
     for id in 2..=3 {
@@ -27,7 +27,7 @@ async fn a_new_node_follows_and_then_votes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_put_out_is_not_missed() {
+async fn group_continues_without_a_removed_voter() {
     let mut stage = Stage::of(3, LIMITS).await;
     stage.say("three").await;
     let leader = stage.leader().await;
@@ -41,7 +41,7 @@ async fn a_node_that_is_put_out_is_not_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lead_is_handed_over_on_request() {
+async fn leadership_is_transferred_on_request() {
     let stage = Stage::of(3, LIMITS).await;
     stage.say("before").await;
     let leader = stage.leader().await;
@@ -55,14 +55,14 @@ async fn the_lead_is_handed_over_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_begins_once() {
+async fn group_is_initialized_only_once() {
     let stage = Stage::of(3, LIMITS).await;
     let again = stage.nodes[&2].begin(&[member(2)]).await.unwrap_err();
     assert!(again.to_string().contains("not allowed to initialize"), "{again}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_follows_can_leave() {
+async fn learner_can_be_removed() {
     let mut stage = Stage::of(1, LIMITS).await;
     stage.start(2);
     stage.nodes[&1].add_learner(&member(2)).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_node_that_follows_can_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_can_be_made_of_anothers_state() {
+async fn group_can_be_seeded_from_another_groups_state() {
     let stage = Stage::of(3, LIMITS).await;
     stage.say("one").await;
     stage.say("two").await;
@@ -101,7 +101,7 @@ async fn a_group_can_be_made_of_anothers_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_wins_an_election_knows_how_long_it_took() {
+async fn election_winner_records_how_long_it_took() {
     let mut stage = Stage::of(3, LIMITS).await;
     let leader = stage.leader().await;
     stage.crash(leader).await;

@@ -8,7 +8,7 @@ use dunlin_raft::{GroupError, Limits};
 use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_node_takes_in_the_same_in_the_same_order() {
+async fn every_node_applies_the_same_commands_in_the_same_order() {
     let stage = Stage::of(3, LIMITS).await;
     for number in 0..20 {
         stage.say(&format!("line {number}")).await;
@@ -17,7 +17,7 @@ async fn every_node_takes_in_the_same_in_the_same_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_asked_at_once_shares_entries_and_each_is_answered_for_itself() {
+async fn concurrent_proposals_share_entries_and_get_own_replies() {
     let stage = Stage::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let node = &stage.nodes[&leader];
@@ -40,7 +40,7 @@ async fn what_is_asked_at_once_shares_entries_and_each_is_answered_for_itself() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_node_is_a_group_of_one_and_comes_back_as_it_was() {
+async fn single_node_group_keeps_its_state_over_crashes() {
     let mut stage = Stage::of(1, LIMITS).await;
     for round in 0..5 {
         stage.say(&format!("round {round}")).await;
@@ -52,7 +52,7 @@ async fn one_node_is_a_group_of_one_and_comes_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_says_who_leads_and_does_nothing() {
+async fn follower_names_the_leader_and_takes_no_command() {
     let stage = Stage::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let follower = stage.nodes.iter().find(|(id, _)| **id != leader).unwrap().1;
@@ -64,7 +64,7 @@ async fn a_follower_says_who_leads_and_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_catches_up_sees_all_that_was_answered_before() {
+async fn caught_up_leader_has_applied_every_acknowledged_command() {
     let stage = Stage::of(3, LIMITS).await;
     for number in 1..=50 {
         stage.say(&number.to_string()).await;
@@ -75,7 +75,7 @@ async fn who_catches_up_sees_all_that_was_answered_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_is_due_is_told_the_time_without_a_command() {
+async fn state_machine_with_a_due_time_advances_without_a_command() {
     let stage = Stage::of(3, LIMITS).await;
     stage.say("due in 300").await;
     stage
@@ -86,7 +86,7 @@ async fn a_machine_that_is_due_is_told_the_time_without_a_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_over_the_limit_is_refused() {
+async fn command_over_the_limit_is_refused() {
     let stage = Stage::of(1, Limits { command_bytes_max: 10, ..LIMITS }).await;
     let refused = stage.nodes[&1].propose(Bytes::from("eleven bytes")).await;
     assert_eq!(refused, Err(GroupError::TooLarge { bytes: 12, bytes_max: 10 }));

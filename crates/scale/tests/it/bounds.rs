@@ -33,7 +33,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_more_than_the_most_and_in_the_end_never_fewer_than_the_least(
+    fn fleet_stays_within_the_policys_bounds(
         samples in samples(), seed in any::<u64>()
     ) {
         let delays = Delays { interruptions_per_hour: 2.0, spot_max: Some(12), ..Delays::document() };
@@ -56,7 +56,7 @@ proptest! {
 }
 
 #[test]
-fn a_policy_that_makes_no_sense_is_refused() {
+fn contradictory_policy_is_refused() {
     let refused = |policy: Policy| {
         dunlin_scale::Scaler::new(policy, dunlin_scale::Limits::default())
             .err()

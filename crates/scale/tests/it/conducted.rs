@@ -44,7 +44,7 @@ fn run(conductor: &mut Conductor<Simulated>, from_ms: u64, until_ms: u64, waitin
 }
 
 #[test]
-fn a_backlog_brings_workers_up_to_the_bound_and_silence_sends_them_away_down_to_it() {
+fn backlog_scales_out_to_the_maximum_and_silence_back_in() {
     let mut conductor = conductor(2, 12);
     run(&mut conductor, 0, 1_000, 0, false);
     assert_eq!(ready(&conductor), 2);
@@ -57,7 +57,7 @@ fn a_backlog_brings_workers_up_to_the_bound_and_silence_sends_them_away_down_to_
 }
 
 #[test]
-fn who_is_to_stop_launches_nobody_and_is_over_when_all_have_gone() {
+fn stopping_conductor_launches_nobody_and_ends_after_grace() {
     let mut conductor = conductor(3, 12);
     run(&mut conductor, 0, 1_000, 0, false);
     conductor.stop(1_000, 400);
@@ -71,7 +71,7 @@ fn who_is_to_stop_launches_nobody_and_is_over_when_all_have_gone() {
 }
 
 #[test]
-fn a_meter_averages_what_it_was_shown_and_counts_what_came_in_between() {
+fn meter_averages_signals_and_counts_arrivals_per_second() {
     let mut meter = Meter::default();
     assert_eq!(meter.measure(1_000, Totals { submitted: 70, ended: 30 }).arrived_per_s, 0.0, "since when?");
     let busy = |held, credit| Signals { held, credit, ..Signals::default() };

@@ -4,7 +4,7 @@ use dunlin_scale::sim::{Workload, savings};
 use dunlin_scale::{Need, PRICES_TOML, Policy, Prices};
 
 #[test]
-fn the_table_that_comes_along_can_be_edited() {
+fn edited_price_table_is_read_and_checked() {
     let dearer = PRICES_TOML.replace("per_hour = 0.096", "per_hour = 0.5");
     assert_eq!(Prices::parse(&dearer).unwrap().machine("m6i.large").unwrap().per_hour, 0.5);
     let refused = |text: &str| Prices::parse(text).unwrap_err().to_string();
@@ -17,7 +17,7 @@ fn the_table_that_comes_along_can_be_edited() {
 }
 
 #[test]
-fn a_worker_is_put_where_it_costs_least_and_fits() {
+fn cheapest_machine_that_fits_a_worker_is_chosen() {
     let prices = Prices::default();
     let fit = Need { cpus: 1.4, memory_gib: 4.6 }.cheapest(&prices).unwrap();
     assert!(f64::from(fit.machine.cpus) >= 1.4 * 1.15 * f64::from(fit.workers));
@@ -27,7 +27,7 @@ fn a_worker_is_put_where_it_costs_least_and_fits() {
 }
 
 #[test]
-fn machines_are_paid_for_whole_and_keep_memory_for_the_system() {
+fn machines_are_paid_whole_and_reserve_system_memory() {
     let prices = Prices::default();
     let need = Need { cpus: 1.4, memory_gib: 4.6 };
     let large = need.fit(prices.machine("m6i.8xlarge").unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn machines_are_paid_for_whole_and_keep_memory_for_the_system() {
 }
 
 #[test]
-fn what_a_worker_needs_is_measured_nearly_at_its_most() {
+fn worker_need_is_a_high_quantile_of_its_use() {
     let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
     let need = Need::of(&cpus, &cpus).unwrap();
     assert_eq!((need.cpus, need.memory_gib), (0.95, 0.99));
@@ -54,7 +54,7 @@ fn what_a_worker_needs_is_measured_nearly_at_its_most() {
 }
 
 #[test]
-fn the_savings_of_a_month_are_those_of_runs_at_the_tables_prices() {
+fn monthly_savings_come_from_runs_at_table_prices() {
     let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(4, 60).with_forecast(75_000, vec![48]);
     let need = Need { cpus: 1.4, memory_gib: 4.6 };

@@ -34,7 +34,7 @@ const DEMAND: Demand =
     Demand { per_s: 5_000.0, peak_per_s: 11_000.0, task_ms: 11.76, queued: 1_000_000, payload_bytes: 200 };
 
 #[test]
-fn the_documents_own_cluster_is_read() {
+fn example_cluster_document_is_read() {
     let document = Document::parse(SEED).unwrap();
     assert_eq!((document.coordinators.count, document.coordinators.memory_gib), (5, 32.0));
     assert_eq!((document.workers.count, document.workers.cpus), (95, 2.0));
@@ -46,7 +46,7 @@ fn the_documents_own_cluster_is_read() {
 }
 
 #[test]
-fn a_schedule_and_a_warm_pool_can_stand_in_it() {
+fn document_can_have_a_schedule_and_a_warm_pool() {
     let more = "  warmPool: { size: 7 }\n  schedule: [{ days: \"Fri-Sun, Tue\", from: \"22:30\", to: \"06:00\", minWorkers: 80 }]\n";
     let document = Document::parse(&format!("{SEED}{more}")).unwrap();
     assert_eq!(document.policy.warm.size, 7);
@@ -55,7 +55,7 @@ fn a_schedule_and_a_warm_pool_can_stand_in_it() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn document_error_names_the_wrong_field() {
     let refused = |from: &str, to: &str| {
         let text = SEED.replace(from, to);
         assert_ne!(text, SEED);
@@ -81,7 +81,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_plan_says_what_it_takes_and_what_is_wrong() {
+fn plan_has_the_workers_the_cost_and_the_warnings() {
     let document = Document::parse(SEED).unwrap();
     let planned = plan(&document, &DEMAND, &Prices::default(), &Node::default());
     assert_eq!(planned.workers_peak, 185);
@@ -108,7 +108,7 @@ fn a_plan_says_what_it_takes_and_what_is_wrong() {
 }
 
 #[test]
-fn what_is_recommended_is_a_document_that_does_without_warnings() {
+fn recommended_document_is_planned_without_warnings() {
     let need = Need { cpus: 1.4, memory_gib: 4.6 };
     let prices = Prices::default();
     for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {

@@ -23,7 +23,7 @@ fn learned(buckets: usize) -> Forecaster {
 }
 
 #[test]
-fn a_wave_is_forecast_to_a_few_in_a_hundred() {
+fn wave_is_forecast_within_five_percent() {
     let mut forecaster = learned(4 * DAY);
     for step in 0..DAY as u64 * 15 {
         let now_ms = step * 5_000;
@@ -35,7 +35,7 @@ fn a_wave_is_forecast_to_a_few_in_a_hundred() {
 }
 
 #[test]
-fn the_upper_bound_is_above_the_forecast_and_rarely_passed() {
+fn upper_bound_exceeds_the_forecast_and_is_rarely_passed() {
     let mut random = 1_u64;
     let mut noise = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -57,13 +57,13 @@ fn the_upper_bound_is_above_the_forecast_and_rarely_passed() {
 }
 
 #[test]
-fn without_two_seasons_there_is_no_forecast() {
+fn forecast_needs_a_history_of_two_seasons() {
     assert!(learned(2 * DAY - 1).ahead(0, 75_000).is_none());
     assert!(learned(2 * DAY).ahead(0, 75_000).is_some());
 }
 
 #[test]
-fn forecasts_that_were_wrong_do_not_count_until_they_are_right_again() {
+fn wrong_forecasts_are_distrusted_until_they_are_right() {
     let mut forecaster = learned(4 * DAY);
     let mut now_ms = 0;
     let mut run = |forecaster: &mut Forecaster, buckets: u64, of: &dyn Fn(u64) -> f64| {
@@ -83,7 +83,7 @@ fn forecasts_that_were_wrong_do_not_count_until_they_are_right_again() {
 }
 
 #[test]
-fn workers_are_there_before_the_need() {
+fn forecast_starts_workers_before_the_load_rises() {
     let mut play = Play::settled(Policy::document(5, 100).with_forecast(75_000, vec![DAY]));
     play.scaler.expect_rate(10.0);
     let at = |ms: u64| wave(ms as f64 / 75_000.0);
@@ -105,7 +105,7 @@ fn workers_are_there_before_the_need() {
 }
 
 #[test]
-fn a_forecast_never_sends_anybody_away() {
+fn forecast_never_removes_a_worker() {
     // It says that there will be next to nothing; what is measured says that all are needed.
     let policy = Policy { workers_min: 3, ..Policy::document(20, 100).with_forecast(75_000, vec![DAY]) };
     let mut play = Play::settled(Policy { workers_min: 20, ..policy.clone() });
@@ -126,7 +126,7 @@ fn a_forecast_never_sends_anybody_away() {
 }
 
 #[test]
-fn no_number_that_is_measured_breaks_it() {
+fn forecaster_stays_finite_for_any_measurement() {
     let mut forecaster = learned(4 * DAY);
     for (step, value) in
         [f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0].into_iter().cycle().take(2_000).enumerate()
@@ -141,7 +141,7 @@ fn no_number_that_is_measured_breaks_it() {
 }
 
 #[test]
-fn an_outlook_says_how_much_is_known_and_then_what_comes() {
+fn forecast_appears_once_the_history_is_long_enough() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
     // Every minute ten seconds of much: noted twice a second, as a node does.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
@@ -156,7 +156,7 @@ fn an_outlook_says_how_much_is_known_and_then_what_comes() {
 }
 
 #[test]
-fn a_scaler_says_what_it_expects_and_how_many_workers_that_takes() {
+fn outlook_has_the_forecast_and_the_workers_it_needs() {
     assert!(Scaler::new(Policy::local(1, 8), Limits::default()).unwrap().outlook(0).is_none());
     let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), Limits::default()).unwrap();
     let empty = scaler.outlook(0).unwrap();

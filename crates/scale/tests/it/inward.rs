@@ -29,7 +29,7 @@ fn run_quiet(play: &mut Play, seconds: u64) {
 }
 
 #[test]
-fn fewer_would_have_done_for_the_documents_time_before_anybody_goes() {
+fn scale_in_waits_for_the_documents_cool_down() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 359);
     assert_eq!(play.drained(), []);
@@ -43,7 +43,7 @@ fn fewer_would_have_done_for_the_documents_time_before_anybody_goes() {
 }
 
 #[test]
-fn it_ends_with_as_many_as_the_work_needs() {
+fn scale_in_ends_with_the_workers_the_load_needs() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 1_800);
     // 80 a second at 10 each, used to 70 %.
@@ -51,7 +51,7 @@ fn it_ends_with_as_many_as_the_work_needs() {
 }
 
 #[test]
-fn a_moment_of_work_in_the_cool_down_begins_it_anew() {
+fn work_during_the_cool_down_restarts_it() {
     let mut play = too_many(Policy::document(10, 50));
     for _ in 0..10 {
         run_quiet(&mut play, 299);
@@ -61,7 +61,7 @@ fn a_moment_of_work_in_the_cool_down_begins_it_anew() {
 }
 
 #[test]
-fn nobody_who_holds_a_task_is_sent_away() {
+fn scale_in_drains_only_idle_workers() {
     let mut play = too_many(Policy::document(5, 50));
     let busy: Vec<Instance> = play.instances(Phase::Ready).into_iter().take(10).collect();
     run_quiet(&mut play, 361);
@@ -77,7 +77,7 @@ fn nobody_who_holds_a_task_is_sent_away() {
 }
 
 #[test]
-fn who_goes_has_as_long_as_its_tasks_may_take() {
+fn draining_workers_grace_covers_its_longest_task() {
     for (grace_ms, expected_ms) in [(0, 60_000), (5_000, 60_000), (900_000, 900_000)] {
         let mut play = too_many(Policy::document(10, 50));
         for _ in 0..400 {
@@ -90,7 +90,7 @@ fn who_goes_has_as_long_as_its_tasks_may_take() {
 }
 
 #[test]
-fn between_the_marks_nothing_happens() {
+fn cpu_use_between_the_marks_changes_nothing() {
     let mut play = too_many(Policy::document(5, 50));
     let idle: Vec<_> = play.instances(Phase::Ready).into_iter().map(|instance| (instance, 0)).collect();
     for cpu in [0.57, 0.60, 0.65, 0.69, 0.70] {
@@ -100,7 +100,7 @@ fn between_the_marks_nothing_happens() {
 }
 
 #[test]
-fn who_has_drained_fills_the_warm_pool() {
+fn drained_workers_fill_the_warm_pool() {
     let warm = Warm { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut play = too_many(Policy::document(10, 50));
     // There is room in the pool only once there are some to fill it with.
@@ -120,7 +120,7 @@ fn who_has_drained_fills_the_warm_pool() {
 }
 
 #[test]
-fn processes_that_have_drained_end_though_the_pool_has_room() {
+fn drained_local_processes_end_despite_room_in_the_pool() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 361);
     let policy = play.scaler.policy().clone().with_local_pool(30);

@@ -15,7 +15,7 @@ fn times(play: &Play, trigger: Trigger) -> (u64, u64, u64) {
 }
 
 #[test]
-fn a_threshold_is_passed_for_the_documents_time_before_workers_come() {
+fn workers_start_after_a_threshold_is_passed_for_a_minute() {
     let busy = |_| Sample { cpu: 0.9, ..calm() };
     let full = |_| Sample { startable: 6_000, ..calm() };
     let late = |_| Sample { startable: 10, latency_ms: Some(2_500), ..calm() };
@@ -31,7 +31,7 @@ fn a_threshold_is_passed_for_the_documents_time_before_workers_come() {
 }
 
 #[test]
-fn from_none_the_first_starts_at_once_and_goes_when_idle() {
+fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
     let mut play = Play::settled(Policy::local(0, 4));
     let nothing = |_| Sample::default();
     play.run(60, nothing);
@@ -53,7 +53,7 @@ fn from_none_the_first_starts_at_once_and_goes_when_idle() {
 }
 
 #[test]
-fn a_threshold_that_is_passed_in_turns_with_not_starts_nobody() {
+fn intermittently_passed_threshold_starts_no_worker() {
     let mut play = Play::settled(Policy::document(10, 50));
     for _ in 0..20 {
         play.run(59, |_| Sample { cpu: 0.95, startable: 9_000, ..calm() });
@@ -63,7 +63,7 @@ fn a_threshold_that_is_passed_in_turns_with_not_starts_nobody() {
 }
 
 #[test]
-fn as_many_come_as_bring_processors_back_to_their_target() {
+fn scale_out_returns_cpu_use_to_its_target() {
     let mut play = Play::settled(Policy::document(10, 50));
     play.run(600, |ready| work(130.0, ready));
     // 130 a second at 10 each, used to 70 %: 19.
@@ -71,7 +71,7 @@ fn as_many_come_as_bring_processors_back_to_their_target() {
 }
 
 #[test]
-fn a_step_is_no_longer_than_the_policy_says() {
+fn scale_out_step_is_limited_by_the_policy() {
     let mut play = Play::settled(Policy::document(10, 500));
     play.run(200, |ready| work(3_000.0, ready));
     let decisions: Vec<_> = play.scaler.decisions().out().filter(|d| d.trigger != Trigger::Bounds).collect();
@@ -84,7 +84,7 @@ fn a_step_is_no_longer_than_the_policy_says() {
 }
 
 #[test]
-fn tasks_that_wait_for_a_quota_start_no_worker() {
+fn tasks_pending_for_a_quota_start_no_worker() {
     // A tenant's tasks wait for a minute because it may not have more; none of them could start.
     let mut play = Play::settled(Policy::document(10, 50));
     play.run(600, |_| Sample { startable: 0, latency_ms: Some(60_000), ..calm() });
@@ -92,7 +92,7 @@ fn tasks_that_wait_for_a_quota_start_no_worker() {
 }
 
 #[test]
-fn the_warm_pool_is_woken_sooner_than_anybody_is_launched() {
+fn warm_pool_serves_sooner_and_is_filled_again() {
     let warm = Warm { size: 5, detect_ms: 15_000, takes_drained: true };
     let mut play = Play::settled(Policy { warm, ..Policy::document(10, 50) });
     play.run(60, |_| calm());
@@ -106,7 +106,7 @@ fn the_warm_pool_is_woken_sooner_than_anybody_is_launched() {
 }
 
 #[test]
-fn a_window_of_the_week_has_its_workers_when_it_begins() {
+fn weekly_window_has_its_workers_when_it_begins() {
     // 1970 began on a Thursday.
     let window = Window { days: Window::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };
     let mut play = Play::settled(Policy { windows: vec![window], ..Policy::document(10, 50) });
@@ -119,7 +119,7 @@ fn a_window_of_the_week_has_its_workers_when_it_begins() {
 }
 
 #[test]
-fn a_window_over_midnight_ends_on_the_next_day() {
+fn window_over_midnight_ends_on_the_next_day() {
     let window = Window { days: 1 << 4, from_minute: 22 * 60, to_minute: 6 * 60, workers_min: 1 };
     let hour = |day: u64, hour: u64| (day * 24 + hour) * 3_600_000;
     // Friday is a day after Thursday.
@@ -128,7 +128,7 @@ fn a_window_over_midnight_ends_on_the_next_day() {
 }
 
 #[test]
-fn a_launch_that_fails_is_made_up_for() {
+fn failed_launches_are_repeated() {
     let mut play = Play::new(
         Policy::document(50, 50),
         dunlin_scale::Delays { cold_failures_permille: 300.0, ..super::play::sound() },
@@ -143,7 +143,7 @@ fn a_launch_that_fails_is_made_up_for() {
 }
 
 #[test]
-fn where_every_launch_fails_there_are_only_so_many() {
+fn failing_launches_are_retried_at_a_limited_rate() {
     let mut play = Play::new(
         Policy::document(1, 50),
         dunlin_scale::Delays { cold_failures_permille: 1_000.0, ready_ms: 1_000, ..super::play::sound() },
@@ -156,7 +156,7 @@ fn where_every_launch_fails_there_are_only_so_many() {
 }
 
 #[test]
-fn a_worker_that_dies_is_replaced() {
+fn dead_worker_is_replaced() {
     let mut play = Play::settled(Policy::document(10, 50));
     for instance in play.instances(Phase::Ready).into_iter().take(3) {
         play.provider.kill(instance);

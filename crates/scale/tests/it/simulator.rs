@@ -33,14 +33,14 @@ fn crowd(seed: u64) -> Scenario {
 }
 
 #[test]
-fn a_seed_gives_the_same_run_and_another_another() {
+fn equal_seeds_give_equal_runs_and_others_differ() {
     let (a, b, c) = (run(&crowd(1)), run(&crowd(1)), run(&crowd(2)));
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
     assert_ne!(a.digest, c.digest);
 }
 
 #[test]
-fn workers_that_come_and_go_and_are_taken_away_lose_no_task() {
+fn arriving_leaving_and_interrupted_workers_lose_no_task() {
     let outcome = run(&crowd(3));
     assert!(outcome.interruptions > 0, "it was to be put to the test");
     assert!(outcome.workers_most > 10);
@@ -51,14 +51,14 @@ fn workers_that_come_and_go_and_are_taken_away_lose_no_task() {
 }
 
 #[test]
-fn saturated_workers_do_nearly_what_they_would_alone() {
+fn saturated_workers_reach_98_percent_efficiency() {
     let row = throughput(1, 20, 20_000, Node::default());
     assert!(row.efficiency >= 0.98, "{row:?}");
     assert_eq!(row.used.bottleneck(), "workers");
 }
 
 #[test]
-fn a_node_that_is_too_slow_is_the_bottleneck_that_is_named() {
+fn slow_node_is_named_as_the_bottleneck() {
     let slow = Node { dispatch_us: 2_000.0, ..Node::default() };
     let row = throughput(1, 50, 5_000, slow);
     assert!(row.efficiency < 0.2, "{row:?}");
@@ -94,7 +94,7 @@ fn scaling_in_takes_no_longer_than_the_documents_time() {
 }
 
 #[test]
-fn a_warm_pool_makes_it_faster_and_more_certain() {
+fn warm_pool_starts_faster_and_fails_less() {
     let rows = warm_pool(1, 5_000);
     let (cold, warm) = (rows[0], rows[1]);
     assert!(warm.total_ms <= 55_000 && cold.total_ms <= 120_000, "{rows:?}");
@@ -103,7 +103,7 @@ fn a_warm_pool_makes_it_faster_and_more_certain() {
 }
 
 #[test]
-fn tenants_get_what_is_theirs_and_never_more() {
+fn tenants_get_their_quota_and_no_more() {
     let (rows, jain) = tenants(1);
     assert!(jain >= 0.99, "{jain}");
     for row in rows {
@@ -113,7 +113,7 @@ fn tenants_get_what_is_theirs_and_never_more() {
 }
 
 #[test]
-fn a_noisy_neighbour_costs_the_others_no_more_than_one_in_a_hundred() {
+fn noisy_neighbour_costs_others_at_most_one_percent() {
     let rows = noisy_neighbour(1);
     assert_eq!(rows.len(), 8);
     for row in rows.iter().filter(|row| row.tenant != "tenant-a") {
@@ -123,7 +123,7 @@ fn a_noisy_neighbour_costs_the_others_no_more_than_one_in_a_hundred() {
 }
 
 #[test]
-fn a_forecast_spares_four_in_five_violations_for_a_tenth_more_hours() {
+fn forecast_avoids_four_in_five_violations_at_ten_percent_cost() {
     let workload = Workload::Diurnal { low_per_s: 10.0, high_per_s: 70.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
     let rows = compare(1, &workload, &policy, 2_000_000.0);
@@ -136,7 +136,7 @@ fn a_forecast_spares_four_in_five_violations_for_a_tenth_more_hours() {
 }
 
 #[test]
-fn a_series_is_read_from_what_python_or_json_write() {
+fn series_is_read_from_python_or_json_lists() {
     let python =
         "# [notes]\ndef load():\n    return np.array([22262, 21756,\n 22247.5, 22759,\n ], dtype='float')";
     let series = Series::parse(python).unwrap();

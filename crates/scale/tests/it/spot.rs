@@ -11,13 +11,13 @@ fn on_spot(play: &Play) -> usize {
 }
 
 #[test]
-fn as_many_are_spot_as_the_policy_says_beyond_its_base() {
+fn spot_share_applies_beyond_the_on_demand_base() {
     let play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
     assert_eq!(on_spot(&play), 14);
 }
 
 #[test]
-fn an_interrupted_worker_has_its_notice_and_another_comes_at_once() {
+fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
     let mut play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
     let fleet = play.scaler.fleet();
     let (instance, _) = fleet.iter().find(|(_, member)| member.market == Market::Spot).unwrap();
@@ -33,7 +33,7 @@ fn an_interrupted_worker_has_its_notice_and_another_comes_at_once() {
 }
 
 #[test]
-fn where_spot_is_refused_the_next_are_on_demand_and_spot_is_tried_again_later() {
+fn refused_spot_launches_fall_back_to_on_demand_for_a_while() {
     let delays = Delays { spot_max: Some(5), ..sound() };
     let mut play = Play::new(Policy { spot: SPOT, ..Policy::document(24, 50) }, delays, 1);
     play.run(120, |_| calm());

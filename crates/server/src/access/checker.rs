@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_take_turns_and_each_keeps_its_own_order() {
+    fn addresses_alternate_and_keep_their_own_order() {
         let mut turns = Turns::default();
         for (from, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
             assert_eq!(turns.add(address(from), job, 100), None);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_places_are_taken_the_address_with_most_makes_room() {
+    fn full_queue_drops_a_job_of_the_busiest_address() {
         let mut turns = Turns::default();
         for job in 0..4 {
             assert_eq!(turns.add(address(1), job, 4), None);

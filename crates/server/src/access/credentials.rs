@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_door_carries_them_its_own_way() {
+    fn credentials_are_read_from_hello_and_http_header() {
         let token = Credentials::Token(b"t".to_vec());
         let password = Credentials::Password { user: "ana".to_owned(), password: b"p:w".to_vec() };
         assert_eq!(Credentials::of_hello(b""), Credentials::None);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_user_can_be_called_is_unsound_and_so_is_what_is_too_long() {
+    fn invalid_user_names_and_long_secrets_are_unsound() {
         for wrong in [&b"a b\0p"[..], b"\0p", b"a\n\0p", b"\xff\0p"] {
             assert_eq!(Credentials::of_hello(wrong), Credentials::Unsound);
         }

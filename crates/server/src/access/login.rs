@@ -348,12 +348,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobodys_password_is_checked_like_anybodys() {
+    fn unknown_user_has_a_real_hash_that_never_matches() {
         assert!(secret::is_hash(NOBODYS) && !secret::verify(NOBODYS, b"nobody"));
     }
 
     #[test]
-    fn a_right_password_is_known_again_and_no_more_than_the_limit() {
+    fn correct_passwords_are_cached_up_to_the_limit() {
         let limits = AccessLimits { logins_remembered_max: 2, ..AccessLimits::default() };
         let mut cache = Cache::new(limits).unwrap();
         let keys = ["a", "b", "c"].map(|password| cache.key("ana", password.as_bytes(), "hash"));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_has_a_nonce_of_its_own() {
+    fn each_connection_has_its_own_nonce() {
         let (one, other) = (Nonces::new().unwrap(), Nonces::new().unwrap());
         assert_eq!(one.of(1), one.of(1));
         assert!(one.of(1) != one.of(2) && one.of(1) != other.of(1) && one.of(1).len() == 22);

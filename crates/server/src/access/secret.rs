@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_known_by_its_hash_and_no_two_hashes_are_alike() {
+    fn password_verifies_against_its_own_salted_hash() {
         let (one, other) = (hash_password(b"open sesame").unwrap(), hash_password(b"open sesame").unwrap());
         assert!(one.starts_with("$argon2id$") && one != other && is_hash(&one));
         assert!(verify(&one, b"open sesame") && verify(&other, b"open sesame") && !verify(&one, b"open"));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_known_by_its_digest() {
+    fn token_is_recognized_by_its_digest() {
         let (token, kept) = new_token().unwrap();
         assert!(token.starts_with(TOKEN_PREFIX) && token.len() == 50 && !kept.contains(&token));
         let read = read_digest(&kept).unwrap();

@@ -87,7 +87,7 @@ fn account_made_during_a_reload_has_the_permissions_after_it() {
 }
 
 #[test]
-fn removed_user_who_comes_back_is_another() {
+fn recreated_user_does_not_revive_an_old_login() {
     let stage = Stage::new("publish = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
@@ -99,7 +99,7 @@ fn removed_user_who_comes_back_is_another() {
 }
 
 #[test]
-fn stream_begun_by_an_old_login_looks_first() {
+fn stream_of_an_outdated_login_is_refused_at_once() {
     let stage = Stage::new("subscribe = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
@@ -108,7 +108,7 @@ fn stream_begun_by_an_old_login_looks_first() {
 }
 
 #[test]
-fn stream_ends_by_what_it_reads_and_nothing_else() {
+fn stream_ends_only_when_its_read_permissions_shrink() {
     let everything = "subscribe = [\">\"]\nkeys = [\"*\"]\ntasks = [\"submit\"]\nsurveys = true\n";
     for (after, ends) in [
         (everything.replace("subscribe = [\">\"]\n", ""), true),
@@ -127,7 +127,7 @@ fn stream_ends_by_what_it_reads_and_nothing_else() {
 }
 
 #[test]
-fn question_is_answered_by_what_may_be_asked_then() {
+fn query_is_checked_when_it_is_answered() {
     let stage = Stage::new("keys = [\"*\"]");
     let node = stage.log_in().node(&stage.node);
     let control = Arc::clone(stage.node.control().unwrap());
@@ -143,7 +143,7 @@ fn question_is_answered_by_what_may_be_asked_then() {
 }
 
 #[test]
-fn record_that_waits_for_room_is_not_appended_by_whom_may_not() {
+fn pending_record_is_refused_after_its_permission_ends() {
     let stage = Stage::new("publish = [\"a\"]");
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_fifth_failure_on_the_next_waits_twice_as_long_each_time() {
+    fn delay_doubles_from_the_fifth_failed_login_on() {
         let mut throttle = Throttle::default();
         let from = address("10.0.0.1");
         for (failures, wait) in [(1, 0), (4, 0), (5, 1), (6, 2), (7, 4), (11, 64), (30, 64), (90, 64)] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_tries_many_users_waits_for_all_of_them() {
+    fn address_that_tries_many_users_is_delayed_for_all() {
         let mut throttle = Throttle::default();
         let (one, same_network) = (address("2001:db8:1:2::3"), address("2001:db8:1:2:ffff::4"));
         (0..20).for_each(|number| throttle.failed(one, &format!("user{number}"), 0));

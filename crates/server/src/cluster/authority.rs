@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_which_node_of_which_cluster() {
+    fn certificate_name_identifies_node_and_cluster() {
         assert_eq!(node_of(&name_of("c0ffee", 12)), Some(("c0ffee", 12)));
         for other in ["node-x.c0ffee.dunlin", "node-1.dunlin", "node-1.c0ffee", "localhost", ""] {
             assert_eq!(node_of(other), None, "{other}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_read_again_signs_what_the_first_is_trusted_for() {
+    fn reloaded_authority_issues_trusted_certificates() {
         let made = Authority::make("c0ffee").unwrap();
         let read = Authority::of("c0ffee", made.cert_pem.clone(), made.key_pem.clone());
         assert_eq!(made.fingerprint().unwrap(), read.fingerprint().unwrap());

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_comes_back_as_it_was_and_damage_is_seen_wherever_it_is() {
+    fn backup_reads_back_and_any_damage_is_detected() {
         let bytes = written(VERSION, &[&[b"one", b"two"], &[b"three"], &[b"four"]]);
         assert_eq!(
             read(&bytes).unwrap(),
@@ -309,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_of_before_there_were_shards_is_one_of_one() {
+    fn backup_from_before_shards_has_one_shard() {
         let bytes = written(VERSION_OF_ONE_SHARD, &[&[b"one"], &[b"two"]]);
         assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")], vec!["two".into()]]);
     }
 
     #[test]
-    fn a_backup_of_before_there_were_tasks_is_one_of_keys() {
+    fn backup_from_before_tasks_has_only_keys() {
         let bytes = written(VERSION_OF_KEYS, &[&[b"one"]]);
         assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")]]);
     }

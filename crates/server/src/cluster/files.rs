@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_knows_itself_again_and_counts_its_starts() {
+    fn identity_survives_restarts_and_counts_them() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_and_says_which_release_wrote_it() {
+    fn newer_identity_format_is_refused_with_its_release() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
         files.write("identity.json", br#"{"format": 9, "release": "7.0.0"}"#, PUBLIC).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_for_their_owner_only() {
+    fn private_key_file_is_readable_only_by_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
         files.write_certificate("cert", "key").unwrap();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_as_they_were_put_and_a_part_of_one_is_none() {
+    fn cluster_frames_decode_only_when_whole() {
         let mut bytes = Vec::new();
         put(&mut bytes, 7, Kind::Request, b"what");
         put(&mut bytes, 8, Kind::Ping, b"");
@@ -208,7 +208,7 @@ mod tests {
 
     /// Signs of life once waited until all of it was encrypted, and a leader lost the lead.
     #[test]
-    fn large_frame_leaves_others_their_turn() {
+    fn large_frame_does_not_block_other_tasks() {
         let mut bytes = Vec::new();
         put(&mut bytes, 1, Kind::Request, &vec![7; 8 << 20]);
         let turns = (8 << 20) / TURN_BYTES / 2;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_no_frame_is_refused() {
+    fn overlong_or_invalid_cluster_frame_is_refused() {
         let mut long = Vec::new();
         put(&mut long, 1, Kind::Answer, &[0; 11]);
         assert!(read(&long, 10).is_err());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_follows_the_known_one_is_let_in_and_a_copys_is_not() {
+    fn restarted_node_is_admitted_and_a_copied_directory_is_not() {
         let known = incarnation(5, "e");
         let check = |now: Incarnation, before: Option<Incarnation>| {
             check_incarnation(3, (Some(&now), before.as_ref()), &known).is_ok()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_number_of_shards_is_refused_and_who_says_none_has_one() {
+    fn different_shard_count_is_refused_and_the_default_is_one() {
         assert!(check_shards(2, 2).is_ok());
         let refused = check_shards(1, 2).unwrap_err();
         assert!(refused.for_good && refused.why.contains("set tasks.shards = 2"), "{refused:?}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused_and_told_what_to_do() {
+    fn other_versions_are_refused_with_advice() {
         assert!(check_version(VERSION, "1").is_ok());
         let old = check_version(VERSION_OLDEST - 1, "0.0.9").unwrap_err();
         assert!(old.for_good && old.why.contains("0.0.9"), "{old:?}");

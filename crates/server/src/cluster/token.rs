@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_written_and_read_and_shows_no_secret_in_the_log() {
+    fn join_token_round_trips_and_hides_its_secret_in_logs() {
         let token = Token::new([7; 32]).unwrap();
         let text = token.to_string();
         assert_eq!(format!("{text}\n").parse::<Token>().unwrap(), token);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_cannot_point_elsewhere_are_our_own() {
+    fn only_addresses_and_localhost_names_are_own_names() {
         for host in ["127.0.0.1", "[::1]", "10.0.0.7", "localhost", "LOCALHOST", "a.localhost"] {
             assert!(is_own_name(host), "{host}");
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_many_names_on_this_machine_and_one_elsewhere() {
+    fn loopback_names_are_equal_and_other_hosts_are_not() {
         for other in ["localhost:8222", "127.0.0.1:8222", "[::1]:8222", "LOCALHOST:8222"] {
             assert!(is_same_place("127.0.0.1:8222", other), "{other}");
         }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_ours_if_it_came_from_where_it_asks() {
+    fn origin_is_own_only_if_it_equals_the_requested_host() {
         let host: Authority = "127.0.0.1:8222".parse().unwrap();
         let is_own =
             |origin: &'static str, is_tls| is_own(&HeaderValue::from_static(origin), Some(&host), is_tls);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_takes_gzip_is_sent_it() {
+    fn gzip_is_sent_only_to_clients_that_accept_it() {
         let takes = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(text));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_has_a_kind_and_is_what_it_is_compressed() {
+    fn every_page_file_has_a_media_type_and_a_gzip_form() {
         for file in FILES {
             assert_ne!(kind_of(file.path), "application/octet-stream", "{}", file.path);
             assert!(file.gzip.starts_with(&[0x1f, 0x8b]), "{}", file.path);

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_says_what_its_row_says() {
+    fn problem_carries_status_title_and_numbers_of_its_code() {
         let problem = Problem::from(PublishError::SeqMoved { expected: 4, last_seq: 9 });
         assert_eq!(problem.status(), 412);
         let body = problem.json();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn no_refusal_is_a_success() {
+    fn every_error_code_has_an_http_error_status() {
         for row in dunlin::wire::CODES {
             let problem = Problem::from(Refused::new(row.code, "x"));
             assert!(problem.status().is_client_error() || problem.status().is_server_error(), "{}", row.name);

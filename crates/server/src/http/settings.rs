@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_sent_back() {
+    fn shown_settings_are_accepted_as_input() {
         let text = r#"{"pattern": "a.>", "partitions": 4, "retention": {"records": 10, "age": "10m"},
                        "reliable": {"when_full": "evict"}}"#;
         let config = read(text).unwrap();
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_durable_topic_keeps_what_durable_topics_keep() {
+    fn durable_topic_gets_the_durable_default_retention() {
         let config = read(r#"{"durable": {"acknowledge": "written"}}"#).unwrap();
         assert_eq!(config.retention.bytes, Durable::RETENTION_BYTES_DEFAULT);
         assert_eq!(config.durable.unwrap().acknowledge, Acknowledged::Written);
     }
 
     #[test]
-    fn settings_that_mean_nothing_are_refused() {
+    fn invalid_topic_settings_are_refused() {
         let cases = [
             "[]",
             "{",

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_over_about_a_second_and_over_nothing_that_is_long_past() {
+    fn rate_covers_about_one_second_and_no_old_samples() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         let mut samples = Samples::default();

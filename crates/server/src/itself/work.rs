@@ -186,7 +186,7 @@ mod tests {
     use super::fairness;
 
     #[test]
-    fn the_index_is_one_where_each_has_what_is_due_to_it_and_falls_where_somebody_waits_for_it() {
+    fn fairness_index_is_1_unless_a_waiting_tenant_lacks_its_share() {
         assert_eq!(fairness(&[]), None);
         assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
         assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);

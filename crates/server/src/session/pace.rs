@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sessions_make_a_thread_busy_and_one_that_writes_often_does_not() {
+    fn only_many_writing_sessions_make_a_thread_busy() {
         let mut pace = Pace::new();
         let mut one = Resting::default();
         (0..10_000).for_each(|_| one.wrote(&mut pace));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_is_over_at_the_next_beat_and_few_that_rest_end_the_busy_time() {
+    fn resting_sessions_wake_once_and_few_end_the_busy_state() {
         let mut pace = Pace::new();
         pace.busy = true;
         let mut session = Resting::default();

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn description_is_read_as_it_was_written() {
+    fn world_description_reads_back_as_written() {
         let world = World::new([0.0, -1.0, 2.5], [10.0, 1.0, 3.0]).unwrap();
         let mut setup = Setup::new(RegionId(0), world, 1.0);
         setup.schema.register("fuel", Kind::F32).unwrap();

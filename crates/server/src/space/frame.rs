@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_is_read_as_it_was_written_and_none_before_it_is_whole() {
+    fn world_frames_decode_only_when_whole() {
         let region = RegionId(7);
         let frames = [
             Frame::Hello(b"hello"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused() {
+    fn invalid_world_frame_is_refused() {
         for bytes in [&[0, 0, 0, 0][..], &[255, 255, 255, 255, 4], &[1, 0, 0, 0, 99], &[2, 0, 0, 0, 7, 1]] {
             assert!(matches!(Frame::decode(bytes, 1_000), Err(Refused::Frame(_))), "{bytes:?}");
         }

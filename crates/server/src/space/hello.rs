@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_is_read_as_it_was_written() {
+    fn world_hello_reads_back_as_written() {
         assert_eq!(Hello::decode(&hello().encode(&[5; 32])), Ok(hello()));
         assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(Refused::Stranger));
         let mut newer = hello().encode(&[5; 32]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn another_world_and_a_region_that_is_ours_are_refused() {
+    fn hello_of_another_world_or_with_an_owned_region_is_refused() {
         let other = |change: fn(&mut Hello)| {
             let mut other = Hello { process: 4, regions: vec![(RegionId(9), 1)], ..hello() };
             change(&mut other);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_ticks_before_all_have_handed_over_and_told_their_ghosts() {
+    fn tick_waits_for_handovers_and_ghosts_of_all_processes() {
         let mut one = Lockstep::new([2, 3].into_iter());
         assert_eq!(one.next(true), Next::Tick);
         one.begin();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_a_little_behind_catches_up_and_who_is_far_behind_leaves_ticks_out() {
+    fn short_delay_is_caught_up_and_a_long_one_skips_ticks() {
         let mut schedule = Schedule::new(Pace::Every(10), 5, 101);
         assert_eq!((schedule.due_ns(), schedule.begin(110)), (Some(110), (0, 0)));
         assert_eq!((schedule.due_ns(), schedule.begin(155)), (Some(120), (35, 0)));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_ticks_and_no_more() {
+    fn schedule_ends_after_the_given_number_of_ticks() {
         let mut schedule = Schedule::new(Pace::Hold, 5, 0);
         assert_eq!(schedule.due_ns(), None);
         schedule.set(Pace::FlatOut, Some(2), 7);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_told_to_within_a_thirtysecond() {
+    fn quantiles_are_accurate_to_one_thirty_second() {
         let mut samples = Samples::default();
         assert_eq!(samples.quantile_ns(0.99), None);
         (1..=100_000).for_each(|ns| samples.record(ns * 17));

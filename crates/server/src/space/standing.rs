@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_named_may_not_follow() {
+    fn unnamed_process_may_not_follow() {
         let mut standing = strict();
         assert!(!standing.begin(R, 7));
         standing.name(R, 7, false);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_promoted_is_waited_for_as_well_so_that_it_knows_all_that_counts() {
+    fn standby_to_be_promoted_is_waited_for_too() {
         let mut standing = strict();
         standing.name(R, 7, true);
         assert!(standing.begin(R, 7));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_in_the_place_of_who_is_named_and_away() {
+    fn named_but_absent_standby_is_not_replaced_by_an_old_one() {
         let mut standing = strict();
         standing.name(R, 7, true);
         assert!(standing.begin(R, 7));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn to_be_named_again_changes_nothing() {
+    fn naming_the_same_standby_again_changes_nothing() {
         let mut standing = strict();
         standing.name(R, 7, false);
         assert!(standing.begin(R, 7));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_an_older_owner_is_forgotten_and_one_of_this_owner_is_not() {
+    fn only_copies_of_an_older_owner_are_forgotten() {
         let mut standing = Standing::new(setup());
         standing.want(R);
         assert!(standing.take_in(R, &whole(OLD), true));

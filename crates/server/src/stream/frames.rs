@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_out_as_they_went_in_however_they_are_cut() {
+    fn bytes_decode_the_same_in_pieces_of_any_size() {
         let long: Vec<u8> = (0..70_000_u32).map(|n| (n * 7) as u8).collect();
         let sent = [
             frame(0x82, b"one", [1, 2, 3, 4]),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_rules_is_refused() {
+    fn frames_that_violate_the_protocol_are_refused() {
         let unmasked = vec![0x82, 1, b'a'];
         let reserved = frame(0xc2, b"a", [1; 4]);
         let kind = frame(0x83, b"a", [1; 4]);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_ends_where_its_last_frame_does() {
+    fn text_message_ends_with_its_last_frame() {
         let mut sent = [
             frame(0x01, b"he", [1, 2, 3, 4]),
             frame(0x89, b"", [1, 2, 3, 4]),

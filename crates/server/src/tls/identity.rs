@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_tells_its_subject_and_its_names() {
+    fn certificate_yields_its_subject_and_names() {
         let mut params = CertificateParams::new(vec!["worker-7.example".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "worker-7");
         params.distinguished_name.push(DnType::OrganizationName, "Example");

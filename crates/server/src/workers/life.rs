@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_or_takes_too_long_before_it_attaches_has_failed() {
+    fn worker_that_ends_or_stalls_before_attaching_has_failed() {
         let mut life = Life::new(5_000);
         assert_eq!(life.ended(), [Said::Failed]);
         assert_eq!(life.advance(4_999, SILENT_MS), (None, Deed::Nothing));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_sent_away_has_its_grace_and_is_then_killed() {
+    fn drained_worker_is_killed_after_its_grace_period() {
         let mut life = ready();
         assert_eq!(life.drain(10_000), Deed::Ask);
         assert_eq!(life.ended(), [Said::Drained, Said::Gone]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_prepared_waits_however_long_and_has_its_time_to_attach_once_it_is_called() {
+    fn prepared_worker_waits_without_limit_until_it_is_called() {
         let mut life = Life::for_pool(5_000);
         assert!(life.is_preparing() && !life.wake(1), "there is nobody to call yet");
         life.seen(100, false);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_attaches_uncalled_has_failed() {
+    fn pooled_worker_that_attaches_uncalled_has_failed() {
         let mut life = Life::for_pool(5_000);
         assert_eq!(life.seen(100, true), Some(Said::Failed));
         assert_eq!(life.seen(200, true), None, "said once");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_worker_any_more_is_killed_unless_nobody_could_look() {
+    fn detached_worker_is_killed_unless_its_status_is_unknown() {
         let mut life = ready();
         life.seen(1_000, false);
         life.seen(1_900, false);

@@ -30,7 +30,7 @@ pub fn await_sessions(server: &Server, sessions: usize) {
 }
 
 #[test]
-fn a_client_that_says_nothing_is_told_and_cut_off() {
+fn silent_client_is_disconnected_with_an_error() {
     let (_node, server) = serve_with(|config| config.limits.handshake_ms_max = 100);
     let mut peer = Peer::silent(&server);
     assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
@@ -47,7 +47,7 @@ fn garbage_is_answered_with_an_error() {
 }
 
 #[test]
-fn a_version_of_the_future_is_refused_with_the_nodes_own() {
+fn newer_version_is_refused_with_the_version_of_the_node() {
     let (_node, server) = serve();
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(&Preamble { version_min: 200, version_max: 201 }.to_bytes()).unwrap();
@@ -56,7 +56,7 @@ fn a_version_of_the_future_is_refused_with_the_nodes_own() {
 }
 
 #[test]
-fn messages_that_break_the_rules_end_the_connection_with_a_word() {
+fn invalid_messages_end_the_connection_with_an_error() {
     let (_node, server) = serve();
     let header = |len, kind, flags| MessageHeader { len, kind, flags }.to_bytes().to_vec();
     let hostile = [
@@ -78,7 +78,7 @@ fn messages_that_break_the_rules_end_the_connection_with_a_word() {
 }
 
 #[test]
-fn a_bad_frame_is_refused_and_the_connection_goes_on() {
+fn bad_frame_is_refused_but_the_connection_stays_open() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     peer.open_publisher(1, "a");
@@ -106,7 +106,7 @@ fn refused_publish(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<
 }
 
 #[test]
-fn reply_that_is_no_subject_is_a_bad_frame() {
+fn invalid_reply_subject_is_a_bad_frame() {
     let (node, server) = serve();
     let mut peer = Peer::connect(&server);
     peer.open_publisher(1, "a");
@@ -124,7 +124,7 @@ fn reply_that_is_no_subject_is_a_bad_frame() {
 }
 
 #[test]
-fn names_that_break_the_rules_are_refused_by_themselves() {
+fn invalid_names_are_refused_but_the_connection_stays_open() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     let long = "x".repeat(256);
@@ -194,7 +194,7 @@ fn named(name: &str) -> TopicConfig<'_> {
 }
 
 #[test]
-fn a_client_that_drops_mid_frame_is_forgotten() {
+fn client_that_disconnects_mid_frame_leaves_no_session() {
     let (_node, server) = serve();
     for cut in [1, 8, 30, 100] {
         let mut peer = Peer::connect(&server);
@@ -216,7 +216,7 @@ fn a_client_that_drops_mid_frame_is_forgotten() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_sent_no_more_and_others_go_on() {
+fn client_that_never_reads_does_not_delay_others() {
     let (node, server) = serve();
     let mut stalled = Peer::connect(&server);
     stalled.subscribe(1, "s", StartAt::Latest, u64::MAX);
@@ -247,7 +247,7 @@ fn ten_thousand_connections_opened_and_dropped_leave_nothing() {
 }
 
 #[test]
-fn one_session_too_many_is_turned_away() {
+fn session_over_the_limit_is_refused() {
     let (_node, server) = serve_with(|config| config.limits.sessions_max = 1);
     let _first = Peer::connect(&server);
     let mut second = Peer::silent(&server);
@@ -256,7 +256,7 @@ fn one_session_too_many_is_turned_away() {
 }
 
 #[test]
-fn a_port_in_use_is_said_at_the_start() {
+fn port_in_use_fails_the_start() {
     let (node, server) = serve();
     let config = ServerConfig { tcp: server.tcp_addresses().to_vec(), ..ServerConfig::default() };
     let error = Server::start(node, config).unwrap_err();
@@ -264,7 +264,7 @@ fn a_port_in_use_is_said_at_the_start() {
 }
 
 #[test]
-fn an_address_for_others_needs_the_word() {
+fn address_off_loopback_needs_the_explicit_setting() {
     let node = dunlin::Node::start(dunlin::Config::default()).unwrap();
     let tcp = vec![([0, 0, 0, 0], 0).into()];
     let refused = Server::start(node.clone(), ServerConfig { tcp: tcp.clone(), ..ServerConfig::default() });
@@ -275,7 +275,7 @@ fn an_address_for_others_needs_the_word() {
 }
 
 #[test]
-fn a_unix_socket_serves_and_is_taken_away_at_the_end() {
+fn unix_socket_serves_and_is_removed_at_the_end() {
     let path = std::env::temp_dir().join(format!("dunlin-test-{}.sock", std::process::id()));
     let (_node, server) = serve_with(|config| config.unix = vec![path.clone()]);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
@@ -288,7 +288,7 @@ fn a_unix_socket_serves_and_is_taken_away_at_the_end() {
 }
 
 #[test]
-fn a_file_where_a_unix_socket_is_to_be_stays_what_it_is() {
+fn existing_file_is_not_replaced_by_a_unix_socket() {
     let path = std::env::temp_dir().join(format!("dunlin-test-{}.txt", std::process::id()));
     std::fs::write(&path, "precious").unwrap();
     let node = dunlin::Node::start(dunlin::Config::default()).unwrap();
@@ -299,7 +299,7 @@ fn a_file_where_a_unix_socket_is_to_be_stays_what_it_is() {
 }
 
 #[test]
-fn large_messages_that_never_end_are_refused_once_the_budget_is_spent() {
+fn unfinished_large_messages_stay_within_the_memory_budget() {
     let mut config = dunlin::Config::default();
     config.limits.memory_bytes_max = 8 << 20;
     let node = dunlin::Node::start(config).unwrap();

@@ -18,7 +18,7 @@ pub fn unhurried() -> Options {
 }
 
 #[test]
-fn a_request_over_tcp_is_answered_within_the_node() {
+fn tcp_request_is_answered_by_an_in_process_responder() {
     let (node, server) = serve();
     let _responder = node.respond("double", |mut request| {
         let twice = request.record().payload().repeat(2);
@@ -32,7 +32,7 @@ fn a_request_over_tcp_is_answered_within_the_node() {
 }
 
 #[test]
-fn a_server_that_spins_serves_alike() {
+fn spinning_server_delivers_records_and_notices() {
     let (node, server) = serve_with(|config| config.spin = true);
     let client = connect(&server);
     let mut subscriber = client.subscribe("s", Default::default()).unwrap();
@@ -50,7 +50,7 @@ fn a_server_that_spins_serves_alike() {
 }
 
 #[test]
-fn heartbeats_come_though_nothing_else_does() {
+fn heartbeats_are_sent_on_an_idle_connection() {
     let (_node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
     let mut peer = Peer::connect(&server);
     peer.subscribe(1, "quiet", StartAt::Latest, 1_000);
@@ -62,7 +62,7 @@ fn heartbeats_come_though_nothing_else_does() {
 }
 
 #[test]
-fn a_client_of_the_version_before_is_served_in_its_words() {
+fn client_of_the_previous_version_is_served() {
     let (node, server) = serve();
     node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();
     let mut peer = Peer::silent(&server);

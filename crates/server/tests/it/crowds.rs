@@ -130,7 +130,7 @@ fn crowd_in_one_region_is_shared_by_all_processes() {
 }
 
 #[test]
-fn a_process_that_is_killed_while_the_curve_is_cut_anew_takes_nobody_with_it() {
+fn process_killed_during_repartitioning_loses_no_entity() {
     let keys = serve();
     let kv = || connect(&keys.1).kv();
     let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();

@@ -13,7 +13,7 @@ const PLENTY: u64 = 1 << 40;
 /// A conflated channel that was sent goes to the end of the line, and there again when its client has consumed what was
 /// sent, before its turn has come.
 #[test]
-fn a_channel_that_is_due_for_two_reasons_is_sent_once() {
+fn channel_due_for_two_reasons_is_sent_once() {
     /// Enough to meet the moment in some of many runs.
     const STEPS: usize = 300;
     let (node, server) = serve();
@@ -76,7 +76,7 @@ fn a_channel_that_is_due_for_two_reasons_is_sent_once() {
 /// A checksum is given at most twice a second, and heartbeats come more often here: none of them may be the last that
 /// looks after it.
 #[test]
-fn a_reader_that_lost_the_last_record_is_told_by_the_checksum_however_late_that_is_due() {
+fn late_checksum_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
     let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
     node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();

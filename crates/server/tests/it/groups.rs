@@ -53,7 +53,7 @@ fn clients_share_a_topics_records() {
 }
 
 #[test]
-fn work_is_given_when_it_is_claimed_and_settled_once() {
+fn work_is_delivered_on_claim_and_settled_once() {
     let (node, server) = serve();
     publish(&node, &["1", "2"]);
     let client = connect(&server);
@@ -72,7 +72,7 @@ fn work_is_given_when_it_is_claimed_and_settled_once() {
 }
 
 #[test]
-fn work_comes_again_when_its_claim_has_run_out() {
+fn work_returns_when_its_claim_expires() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let client = connect(&server);
@@ -98,7 +98,7 @@ fn work_comes_again_when_its_claim_has_run_out() {
 }
 
 #[test]
-fn work_of_a_client_that_was_cut_off_comes_to_another() {
+fn work_of_a_disconnected_client_goes_to_another() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let (one, two) = (connect(&server), connect(&server));
@@ -115,7 +115,7 @@ fn work_of_a_client_that_was_cut_off_comes_to_another() {
 }
 
 #[test]
-fn a_thousand_records_are_shared_out_once_each_under_little_credit() {
+fn share_group_delivers_each_record_once_with_little_credit() {
     let (node, server) = serve();
     let client = connect(&server);
     publish(&node, &[]);

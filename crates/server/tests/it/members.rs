@@ -134,7 +134,7 @@ fn renews_in_time(claim_ms: u32) -> bool {
 }
 
 #[test]
-fn a_renewed_claim_is_nobody_elses_past_its_deadline() {
+fn renewed_claim_outlives_its_first_deadline_over_tcp() {
     // On a machine that stands still for longer than a claim holds the record is another's, and rightly.
     assert!([600, 3_000, 15_000, 60_000].into_iter().any(renews_in_time));
 }
@@ -169,7 +169,7 @@ fn nothing_is_lost_over_a_hundred_killed_connections() {
 }
 
 #[test]
-fn records_of_a_share_group_whose_member_was_killed_are_told_to_the_others() {
+fn unused_records_of_a_killed_member_are_a_gap_for_others() {
     let (node, server) = serve();
     publish(&node, 10);
     let mut dies = joined(&server, GroupKind::Share, CREDIT);
@@ -191,7 +191,7 @@ fn records_of_a_share_group_whose_member_was_killed_are_told_to_the_others() {
 }
 
 #[test]
-fn a_member_without_credit_holds_up_no_other() {
+fn member_without_credit_delays_no_other() {
     let (node, server) = serve();
     let mut starves = joined(&server, GroupKind::Share, 1);
     publish(&node, 1);
@@ -210,7 +210,7 @@ fn a_member_without_credit_holds_up_no_other() {
 }
 
 #[test]
-fn who_leaves_gives_back_what_it_did_not_try() {
+fn leaving_member_returns_its_claims_as_untried() {
     let (node, server) = serve();
     publish(&node, 1);
     for leave in [FromClient::Unsubscribe { subscription: 1 }, FromClient::Leave] {
@@ -228,7 +228,7 @@ fn who_leaves_gives_back_what_it_did_not_try() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_to_the_one_who_said_it() {
+fn invalid_group_messages_are_refused_to_their_sender() {
     let (node, server) = serve();
     node.join_share("jobs", "g", &Default::default()).unwrap();
     let mut peer = Peer::connect(&server);
@@ -257,7 +257,7 @@ fn what_makes_no_sense_is_refused_to_the_one_who_said_it() {
 }
 
 #[test]
-fn tokens_nobody_gave_are_stale_and_the_topics_end_ends_the_membership() {
+fn unknown_tokens_are_stale_and_deletion_ends_membership() {
     let (node, server) = serve();
     publish(&node, 1);
     let mut peer = joined(&server, GroupKind::Work, CREDIT);

@@ -19,7 +19,7 @@ fn serve_with_memory(memory_bytes_max: u64) -> (Node, Server) {
 }
 
 #[test]
-fn a_flood_of_subjects_makes_only_topics_whose_records_were_taken() {
+fn subject_flood_creates_only_topics_with_accepted_records() {
     let (node, server) = serve_with_memory(4 << 20);
     node.create_topic("theirs", TopicConfig::default(), false).unwrap();
     node.publisher("theirs").unwrap().publish("first").unwrap();
@@ -65,7 +65,7 @@ fn refused_publishes_leave_no_topic_behind() {
 }
 
 #[test]
-fn subscriptions_and_what_they_are_called_take_of_the_budget() {
+fn subscriptions_and_their_names_use_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);
@@ -91,7 +91,7 @@ fn subscriptions_and_what_they_are_called_take_of_the_budget() {
 }
 
 #[test]
-fn places_to_resume_from_take_of_the_budget() {
+fn resume_positions_use_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = Peer::connect(&server);
@@ -112,7 +112,7 @@ fn places_to_resume_from_take_of_the_budget() {
 }
 
 #[test]
-fn each_log_that_a_subscription_reads_takes_of_the_budget() {
+fn each_log_of_a_subscription_uses_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     for n in 0..300 {
         node.create_topic(&format!("many.{n}"), TopicConfig::default(), false).unwrap();

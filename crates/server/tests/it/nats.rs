@@ -11,7 +11,7 @@ fn pair(subject: &str, payload: &str) -> (String, String) {
 }
 
 #[test]
-fn what_is_published_arrives_in_order_at_all_who_subscribed() {
+fn all_nats_subscribers_get_all_records_in_order() {
     let (_node, server) = serve_nats(|_| {});
     let mut readers: Vec<NatsPeer> = (0..3).map(|_| NatsPeer::open(&server)).collect();
     readers.iter_mut().for_each(|reader| reader.subscribe("ticks.eu 7"));
@@ -28,7 +28,7 @@ fn what_is_published_arrives_in_order_at_all_who_subscribed() {
 }
 
 #[test]
-fn a_verbose_client_hears_of_every_operation() {
+fn verbose_client_gets_ok_for_every_operation() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::new(&server);
     peer.send(b"CONNECT {}\r\nSUB a 1\r\nPUB b 2\r\nhi\r\nPUB b 0\r\n\r\nPING\r\nUNSUB 1\r\nPING\r\n");
@@ -37,7 +37,7 @@ fn a_verbose_client_hears_of_every_operation() {
 }
 
 #[test]
-fn refused_record_takes_none_of_its_burst_along() {
+fn refused_record_does_not_fail_the_rest_of_its_burst() {
     let (node, server) = serve_nats(|_| {});
     node.create_topic("small", TopicConfig { record_bytes_max: 1_024, ..TopicConfig::default() }, false)
         .unwrap();
@@ -65,7 +65,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
 }
 
 #[test]
-fn record_refused_by_a_state_takes_none_of_its_burst_along() {
+fn record_refused_by_a_state_does_not_fail_its_burst() {
     let (node, server) = serve_nats(|_| {});
     let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
     let topic = node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
@@ -88,7 +88,7 @@ fn record_refused_by_a_state_takes_none_of_its_burst_along() {
 }
 
 #[test]
-fn wildcards_take_in_topics_that_are_created_later() {
+fn nats_wildcards_read_topics_created_later() {
     let (_node, server) = serve_nats(|_| {});
     let (mut star, mut all) = (NatsPeer::open(&server), NatsPeer::open(&server));
     star.subscribe("a.*.c 1");
@@ -106,7 +106,7 @@ fn wildcards_take_in_topics_that_are_created_later() {
 }
 
 #[test]
-fn a_topic_that_owns_many_subjects_is_read_by_each_of_them() {
+fn topic_with_many_subjects_is_readable_by_each_subject() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();
@@ -124,7 +124,7 @@ fn a_topic_that_owns_many_subjects_is_read_by_each_of_them() {
 }
 
 #[test]
-fn headers_and_reply_travel_both_ways_between_doors() {
+fn headers_and_reply_pass_between_nats_and_the_node() {
     let (node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     peer.subscribe("h 1");
@@ -155,7 +155,7 @@ fn headers_and_reply_travel_both_ways_between_doors() {
 }
 
 #[test]
-fn a_subscription_ends_after_as_many_messages_as_it_was_to_have() {
+fn nats_subscription_ends_after_its_maximum_of_messages() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     peer.say("SUB a 1\r\nUNSUB 1 3\r\nSUB a 2");
@@ -179,7 +179,7 @@ fn a_subscription_ends_after_as_many_messages_as_it_was_to_have() {
 }
 
 #[test]
-fn inboxes_of_both_kinds_are_there_as_long_as_their_subscriptions() {
+fn inboxes_exist_as_long_as_their_subscriptions() {
     let (node, server) = serve_nats(|_| {});
     let (mut asker, mut answerer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     answerer.publish("_INBOX.x.1", "nobody is there");
@@ -203,7 +203,7 @@ fn inboxes_of_both_kinds_are_there_as_long_as_their_subscriptions() {
 }
 
 #[test]
-fn large_payloads_come_whole_through_small_writes() {
+fn large_payloads_arrive_whole_through_small_writes() {
     let (_node, server) = serve_nats(|_| {});
     let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     reader.subscribe("big 1");
@@ -220,7 +220,7 @@ fn large_payloads_come_whole_through_small_writes() {
 }
 
 #[test]
-fn own_records_are_left_out_for_those_who_say_so() {
+fn client_without_echo_gets_no_own_records() {
     let (_node, server) = serve_nats(|_| {});
     let mut quiet = NatsPeer::open_with(&server, ",\"echo\":false");
     let mut other = NatsPeer::open(&server);
@@ -240,7 +240,7 @@ fn own_records_are_left_out_for_those_who_say_so() {
 }
 
 #[test]
-fn a_reader_that_lost_records_is_cut_off_and_one_that_asked_is_told_which() {
+fn nats_loss_disconnects_unless_gaps_were_requested() {
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     node.create_topic("gaps", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -308,7 +308,7 @@ fn one_connection_publishes_to_more_subjects_than_it_remembers() {
 }
 
 #[test]
-fn a_topic_that_was_deleted_and_made_again_goes_on_for_both_sides() {
+fn nats_clients_continue_with_a_recreated_topic() {
     let (node, server) = serve_nats(|_| {});
     let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     reader.subscribe("t 1");
@@ -320,7 +320,7 @@ fn a_topic_that_was_deleted_and_made_again_goes_on_for_both_sides() {
 }
 
 #[test]
-fn a_full_reliable_topic_makes_the_publisher_wait_and_loses_nothing() {
+fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, records: None, age: None },
@@ -346,7 +346,7 @@ fn a_full_reliable_topic_makes_the_publisher_wait_and_loses_nothing() {
 }
 
 #[test]
-fn members_of_a_queue_share_the_messages_and_others_get_them_all() {
+fn queue_members_share_messages_and_plain_subscribers_get_all() {
     let (node, server) = serve_nats(|_| {});
     let mut members: Vec<NatsPeer> = (0..3).map(|_| NatsPeer::open(&server)).collect();
     members.iter_mut().for_each(|member| member.subscribe("jobs.* crew 1"));
@@ -380,7 +380,7 @@ fn members_of_a_queue_share_the_messages_and_others_get_them_all() {
 }
 
 #[test]
-fn a_queue_on_some_of_a_topics_subjects_gets_those() {
+fn queue_on_some_subjects_of_a_topic_gets_only_those() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();
@@ -395,7 +395,7 @@ fn a_queue_on_some_of_a_topics_subjects_gets_those() {
 }
 
 #[test]
-fn a_request_that_nobody_hears_is_answered_at_once_and_one_that_is_heard_by_who_hears_it() {
+fn nats_request_gets_a_reply_or_503_at_once() {
     let (node, server) = serve_nats(|_| {});
     let mut asker = NatsPeer::open(&server);
     asker.subscribe("_INBOX.me.* 1");
@@ -433,7 +433,7 @@ fn a_request_that_nobody_hears_is_answered_at_once_and_one_that_is_heard_by_who_
 }
 
 #[test]
-fn those_who_answer_in_process_are_heard_too() {
+fn in_process_responder_answers_nats_requests() {
     let (node, server) = serve_nats(|_| {});
     let responder = node.respond("twice.>", |mut request| {
         let text = String::from_utf8_lossy(request.record().payload()).repeat(2);
@@ -450,7 +450,7 @@ fn those_who_answer_in_process_are_heard_too() {
 }
 
 #[test]
-fn what_was_published_before_an_unsub_arrives_before_the_answer_to_a_ping() {
+fn messages_before_an_unsub_arrive_before_the_pong() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for round in 0..20 {
@@ -470,7 +470,7 @@ fn what_was_published_before_an_unsub_arrives_before_the_answer_to_a_ping() {
 }
 
 #[test]
-fn sequences_and_statuses_are_the_nodes_own_where_they_are_asked_for() {
+fn publishers_cannot_forge_sequence_and_status_headers() {
     let (node, server) = serve_nats(|_| {});
     let (mut plain, mut told) = (NatsPeer::open(&server), NatsPeer::open(&server));
     plain.subscribe("f 1");

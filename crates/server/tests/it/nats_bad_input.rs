@@ -21,7 +21,7 @@ fn ended_by(server: &Server, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_breaks_the_protocol_ends_that_connection_with_a_reason() {
+fn nats_violation_ends_only_its_connection_with_a_reason() {
     let (_node, server) = serve_nats(|_| {});
     let mut bystander = NatsPeer::open(&server);
     let too_long = format!("SUB {} 1\r\n", "x".repeat(5_000));
@@ -50,7 +50,7 @@ fn what_breaks_the_protocol_ends_that_connection_with_a_reason() {
 }
 
 #[test]
-fn unsound_subjects_are_refused_and_the_connection_goes_on() {
+fn invalid_nats_subjects_are_refused_but_the_client_stays() {
     let (node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for subject in ["a..b", ".a", "a.>", "a.*", "\u{ff}\u{85}"] {
@@ -69,7 +69,7 @@ fn unsound_subjects_are_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_comes_byte_by_byte_is_read_as_one() {
+fn nats_message_sent_byte_by_byte_is_read_whole() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for byte in b"SUB slow 1\r\nPUB slow 5\r\nhello\r\n" {
@@ -79,7 +79,7 @@ fn what_comes_byte_by_byte_is_read_as_one() {
 }
 
 #[test]
-fn who_says_nothing_is_parted_with() {
+fn silent_nats_client_is_disconnected() {
     let (_node, server) = serve_nats(|config| config.limits.handshake_ms_max = 50);
     let mut silent = NatsPeer::new(&server);
     assert_eq!(silent.line(), "-ERR 'Authentication Timeout'");
@@ -87,7 +87,7 @@ fn who_says_nothing_is_parted_with() {
 }
 
 #[test]
-fn who_is_not_there_any_more_is_parted_with() {
+fn nats_client_that_answers_no_ping_is_disconnected() {
     let (_node, server) = serve_nats(|config| config.limits.nats.ping_ms = 50);
     let mut dead = NatsPeer::new(&server);
     dead.say("CONNECT {\"verbose\":false}");
@@ -113,7 +113,7 @@ fn one_subscription_and_one_connection_too_many_are_refused() {
 }
 
 #[test]
-fn client_that_sends_an_operation_by_halves_is_parted_with() {
+fn client_that_never_finishes_an_operation_is_disconnected() {
     let (node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 300);
     let idle = node.budget().used();
     let mut slow = NatsPeer::open(&server);
@@ -136,7 +136,7 @@ fn client_that_sends_an_operation_by_halves_is_parted_with() {
 }
 
 #[test]
-fn who_comes_to_the_end_of_each_operation_may_go_on_for_ever() {
+fn client_that_finishes_each_operation_is_never_timed_out() {
     let (_node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 30_000);
     let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     peer.subscribe("halves 1");
@@ -150,7 +150,7 @@ fn who_comes_to_the_end_of_each_operation_may_go_on_for_ever() {
 }
 
 #[test]
-fn what_trickles_in_arrives_whole_though_it_is_read_now_and_then() {
+fn nats_message_received_slowly_is_published_whole() {
     let (node, server) = serve_nats(|_| {});
     let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     let payload = "x".repeat(200);

@@ -5,7 +5,7 @@ use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
 use dunlin_server::Door;
 
 #[test]
-fn pong_comes_behind_messages_of_queue_groups() {
+fn pong_follows_the_messages_of_queue_groups() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     peer.say("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
@@ -32,7 +32,7 @@ fn info_names_the_clients_address() {
 }
 
 #[test]
-fn client_hears_that_the_node_ends_if_its_protocol_has_it() {
+fn only_protocol_1_client_is_notified_of_the_node_stopping() {
     let (_node, server) = serve_nats(|_| {});
     let mut told = NatsPeer::open_with(&server, ",\"protocol\":1");
     let mut old = NatsPeer::open(&server);
@@ -63,7 +63,7 @@ fn nats_is_spoken_over_websocket_too() {
 }
 
 #[test]
-fn topics_that_are_made_at_once_are_read_in_that_order() {
+fn records_of_topics_created_in_one_burst_keep_their_order() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     let subjects: Vec<String> = (0..20).map(|number| format!("a.{number}")).collect();

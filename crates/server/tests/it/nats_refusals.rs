@@ -140,7 +140,7 @@ fn refused_subscriptions_leave_the_client_connected() {
 }
 
 #[test]
-fn pedantic_client_hears_of_subjects_in_nats_servers_words() {
+fn pedantic_client_gets_the_subject_error_of_nats_server() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::new(&server);
     peer.say("CONNECT {\"verbose\":false,\"pedantic\":true}");

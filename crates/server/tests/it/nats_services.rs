@@ -5,7 +5,7 @@ use dunlin::topic::Pattern;
 use crate::nats_peer::{NatsPeer, serve_nats};
 
 #[test]
-fn answers_at_an_own_prefix_leave_no_topics() {
+fn replies_to_a_custom_inbox_prefix_leave_no_topics() {
     let (node, server) = serve_nats(|_| {});
     let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");
@@ -28,7 +28,7 @@ fn answers_at_an_own_prefix_leave_no_topics() {
 }
 
 #[test]
-fn a_subscriber_of_one_token_is_no_inbox() {
+fn single_token_wildcard_subscription_is_no_inbox() {
     let (node, server) = serve_nats(|_| {});
     let (mut service, mut monitor) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");
@@ -64,7 +64,7 @@ fn services_are_found_by_their_own_subjects() {
 }
 
 #[test]
-fn a_burst_larger_than_the_history_reaches_a_plain_subscriber_whole() {
+fn burst_larger_than_the_history_reaches_a_plain_subscriber() {
     const MESSAGES: usize = 40_000;
     let (node, server) = serve_nats(|_| {});
     assert!(node.config().topic.retention.bytes < 1_000 * MESSAGES as u64);

@@ -184,7 +184,7 @@ fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Noti
 }
 
 #[test]
-fn a_client_of_any_node_publishes_to_and_reads_a_topic_that_another_owns() {
+fn client_of_any_node_uses_a_topic_of_another_owner() {
     let hall = Hall::of(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut readers = [1, 2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
@@ -210,7 +210,7 @@ fn a_client_of_any_node_publishes_to_and_reads_a_topic_that_another_owns() {
 }
 
 #[test]
-fn a_topic_that_is_made_by_a_first_record_is_one_topic_everywhere() {
+fn topic_created_by_a_first_record_is_the_same_on_all_nodes() {
     let hall = Hall::of(3);
     let mut wide = hall.client(2).subscribe("made.>", from(Start::Latest)).unwrap();
     for id in [1, 2, 3] {
@@ -222,7 +222,7 @@ fn a_topic_that_is_made_by_a_first_record_is_one_topic_everywhere() {
 }
 
 #[test]
-fn an_owner_that_is_killed_under_load_loses_nothing_in_silence() {
+fn owner_killed_under_load_loses_no_record_silently() {
     let hall = Hall::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let mut readers = [2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
@@ -263,7 +263,7 @@ fn an_owner_that_is_killed_under_load_loses_nothing_in_silence() {
 }
 
 #[test]
-fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
+fn long_history_is_read_through_another_node_at_own_speed() {
     let hall = Hall::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     hall.topic_at(1, "t", TopicConfig { retention, ..TopicConfig::default() });
@@ -288,7 +288,7 @@ fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
 }
 
 #[test]
-fn who_goes_on_in_a_topic_of_many_partitions_gets_the_rest_of_each_through_any_node() {
+fn subscriber_resumes_every_partition_through_any_node() {
     let hall = Hall::of(2);
     hall.topic_at(1, "t", TopicConfig { partitions: 4, ..TopicConfig::default() });
     let mut publisher = hall.client(2).publisher("t").unwrap();

@@ -73,7 +73,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when_it_is() {
+fn opening_node_reports_its_progress_and_then_admits_clients() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Door::Tcp));
@@ -111,7 +111,7 @@ fn who_comes_before_the_node_is_open_is_told_what_it_is_doing_and_is_let_in_when
 }
 
 #[test]
-fn a_client_that_comes_while_its_node_is_opening_is_let_in_when_it_is_open() {
+fn client_of_an_opening_node_connects_once_it_is_open() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Door::Tcp));
     let url = format!("dunlin://{}", relay.address);
@@ -122,7 +122,7 @@ fn a_client_that_comes_while_its_node_is_opening_is_let_in_when_it_is_open() {
 }
 
 #[test]
-fn one_node_that_is_opening_is_waited_for_though_another_cannot_be_reached() {
+fn client_waits_for_an_opening_node_despite_a_dead_one() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Door::Tcp));
     // Nothing listens there, and nobody else can be given the port.
@@ -142,7 +142,7 @@ fn one_node_that_is_opening_is_waited_for_though_another_cannot_be_reached() {
 }
 
 #[test]
-fn a_client_whose_node_starts_again_goes_on_when_that_is_open() {
+fn client_continues_once_its_restarted_node_is_open() {
     let (_node, server) = crate::serve();
     let at = server.tcp_addresses()[0];
     let relay = Relay::to(at);

@@ -151,7 +151,7 @@ fn grpc_client_is_a_publisher_until_its_connection_ends() {
 }
 
 #[test]
-fn tcp_reader_is_told_that_no_publisher_is_connected() {
+fn tcp_subscriber_learns_that_no_publisher_is_connected() {
     let (node, server) = serve();
     let append_ns = published(&node);
     let mut reader = follow(Peer::connect(&server));
@@ -165,7 +165,7 @@ fn tcp_reader_is_told_that_no_publisher_is_connected() {
 }
 
 #[test]
-fn client_of_the_version_before_is_told_nothing_of_publishers() {
+fn client_of_the_previous_version_gets_no_publisher_status() {
     let (node, server) = serve();
     published(&node);
     let mut peer = Peer::silent(&server);
@@ -179,7 +179,7 @@ fn client_of_the_version_before_is_told_nothing_of_publishers() {
 }
 
 #[test]
-fn http_reader_is_told_that_no_publisher_is_connected() {
+fn http_subscriber_learns_that_no_publisher_is_connected() {
     let (node, server) = serve();
     let append_ns = published(&node);
     let peer = HttpPeer::connect(http(&server));
@@ -193,7 +193,7 @@ fn http_reader_is_told_that_no_publisher_is_connected() {
 }
 
 #[test]
-fn websocket_reader_is_told_that_no_publisher_is_connected() {
+fn websocket_subscriber_learns_that_no_publisher_is_connected() {
     let (node, server) = serve();
     let append_ns = published(&node);
     let mut socket = Socket::json_at(http(&server));
@@ -209,7 +209,7 @@ fn websocket_reader_is_told_that_no_publisher_is_connected() {
 }
 
 #[test]
-fn grpc_reader_is_told_that_no_publisher_is_connected() {
+fn grpc_subscriber_learns_that_no_publisher_is_connected() {
     let (node, server) = serve();
     let append_ns = published(&node);
     grpc::run(async {

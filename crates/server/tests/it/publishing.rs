@@ -8,7 +8,7 @@ use crate::peer::{Peer, frames};
 use crate::serve;
 
 #[test]
-fn what_a_client_publishes_is_acknowledged_and_read_by_another() {
+fn published_records_are_acknowledged_and_read_by_another() {
     let (_node, server) = serve();
     let mut reader = Peer::connect(&server);
     reader.subscribe(7, "a.b", StartAt::Earliest, 1 << 20);
@@ -28,7 +28,7 @@ fn what_a_client_publishes_is_acknowledged_and_read_by_another() {
 }
 
 #[test]
-fn a_message_larger_than_the_read_buffer_arrives_whole() {
+fn message_larger_than_the_read_buffer_arrives_whole() {
     let (node, server) = serve();
     let payload: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
     let mut writer = Peer::connect(&server);
@@ -42,7 +42,7 @@ fn a_message_larger_than_the_read_buffer_arrives_whole() {
 }
 
 #[test]
-fn a_publisher_without_a_topic_or_a_number_is_told() {
+fn invalid_subject_or_unopened_publisher_is_refused() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     peer.open_publisher(1, "a..b");
@@ -56,7 +56,7 @@ fn a_publisher_without_a_topic_or_a_number_is_told() {
 }
 
 #[test]
-fn a_full_reliable_topic_stops_its_publisher_and_nobody_else() {
+fn full_reliable_topic_delays_only_its_own_publisher() {
     let (node, server) = serve();
     let reliable = Reliable { wait_max: Duration::from_millis(300), ..Reliable::default() };
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
@@ -88,7 +88,7 @@ fn a_full_reliable_topic_stops_its_publisher_and_nobody_else() {
 }
 
 #[test]
-fn room_lets_a_stopped_publisher_go_on() {
+fn blocked_publisher_continues_once_there_is_room() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
@@ -148,7 +148,7 @@ fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
 }
 
 #[test]
-fn what_follows_a_refused_first_message_is_refused_until_its_number_comes_again() {
+fn messages_after_a_refused_one_wait_for_its_retry() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     let (publisher, producer, producer_epoch) = (1, 5, 1);

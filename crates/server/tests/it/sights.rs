@@ -166,7 +166,7 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 }
 
 #[test]
-fn who_watches_around_an_entity_that_goes_through_processes_sees_exactly_whom_it_should() {
+fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
     let stage = Stage::new();
     let mut world = stage.world();
     let fly = Command { velocity: Some([170.0, 190.0, 180.0]), ..Command::<3>::of(CENTER) };
@@ -198,7 +198,7 @@ fn who_watches_around_an_entity_that_goes_through_processes_sees_exactly_whom_it
 }
 
 #[test]
-fn a_command_reaches_its_entity_wherever_that_is_and_is_refused_in_words_where_it_is_nowhere() {
+fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let stage = Stage::new();
     let mut world = stage.world();
     stage.tick();
@@ -248,7 +248,7 @@ fn a_command_reaches_its_entity_wherever_that_is_and_is_refused_in_words_where_i
 }
 
 #[test]
-fn a_sight_that_regions_cannot_have_is_refused() {
+fn sight_with_an_invalid_radius_is_refused() {
     let stage = Stage::new();
     for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
         let mut viewer = stage.world().watch::<3>(Watch::around(CENTER, radius), Schema::default()).unwrap();

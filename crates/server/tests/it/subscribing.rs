@@ -12,7 +12,7 @@ use crate::{serve, serve_with};
 const PLENTY: u64 = 1 << 40;
 
 #[test]
-fn a_stream_arrives_whole_and_in_order() {
+fn subscription_delivers_all_records_in_order() {
     let (node, server) = serve();
     let mut reader = Peer::connect(&server);
     reader.subscribe(1, "s", StartAt::Latest, PLENTY);
@@ -72,7 +72,7 @@ fn payloads_by_reference_arrive_like_others() {
 }
 
 #[test]
-fn nothing_is_sent_beyond_the_credit_until_it_is_renewed() {
+fn no_record_is_sent_beyond_the_credit_until_renewed() {
     let (node, server) = serve();
     let mut publisher = node.publisher("s").unwrap();
     for _ in 0..100 {
@@ -111,7 +111,7 @@ fn nothing_is_sent_beyond_the_credit_until_it_is_renewed() {
 }
 
 #[test]
-fn a_starved_subscription_does_not_hold_up_another() {
+fn subscription_without_credit_delays_no_other() {
     let (node, server) = serve();
     let mut reader = Peer::connect(&server);
     reader.subscribe(1, "starved", StartAt::Latest, 0);
@@ -124,7 +124,7 @@ fn a_starved_subscription_does_not_hold_up_another() {
 }
 
 #[test]
-fn a_slow_reader_is_told_exactly_what_it_missed() {
+fn slow_tcp_subscriber_gets_exact_gaps() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     node.create_topic("s", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -153,7 +153,7 @@ fn a_slow_reader_is_told_exactly_what_it_missed() {
 }
 
 #[test]
-fn a_filtered_reader_is_told_where_it_stands() {
+fn filtered_subscriber_learns_its_position() {
     let (node, server) = serve();
     let config = TopicConfig { pattern: Some("o.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("o", config, false).unwrap();
@@ -174,7 +174,7 @@ fn a_filtered_reader_is_told_where_it_stands() {
 }
 
 #[test]
-fn a_wildcard_subscription_gets_topics_created_later() {
+fn tcp_wildcard_reads_topics_created_later() {
     let (node, server) = serve();
     let mut reader = Peer::connect(&server);
     reader.subscribe(1, "m.*", StartAt::Latest, PLENTY);
@@ -203,7 +203,7 @@ fn a_wildcard_subscription_gets_topics_created_later() {
 }
 
 #[test]
-fn a_subscription_resumes_where_it_was_and_hears_of_what_is_new() {
+fn resumed_wildcard_continues_and_adds_new_topics() {
     let (node, server) = serve();
     let position = node.publisher("m.a").unwrap().publish("seen").unwrap().position;
     node.publisher("m.a").unwrap().publish("not seen").unwrap();
@@ -227,7 +227,7 @@ fn a_subscription_resumes_where_it_was_and_hears_of_what_is_new() {
 }
 
 #[test]
-fn a_deleted_topic_ends_the_subscription_to_it() {
+fn deleted_topic_ends_its_tcp_subscription() {
     let (node, server) = serve();
     let mut reader = Peer::connect(&server);
     reader.subscribe(1, "s", StartAt::Latest, PLENTY);
@@ -238,7 +238,7 @@ fn a_deleted_topic_ends_the_subscription_to_it() {
 }
 
 #[test]
-fn unsubscribing_ends_it_as_asked() {
+fn unsubscribe_ends_the_subscription_as_requested() {
     let (node, server) = serve();
     let mut reader = Peer::connect(&server);
     reader.subscribe(1, "s", StartAt::Latest, PLENTY);
@@ -252,7 +252,7 @@ fn unsubscribing_ends_it_as_asked() {
 }
 
 #[test]
-fn a_server_that_stops_says_good_bye() {
+fn stopping_server_sends_goodbye() {
     let (_node, server) = serve();
     let mut reader = Peer::connect(&server);
     let stopping = std::thread::spawn(move || server.stop());
@@ -263,7 +263,7 @@ fn a_server_that_stops_says_good_bye() {
 }
 
 #[test]
-fn idle_reader_hears_every_heartbeat() {
+fn idle_subscriber_gets_every_heartbeat() {
     let (_node, server) = serve_with(|config| config.limits.heartbeat_ms = 200);
     let mut peer = Peer::connect(&server);
     let mut heard_at = || {

@@ -71,7 +71,7 @@ fn topics_are_created_listed_described_and_deleted() {
 }
 
 #[test]
-fn operators_see_who_reads_and_how_far_behind_each_is() {
+fn operators_see_the_lag_of_each_subscriber() {
     let (node, server) = serve();
     let mut slow = Peer::connect(&server);
     slow.say(FromClient::Subscribe(dunlin::wire::Subscribe {
@@ -97,7 +97,7 @@ fn operators_see_who_reads_and_how_far_behind_each_is() {
 }
 
 #[test]
-fn a_setting_that_is_given_twice_is_refused() {
+fn repeated_topic_setting_is_refused() {
     let (node, server) = serve();
     let mut peer = Peer::connect(&server);
     let settings = [

@@ -103,7 +103,7 @@ fn subject(number: u64) -> String {
 }
 
 #[test]
-fn nats_burst_of_new_subjects_stops_nobody() {
+fn nats_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut peer = NatsPeer::at(nats_address(&stage.server));
         assert!(peer.line().starts_with("INFO"));
@@ -118,7 +118,7 @@ fn nats_burst_of_new_subjects_stops_nobody() {
 }
 
 #[test]
-fn tcp_burst_of_new_subjects_stops_nobody() {
+fn tcp_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut peer = Peer::connect(&stage.server);
         // By every message that makes a topic.
@@ -141,7 +141,7 @@ fn tcp_burst_of_new_subjects_stops_nobody() {
 }
 
 #[test]
-fn http_burst_of_new_subjects_stops_nobody() {
+fn http_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut peers: Vec<HttpPeer> = (0..8).map(|_| stage.peer()).collect();
         for number in 0..BURST {
@@ -156,7 +156,7 @@ fn http_burst_of_new_subjects_stops_nobody() {
 }
 
 #[test]
-fn websocket_burst_of_new_subjects_stops_nobody() {
+fn websocket_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut socket = Socket::json_at(stage.address());
         for number in 0..BURST {
@@ -173,7 +173,7 @@ fn websocket_burst_of_new_subjects_stops_nobody() {
 }
 
 #[test]
-fn grpc_burst_of_new_subjects_stops_nobody() {
+fn grpc_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         grpc::run(async {
             let mut client = grpc::connect(&stage.server).await;
@@ -189,7 +189,7 @@ fn grpc_burst_of_new_subjects_stops_nobody() {
 }
 
 #[test]
-fn first_use_of_keys_and_tasks_stops_nobody() {
+fn first_use_of_keys_and_tasks_blocks_no_server_thread() {
     let node = Node::start(Config::default()).unwrap();
     let stage = Stage::of(node, |config| config.tcp = vec![([127, 0, 0, 1], 0).into()]);
     assert_eq!(stage.peer().request("PUT", "/v1/kv/a", &[], b"1").status, 200);

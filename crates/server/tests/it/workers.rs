@@ -72,7 +72,7 @@ fn gone(pid: &str) {
 }
 
 #[test]
-fn a_process_is_ready_when_it_has_attached_and_ends_at_sigterm_within_its_grace() {
+fn attached_worker_is_ready_and_ends_on_sigterm_in_its_grace() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("said");
     let script = format!(
@@ -95,7 +95,7 @@ fn a_process_is_ready_when_it_has_attached_and_ends_at_sigterm_within_its_grace(
 }
 
 #[test]
-fn who_does_not_go_within_its_grace_is_killed_with_all_that_it_started() {
+fn worker_over_its_grace_is_killed_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("child");
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; wait; wait", file.display());
@@ -113,7 +113,7 @@ fn who_does_not_go_within_its_grace_is_killed_with_all_that_it_started() {
 }
 
 #[test]
-fn who_ends_or_cannot_be_started_or_never_attaches_has_failed() {
+fn worker_that_ends_or_never_attaches_is_reported_failed() {
     let limits = WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() };
     let mut stage = Stage::new("exit 3", WorkersLimits::default());
     stage.act(&launch(1));
@@ -131,7 +131,7 @@ fn who_ends_or_cannot_be_started_or_never_attaches_has_failed() {
 }
 
 #[test]
-fn who_is_of_the_warm_pool_is_prepared_waits_for_its_call_and_attaches_then() {
+fn warm_worker_process_attaches_after_it_is_called() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
     // It says so on its standard input, which is where it is called.
@@ -150,7 +150,7 @@ fn who_is_of_the_warm_pool_is_prepared_waits_for_its_call_and_attaches_then() {
 }
 
 #[test]
-fn the_warm_pool_is_rid_of_who_never_is_prepared_dies_or_attaches_uncalled() {
+fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
     let warm = |instance| Action::Launch { instance, market: Market::OnDemand, is_warm: true };
     let failed = |instance| Event::Failed { instance, is_capacity: false };
     let mut stage = Stage::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
@@ -174,7 +174,7 @@ fn the_warm_pool_is_rid_of_who_never_is_prepared_dies_or_attaches_uncalled() {
 }
 
 #[test]
-fn who_dies_or_falls_silent_is_gone() {
+fn dead_or_silent_worker_is_reported_gone() {
     let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
     let mut stage = Stage::new("sleep 1000", limits);
     stage.act(&launch(1));
@@ -192,7 +192,7 @@ fn who_dies_or_falls_silent_is_gone() {
 }
 
 #[test]
-fn workers_follow_the_backlog_are_replaced_when_they_die_and_end_with_the_node() {
+fn workers_follow_the_backlog_and_end_with_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lives");
     let script = format!(

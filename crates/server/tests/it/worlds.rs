@@ -183,7 +183,7 @@ pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv:
 }
 
 #[test]
-fn a_world_outlives_one_after_another_of_its_processes_with_everybody() {
+fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let keys = serve();
     let client = connect(&keys.1);
     let kv = || connect(&keys.1).kv();
@@ -271,7 +271,7 @@ fn says(member: &Member<Walk>, what: &str) -> bool {
 }
 
 #[test]
-fn owner_whose_lease_ran_out_goes_on_with_its_regions() {
+fn owner_with_an_expired_lease_continues_its_regions() {
     for standby in [Standby::None, Standby::Required] {
         let keys = serve();
         let kv = connect(&keys.1).kv();
@@ -291,7 +291,7 @@ fn owner_whose_lease_ran_out_goes_on_with_its_regions() {
 }
 
 #[test]
-fn world_goes_on_when_the_cluster_has_lost_its_keys() {
+fn world_continues_after_the_cluster_lost_its_keys() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("forgotten", 2, Standby::Required);
@@ -307,7 +307,7 @@ fn world_goes_on_when_the_cluster_has_lost_its_keys() {
 
 /// One of two is killed with the node's keys, and another comes in its place.
 #[test]
-fn newcomer_does_not_populate_what_a_survivor_remembers() {
+fn newcomer_does_not_repopulate_regions_of_a_survivor() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("survived", 2, Standby::Required);
@@ -323,7 +323,7 @@ fn newcomer_does_not_populate_what_a_survivor_remembers() {
 }
 
 #[test]
-fn process_whose_number_is_anothers_is_kept_out() {
+fn process_with_a_number_in_use_is_refused() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = Scene { expected: 1, ..scene("numbered", 1, Standby::None) };
@@ -361,7 +361,7 @@ fn place_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f3
 }
 
 #[test]
-fn id_that_two_regions_are_populated_with_stays_in_one() {
+fn id_populated_in_two_regions_stays_in_one() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let populate = |host: &mut Host<3, Walk>, region| {
@@ -457,7 +457,7 @@ fn spawn_waits_for_regions_without_an_owner() {
 
 /// As where the node lost its keys, and a newcomer populated the world before this process was back.
 #[test]
-fn process_that_lost_its_region_says_what_it_held() {
+fn process_that_lost_its_region_reports_its_entities() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = Scene { expected: 1, ..scene("robbed", 1, Standby::None) };
@@ -477,7 +477,7 @@ fn process_that_lost_its_region_says_what_it_held() {
 
 /// As where the owner was stopped for longer than its lease lasts.
 #[test]
-fn process_whose_standby_goes_on_names_it() {
+fn replaced_process_names_the_standby_that_took_over() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("heir", 2, Standby::Required);

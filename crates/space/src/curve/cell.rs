@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_around_are_those_there_are() {
+    fn cell_neighbourhood_ends_at_the_world_border() {
         assert_eq!(Cell::<2>::of([0, 0], 3).around().count(), 4);
         assert_eq!(Cell::<3>::of([1 << 23, 1 << 23, 1 << 23], 3).around().count(), 27);
         assert_eq!(Cell::<3>::of([(1 << 24) - 1; 3], 21).around().count(), 8);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_cell_are_those_of_its_places() {
+    fn key_range_of_a_cell_covers_its_places() {
         let cell = Cell::<3>::of([1 << 22, 5 << 20, 3], 5);
         let (first, count) = cell.keys();
         let last = cell.anchor.map(|along| along + cell.edge() - 1);

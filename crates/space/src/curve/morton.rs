@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_leads_back_to_its_cell(place in prop::array::uniform3(0_u32..1 << 24)) {
+        fn morton_key_maps_back_to_its_cell(place in prop::array::uniform3(0_u32..1 << 24)) {
             let cell = place.map(|along| along >> 3 << 3);
             prop_assert_eq!(Morton::place::<3>(<Morton as Curve<3>>::key(place)), cell);
             let flat = [place[0], place[1]];
@@ -107,7 +107,7 @@ mod tests {
         }
 
         #[test]
-        fn digits_are_children_from_the_coarsest(place in prop::array::uniform3(0_u32..1 << 24)) {
+        fn morton_digits_are_child_numbers_coarsest_first(place in prop::array::uniform3(0_u32..1 << 24)) {
             let key = <Morton as Curve<3>>::key(place);
             for index in 0..CELL_BITS {
                 let bit = PLACE_BITS - 1 - index;
@@ -117,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn sorting_by_digits_is_sorting(keys in prop::collection::vec(any::<u64>(), 1_024..3_000), mask in any::<u64>()) {
+        fn radix_sort_equals_a_comparison_sort(keys in prop::collection::vec(any::<u64>(), 1_024..3_000), mask in any::<u64>()) {
             let mut pairs: Vec<(u64, u32)> = keys.iter().map(|key| key & mask).zip(0..).collect();
             let mut sorted = pairs.clone();
             sorted.sort();

@@ -168,7 +168,7 @@ mod tests {
     ];
 
     #[test]
-    fn parents_are_those_of_the_paper() {
+    fn simplex_parents_equal_the_papers_table() {
         for (cube, kinds) in PARENTS.iter().enumerate() {
             for (kind, parent) in (0..).zip(kinds) {
                 let anchor = std::array::from_fn(|axis| ((cube >> axis & 1) as u32) << 23);
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_is_in_its_simplex_and_in_all_its_parents(
+        fn place_is_in_its_simplex_and_in_all_its_parents(
             place in prop::array::uniform3(0_u32..1 << 24), level in 0_u32..=21,
         ) {
             let simplex = Simplex::of(place, level);
@@ -227,7 +227,7 @@ mod tests {
         }
 
         #[test]
-        fn neighbours_share_all_vertices_but_one_and_see_each_other(
+        fn neighbour_simplices_share_all_vertices_but_one(
             place in prop::array::uniform3(0_u32..1 << 24), level in 1_u32..=21, vertex in 0_usize..=3,
         ) {
             let simplex = Simplex::of(place, level);

@@ -58,7 +58,7 @@ mod tests {
     proptest! {
         /// No place has a child's number that its parent does not have, and equal digits are equal simplices.
         #[test]
-        fn keys_share_as_many_digits_as_places_share_simplices(
+        fn tetrahedral_keys_share_digits_as_places_share_simplices(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
@@ -71,7 +71,7 @@ mod tests {
         }
 
         #[test]
-        fn triangles_likewise(
+        fn triangular_keys_share_digits_as_places_share_simplices(
             a in prop::array::uniform2(0_u32..1 << 24), near in prop::array::uniform2(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_as_it_was_written() {
+    fn interest_response_is_read_back_as_written() {
         let refused = |why| Answer::Refused { why, text: "no" };
         let sight = Sight { region: RegionId(3), epoch: 8, tick: 9, glimpses: &[4] };
         let others = [Answer::Done { region: RegionId(1), tick: 7 }, Answer::Watching, Answer::Sight(sight)];

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_passed_over_is_hidden_and_who_is_in_the_core_is_held() {
+    fn skipped_rows_are_hidden_and_core_rows_are_owned() {
         for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
             let of = [passed_over::<3>(regions, region), passed_over::<2>(regions, region)];
             let least = 20_000 / regions as usize;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_the_regions_own_and_what_is_hidden_is_far_from_others() {
+    fn held_points_are_owned_and_hidden_ones_far_from_borders() {
         let (space, plane) = (World::<3>::cube(100.0).unwrap(), World::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));
@@ -321,7 +321,7 @@ mod tests {
 
     /// Far from the origin the coordinates of a small world are few, and are rounded more than places are.
     #[test]
-    fn nobody_beside_a_border_is_taken_for_one_who_is_far_from_it_however_far_the_world_is() {
+    fn point_beside_a_border_is_never_hidden_at_any_origin() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {
             let world = World::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
             let flat = World::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sweep_has_every_row_once_or_all_but_the_ends() {
+    fn each_sweep_visits_every_row_once_except_at_the_ends() {
         for (rows, every) in [(0, 32), (1, 32), (511, 32), (10_000, 32), (10_001, 7), (100, 1), (70_000, 32)]
         {
             for sweep in 0..3_u64 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn three_sweeps_bring_rows_from_anywhere_nearly_into_order_and_keep_everything_together() {
+    fn three_sweeps_nearly_sort_scattered_rows() {
         let (mut store, world) = (scattered(20_000), World::cube(100.0).unwrap());
         let (before, far) = (store.ledger(), disorder(&store, &world));
         for tick in 0..96 {

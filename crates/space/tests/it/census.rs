@@ -70,7 +70,7 @@ impl Pair {
 }
 
 #[test]
-fn entity_on_its_way_is_counted_once() {
+fn entity_in_handover_is_counted_once() {
     let mut pair = Pair::new();
     pair.hand_over();
     assert_eq!(pair.regions[1].handover().counts().admitted, 1);
@@ -95,7 +95,7 @@ fn entity_on_its_way_is_counted_once() {
 }
 
 #[test]
-fn census_of_states_too_far_apart_lacks_who_was_there() {
+fn census_of_states_too_far_apart_lacks_an_entity() {
     let mut pair = Pair::new();
     pair.hand_over();
     let whole = Census::of([&pair.read[0][0], &pair.read[1][0]]);

@@ -27,7 +27,7 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<Stage, String>) -> Vec<Stage
 }
 
 #[test]
-fn with_standbys_nothing_is_lost_doubled_or_owned_by_two_whatever_fails() {
+fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
     let stages = seeds("with standbys", |seed| Stage::new(seed, Standby::Required, Faults::all()).run());
     let sum = |count: fn(&Stage) -> u64| stages.iter().map(count).sum::<u64>();
     // What is not tried is not kept.
@@ -41,7 +41,7 @@ fn with_standbys_nothing_is_lost_doubled_or_owned_by_two_whatever_fails() {
 }
 
 #[test]
-fn without_standbys_only_what_a_killed_process_held_is_lost_and_it_is_counted() {
+fn only_a_killed_process_without_standby_loses_its_entities() {
     let stages = seeds("without standbys", |seed| Stage::new(seed, Standby::None, Faults::all()).run());
     let lost: usize = stages.iter().map(|stage| stage.ledger.lost.len()).sum();
     let reclaimed: u64 = stages.iter().map(|stage| stage.told.reclaimed).sum();
@@ -50,7 +50,7 @@ fn without_standbys_only_what_a_killed_process_held_is_lost_and_it_is_counted() 
 }
 
 #[test]
-fn without_faults_every_hand_over_goes_through() {
+fn every_handover_succeeds_without_faults() {
     for seed in 0..5 {
         let stage = Stage::new(seed, Standby::Required, Faults::none()).run().unwrap();
         assert_eq!((stage.told.aborted, stage.ledger.lost.len()), (0, 0), "seed {seed}");

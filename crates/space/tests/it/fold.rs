@@ -39,7 +39,7 @@ fn stage() -> Lockstep<3, Walk> {
 }
 
 #[test]
-fn a_fold_of_the_records_is_the_owners_twin_from_any_snapshot_on() {
+fn reducer_restored_from_a_snapshot_equals_the_owner() {
     let (mut stage, mut folds) = (stage(), [fold(1), fold(2)]);
     let mut late: Option<[RegionFold<3>; 2]> = None;
     for tick in 0..40 {
@@ -70,7 +70,7 @@ fn a_fold_of_the_records_is_the_owners_twin_from_any_snapshot_on() {
 
 /// Those who fly straight are told by where they are alone; rows change their places some at a time.
 #[test]
-fn a_twin_follows_where_only_some_turn_and_rows_are_sorted_some_at_a_time() {
+fn reducer_follows_partial_turns_and_partial_sorting() {
     let world = World::<3>::cube(100.0).unwrap();
     let setup = Setup { sort_every: 4, ..Setup::new(RegionId(0), world, 1.0) };
     let (mut folds, mut dice) = ([fold(1), fold(2)], Dice(3));
@@ -95,7 +95,7 @@ fn a_twin_follows_where_only_some_turn_and_rows_are_sorted_some_at_a_time() {
 }
 
 #[test]
-fn what_is_frozen_stays_as_it_was() {
+fn frozen_state_does_not_change() {
     let (mut stage, mut fold) = (stage(), fold(1));
     stage.tick().unwrap();
     apply(&mut fold, &stage.take_records()[0].1).unwrap();
@@ -109,7 +109,7 @@ fn what_is_frozen_stays_as_it_was() {
 }
 
 #[test]
-fn records_that_do_not_follow_are_refused_and_leave_no_trace() {
+fn invalid_records_are_refused_and_change_nothing() {
     let (mut stage, mut fold) = (stage(), fold(1));
     stage.tick().unwrap();
     let record = stage.take_records().remove(0).1;

@@ -122,7 +122,7 @@ fn entities_keep_their_bytes() {
 }
 
 #[test]
-fn entities_of_another_make_are_refused_by_what_is_wrong() {
+fn entities_of_another_schema_are_refused_with_the_reason() {
     let parcel = entity().parcel(0);
     let mut plain = Store::<3>::new(Schema::default(), Limits::default());
     assert_eq!(plain.insert_parcel(&parcel), Err(StoreError::State(StateError::Schema)));
@@ -142,7 +142,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_bytes_come_are_read_or_refused(
+    fn any_bytes_are_read_or_refused(
         which in 0_usize..10, at in any::<prop::sample::Index>(), byte in any::<u8>(),
         any in prop::collection::vec(any::<u8>(), 0..200),
     ) {

@@ -61,7 +61,7 @@ fn sayings(effects: &[Effect]) -> Vec<Saying> {
 }
 
 #[test]
-fn without_a_standby_a_hand_over_takes_two_messages_each_way() {
+fn handover_without_standbys_takes_two_messages_each_way() {
     let (mut source, mut target) = pair(Standby::None);
     let prepare = offer(&mut source, &[7], 0);
     assert!(prepare.contains(&Effect::Suspend(vec![EntityId(7)])));
@@ -78,7 +78,7 @@ fn without_a_standby_a_hand_over_takes_two_messages_each_way() {
 }
 
 #[test]
-fn nothing_is_committed_before_both_standbys_know() {
+fn handover_commits_only_after_both_standbys_know() {
     let (mut source, mut target) = pair(Standby::Required);
     let prepare = offer(&mut source, &[7], 0);
     let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
@@ -95,7 +95,7 @@ fn nothing_is_committed_before_both_standbys_know() {
 }
 
 #[test]
-fn who_gets_no_answer_goes_on_at_the_deadline_and_not_when_the_answer_comes() {
+fn unanswered_handover_is_released_at_its_deadline() {
     let (mut source, mut target) = pair(Standby::None);
     let prepare = offer(&mut source, &[7], 0);
     let mut effects = Vec::new();
@@ -113,7 +113,7 @@ fn who_gets_no_answer_goes_on_at_the_deadline_and_not_when_the_answer_comes() {
 
 /// As in the reference, where a token that was used once blocks the same way for ever.
 #[test]
-fn the_same_entity_goes_the_same_way_again_and_again() {
+fn entity_can_repeat_the_same_handover() {
     let (mut source, mut target) = pair(Standby::None);
     for round in 1..=20 {
         let mut effects = offer(&mut source, &[7], round);
@@ -126,7 +126,7 @@ fn the_same_entity_goes_the_same_way_again_and_again() {
 }
 
 #[test]
-fn of_a_batch_only_what_is_refused_stays() {
+fn only_refused_entities_of_a_batch_stay() {
     let (mut source, mut target) = pair(Standby::None);
     let takes = Takes(Some((EntityId(8), Refusal::Held)));
     let prepare = offer(&mut source, &[7, 8, 9, 9], 0);
@@ -141,7 +141,7 @@ fn of_a_batch_only_what_is_refused_stays() {
 }
 
 #[test]
-fn messages_that_come_twice_change_nothing() {
+fn repeated_handover_messages_change_nothing() {
     let (mut source, mut target) = pair(Standby::None);
     let mut effects = offer(&mut source, &[7], 0);
     for turn in 0..6 {
@@ -153,7 +153,7 @@ fn messages_that_come_twice_change_nothing() {
 }
 
 #[test]
-fn words_of_an_owner_that_is_none_any_more_are_not_heard() {
+fn handover_messages_of_a_replaced_owner_are_ignored() {
     let (mut source, mut target) = pair(Standby::None);
     let prepare = offer(&mut source, &[7], 0);
     target.meet(A, 2, 0, &mut Vec::new());
@@ -163,7 +163,7 @@ fn words_of_an_owner_that_is_none_any_more_are_not_heard() {
 
 /// The new owner of the source asks; whatever its predecessor sent comes too late.
 #[test]
-fn what_was_answered_not_taken_is_never_taken() {
+fn entity_reported_as_not_taken_is_never_taken() {
     let (mut source, mut target) = pair(Standby::Required);
     let prepare = offer(&mut source, &[7], 0);
     let (mut heir, _) = source.standby_starts();
@@ -184,7 +184,7 @@ fn what_was_answered_not_taken_is_never_taken() {
 }
 
 #[test]
-fn a_clock_that_goes_back_changes_no_deadline() {
+fn backward_clock_changes_no_deadline() {
     let (mut source, _) = pair(Standby::None);
     source.elapse(50 * MS, &mut Vec::new());
     offer(&mut source, &[7], 10 * MS);

@@ -136,14 +136,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn indexes_of_solid_space_answer_as_looking_at_everything_does(
+    fn indexes_in_three_dimensions_equal_a_full_scan(
         points in points::<3>(), later in points::<3>(), q in questions::<3>(),
     ) {
         all_agree(&points, &later, &q)?;
     }
 
     #[test]
-    fn indexes_of_flat_space_answer_as_looking_at_everything_does(
+    fn indexes_in_two_dimensions_equal_a_full_scan(
         points in points::<2>(), later in points::<2>(), q in questions::<2>(),
     ) {
         all_agree(&points, &later, &q)?;
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn points_that_are_no_numbers_are_found_nowhere_and_spoil_nothing() {
+fn nan_points_are_found_by_no_index_and_harm_no_other() {
     let mut points: Vec<Point<3>> = (0..200).map(|at| [at as f32 / 2.0, 50.0, 50.0]).collect();
     points[17] = [f32::NAN; 3];
     points[18] = [f32::NAN, 1.0, 2.0];
@@ -166,7 +166,7 @@ fn points_that_are_no_numbers_are_found_nowhere_and_spoil_nothing() {
 
 /// Where the reference answered from what it had found for another point nearby.
 #[test]
-fn neighbouring_questions_get_their_own_answers() {
+fn neighbouring_queries_get_their_own_results() {
     let mut dice = Dice(7);
     let points: Vec<Point<3>> = (0..2_000).map(|_| std::array::from_fn(|_| dice.unit() * 100.0)).collect();
     let index = built(Tetree::new(World::cube(100.0).unwrap()), &points);

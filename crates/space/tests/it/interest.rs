@@ -68,7 +68,7 @@ fn shuffle(store: &Store<2>, dice: &mut Dice, step: f32) -> Store<2> {
 }
 
 #[test]
-fn a_viewer_knows_exactly_who_is_in_sight_and_may_be_seen() {
+fn viewer_knows_exactly_the_visible_entities_in_sight() {
     let world = World::<2>::cube(100.0).unwrap();
     for (rule, shown) in [
         (Rule::All, (|_| true) as fn(u32) -> bool),
@@ -93,7 +93,7 @@ fn a_viewer_knows_exactly_who_is_in_sight_and_may_be_seen() {
 }
 
 #[test]
-fn bytes_are_spent_on_all_in_turn_and_more_often_on_the_near() {
+fn near_entities_are_updated_more_often_but_all_in_turn() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(World::<2>::cube(100.0).unwrap(), 25.0, 10);
@@ -127,7 +127,7 @@ fn bytes_are_spent_on_all_in_turn_and_more_often_on_the_near() {
 }
 
 #[test]
-fn viewers_beyond_the_limit_and_sights_that_are_none_are_refused() {
+fn excess_viewers_and_invalid_radii_are_refused() {
     let mut interests = Interests::new(World::<2>::cube(100.0).unwrap(), 25.0, 1);
     let blind = Watch { radius: f32::NAN, ..watch(Rule::All, 1) };
     assert!(matches!(interests.watch(VIEWER, blind), Err(InterestError::Radius(_))));
@@ -164,7 +164,7 @@ fn anew(epoch: u64, ids: &[u64]) -> Said {
 }
 
 #[test]
-fn who_is_told_of_by_two_regions_is_in_sight_until_the_newer_says_otherwise() {
+fn entity_seen_by_two_regions_follows_the_newer_report() {
     let mut scene = Scene::<2>::new(Schema::default());
     use Change::{Entered, Left, Moved};
     let id = EntityId;
@@ -184,7 +184,7 @@ fn who_is_told_of_by_two_regions_is_in_sight_until_the_newer_says_otherwise() {
 
 /// The viewer's entity goes through all regions; each tells of its own.
 #[test]
-fn who_watches_around_somebody_that_crosses_borders_sees_exactly_whom_it_should() {
+fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     const RADIUS: f32 = 9.0;
     let world = World::<2>::cube(100.0).unwrap();
     let oscillate = dunlin_space::behaviour::Oscillate { low: 0.0, high: 100.0 };

@@ -54,7 +54,7 @@ fn same_on_any_number<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, st
 }
 
 #[test]
-fn flocks_are_the_same_bytes_on_any_number_of_regions() {
+fn flocks_are_equal_on_any_number_of_regions() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     same_on_any_number::<3, _>(&flock, 9.0);
     same_on_any_number::<2, _>(&flock, 9.0);
@@ -82,7 +82,7 @@ fn together<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) 
 }
 
 #[test]
-fn who_is_asked_together_goes_where_it_goes_alone_whatever_the_processor() {
+fn batched_steps_equal_single_steps_on_any_processor() {
     let near = Flock { sight: 9.0, ..Flock::default() };
     let far = Flock { sight: 60.0, apart: 20.0, ..Flock::default() };
     let states = [together::<3, _>(&near, 9.0), together::<2, _>(&near, 9.0), together::<3, _>(&far, 60.0)];
@@ -94,7 +94,7 @@ fn who_is_asked_together_goes_where_it_goes_alone_whatever_the_processor() {
 
 /// Those who see nobody are asked some at a time.
 #[test]
-fn who_sees_nobody_goes_where_it_goes_asked_one_by_one() {
+fn batched_sightless_steps_equal_single_steps() {
     let (walk, straight) = (Walk { speed_max: 30.0, turn: 4.0 }, Oscillate { low: 20.0, high: 80.0 });
     for regions in [1, 2, 3] {
         assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));
@@ -104,7 +104,7 @@ fn who_sees_nobody_goes_where_it_goes_asked_one_by_one() {
 }
 
 #[test]
-fn predators_and_prey_are_the_same_bytes_on_any_number_of_regions() {
+fn predators_and_prey_are_equal_on_any_number_of_regions() {
     same_on_any_number::<3, _>(
         &Prey { sight: 12.0, flock: Flock { sight: 9.0, ..Flock::default() }, ..Prey::default() },
         12.0,
@@ -112,20 +112,20 @@ fn predators_and_prey_are_the_same_bytes_on_any_number_of_regions() {
 }
 
 #[test]
-fn walks_and_oscillations_are_the_same_bytes_on_any_number_of_regions() {
+fn walks_and_oscillations_are_equal_on_any_number_of_regions() {
     same_on_any_number::<3, _>(&Walk { speed_max: 30.0, turn: 4.0 }, 0.5);
     same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
 }
 
 /// Without the strip, entities near a border do not see all whom they should: the comparison above is not an idle one.
 #[test]
-fn a_strip_that_is_too_narrow_is_noticed() {
+fn too_narrow_strip_changes_the_result() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert!(run::<3, _>(&flock, 0.01, 1) != run::<3, _>(&flock, 0.01, 3));
 }
 
 #[test]
-fn a_standby_that_reads_the_records_is_its_owners_twin() {
+fn standby_that_reads_the_records_equals_its_owner() {
     let world = World::<3>::cube(100.0).unwrap();
     let walk = Sees(Walk { speed_max: 40.0, turn: 6.0 });
     let mut setup = Setup::new(RegionId(0), world, 1.0);

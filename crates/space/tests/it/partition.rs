@@ -7,7 +7,7 @@ fn ids(count: u32) -> Vec<RegionId> {
 }
 
 #[test]
-fn every_key_has_one_owner_and_every_region_its_stretch() {
+fn every_key_has_one_owner_and_every_region_its_key_range() {
     for count in [1, 2, 3, 8, 100] {
         let partition = Partition::even(3, &ids(count));
         let mut next = 0;
@@ -66,7 +66,7 @@ fn worst(loads: &[Load]) -> f64 {
 }
 
 #[test]
-fn a_crowd_is_shared_out_evenly_in_one_step_and_then_left_alone() {
+fn crowd_is_rebalanced_in_two_steps_at_most() {
     let keys = crowd(&mut Dice(3));
     let mut partition = Partition::even(2, &ids(4));
     let before = worst(&loads(&partition, &keys));
@@ -93,7 +93,7 @@ fn small_differences_move_no_border() {
 
 /// Nobody is lost or changed when borders move, whoever has to change hands for it.
 #[test]
-fn a_world_goes_on_while_it_is_cut_anew() {
+fn moving_borders_changes_no_entity() {
     let world = World::<3>::cube(100.0).unwrap();
     let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
     let run = |cut_anew: bool| {
@@ -127,7 +127,7 @@ fn a_world_goes_on_while_it_is_cut_anew() {
 }
 
 #[test]
-fn nothing_is_cut_before_all_that_the_last_cut_moved_is_where_it_belongs() {
+fn rebalance_waits_until_strayed_entities_have_moved() {
     let partition = Partition::even(2, &ids(2));
     let balance = Balance { spare: 50.0, fresh_ns: 1_000, ..Balance::default() };
     let weight = |region, amount, strayed, version| {
@@ -166,7 +166,7 @@ fn nothing_is_cut_before_all_that_the_last_cut_moved_is_where_it_belongs() {
 }
 
 #[test]
-fn a_region_says_what_is_beyond_its_stretch_apart() {
+fn region_weighs_strayed_entities_separately() {
     let world = World::<2>::cube(100.0).unwrap();
     let walk = dunlin_space::behaviour::Walk { speed_max: 0.0, turn: 0.0 };
     let setup = Setup::new(RegionId(1), world, 5.0);

@@ -62,7 +62,7 @@ fn flying(id: u64) -> Entity<'static, 3> {
 }
 
 #[test]
-fn a_behaviour_that_fails_freezes_its_entity_and_no_other() {
+fn failing_behaviour_freezes_only_its_entity() {
     freezes_those_that_fail(Fails);
     freezes_those_that_fail(FailsTogether);
 }
@@ -106,7 +106,7 @@ impl Behaviour<3> for Strays {
 }
 
 #[test]
-fn who_is_moved_to_no_place_is_frozen_and_those_asked_with_it_are_not() {
+fn entity_with_a_non_finite_move_is_frozen_alone() {
     let (mut region, mut out) = lone(Strays, |_| {});
     (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
     out.clear();
@@ -125,7 +125,7 @@ fn who_is_moved_to_no_place_is_frozen_and_those_asked_with_it_are_not() {
 }
 
 #[test]
-fn entities_that_cannot_be_are_refused_by_what_is_wrong_and_leave_no_trace() {
+fn invalid_entities_are_refused_and_change_nothing() {
     let (mut region, mut out) = lone(Fails, |setup| setup.limits.entities_max = 2);
     region.spawn(&flying(1), &mut out).unwrap();
     out.clear();
@@ -170,7 +170,7 @@ fn velocity_that_a_coordinate_cannot_hold_is_refused() {
 }
 
 #[test]
-fn without_a_lease_nothing_moves_and_nothing_is_said() {
+fn region_without_a_lease_neither_ticks_nor_sends() {
     let (mut region, mut out) = lone(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();
     region.tick(999, &mut out).unwrap();
@@ -186,7 +186,7 @@ fn without_a_lease_nothing_moves_and_nothing_is_said() {
 }
 
 #[test]
-fn an_owner_is_no_more_than_a_tick_ahead_of_its_standby() {
+fn owner_is_at_most_one_tick_ahead_of_its_standby() {
     let (mut region, mut out) = lone(Fails, |setup| setup.standby = Standby::Required);
     region.tick(1, &mut out).unwrap();
     assert_eq!(region.tick(2, &mut out), Err(StepError::StandbyBehind { known: 0, next: 2 }));
@@ -196,7 +196,7 @@ fn an_owner_is_no_more_than_a_tick_ahead_of_its_standby() {
 
 /// It goes on from the last tick that it was told, with what it was told; the tick after that is made again.
 #[test]
-fn a_standby_takes_over_at_the_last_tick_it_knows() {
+fn standby_takes_over_at_its_last_known_tick() {
     let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
     let (mut owner, mut out) = lone(walk, |setup| (setup.standby, setup.sort_every) = (Standby::Required, 3));
     let (mut twin, _) = owner.standby_starts();
@@ -228,7 +228,7 @@ fn a_standby_takes_over_at_the_last_tick_it_knows() {
 }
 
 #[test]
-fn messages_that_are_none_are_refused_and_change_nothing() {
+fn malformed_messages_are_refused_and_change_nothing() {
     let (mut region, mut out) = lone(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();
     let before = region.store().ledger();
@@ -249,7 +249,7 @@ fn messages_that_are_none_are_refused_and_change_nothing() {
 
 /// Two owners of one region, the older of which does not know it yet.
 #[test]
-fn ghosts_of_an_owner_that_is_none_any_more_are_not_seen() {
+fn ghosts_of_a_replaced_owner_are_ignored() {
     let ids = [RegionId(1), RegionId(2)];
     let partition = Partition::even(3, &ids);
     let setup = |region| Setup::new(region, world(), 20.0);
@@ -279,7 +279,7 @@ fn ghosts_of_an_owner_that_is_none_any_more_are_not_seen() {
 
 /// Regions of one world may have begun at different times.
 #[test]
-fn a_ghost_is_as_old_as_it_was_heard_long_ago_whatever_ticks_its_region_counts() {
+fn ghost_age_counts_from_its_reception_in_local_ticks() {
     let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
     let owner = |region| {
         let authority = Authority { epoch: 1, until_ns: u64::MAX };
@@ -304,7 +304,7 @@ fn a_ghost_is_as_old_as_it_was_heard_long_ago_whatever_ticks_its_region_counts()
 
 /// Dead reckoning is off by `a t² / 2` at most.
 #[test]
-fn a_ghost_is_no_further_off_than_its_acceleration_allows() {
+fn ghost_error_is_bounded_by_its_acceleration() {
     #[derive(Clone)]
     struct Brakes;
     const FORCE: f32 = 8.0;
@@ -337,7 +337,7 @@ fn a_ghost_is_no_further_off_than_its_acceleration_allows() {
 }
 
 #[test]
-fn a_hand_over_waits_for_cool_down_and_hysteresis() {
+fn handover_waits_for_cool_down_and_hysteresis() {
     let run = |cooldown_ticks, hysteresis| {
         let mut setup = Setup::new(RegionId(0), world(), 10.0);
         (setup.cooldown_ticks, setup.hysteresis) = (cooldown_ticks, hysteresis);
@@ -355,7 +355,7 @@ fn a_hand_over_waits_for_cool_down_and_hysteresis() {
 
 /// Everything that a region holds for it, what it sees of others included.
 #[test]
-fn one_of_a_flock_takes_no_more_than_128_bytes() {
+fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;
     // 30 neighbours on average.
     let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();

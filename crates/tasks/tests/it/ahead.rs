@@ -21,7 +21,7 @@ fn held(scene: &Scene, worker: u64) -> (usize, u32) {
 }
 
 #[test]
-fn tasks_are_given_ahead_only_where_more_wait_than_there_are_workers() {
+fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
     let mut scene = Scene::new();
     let workers = [worker(&mut scene, 1, 1), worker(&mut scene, 1, 1)];
     plain(&mut scene, 5);
@@ -38,7 +38,7 @@ fn tasks_are_given_ahead_only_where_more_wait_than_there_are_workers() {
 }
 
 #[test]
-fn what_was_given_ahead_is_paid_for_by_the_next_answers() {
+fn prefetched_tasks_use_the_credit_of_the_next_results() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 2, 3);
     plain(&mut scene, 12);
@@ -58,7 +58,7 @@ fn what_was_given_ahead_is_paid_for_by_the_next_answers() {
 }
 
 #[test]
-fn a_worker_that_says_again_what_it_does_at_once_takes_as_many() {
+fn repeated_slots_command_sets_the_same_number_of_tasks() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 1, 2);
     plain(&mut scene, 9);
@@ -81,7 +81,7 @@ fn a_worker_that_says_again_what_it_does_at_once_takes_as_many() {
 }
 
 #[test]
-fn what_was_given_ahead_goes_to_others_when_its_worker_is_gone_and_over_in_a_snapshot() {
+fn prefetched_tasks_of_a_departed_worker_go_to_others() {
     let mut scene = Scene::new();
     let gone = worker(&mut scene, 1, 2);
     plain(&mut scene, 6);
@@ -124,7 +124,7 @@ fn given(scene: &mut Scene) -> Option<u64> {
 }
 
 #[test]
-fn what_nobody_can_begin_is_given_to_who_is_about_to_end_and_to_nobody_sooner() {
+fn pending_task_goes_to_the_worker_about_to_finish() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 2);
     let first = given(&mut scene).unwrap();
@@ -145,7 +145,7 @@ fn what_nobody_can_begin_is_given_to_who_is_about_to_end_and_to_nobody_sooner() 
 }
 
 #[test]
-fn who_is_late_or_was_not_foreseen_of_late_is_given_nothing_before_it_ends() {
+fn unpredictable_worker_gets_no_task_before_it_finishes() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 1);
     scene.plain();
@@ -162,7 +162,7 @@ fn who_is_late_or_was_not_foreseen_of_late_is_given_nothing_before_it_ends() {
 }
 
 #[test]
-fn one_that_is_about_to_end_and_leaves_takes_nothing_along() {
+fn worker_that_leaves_about_to_finish_loses_no_task() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 2);
     let first = given(&mut scene).unwrap();

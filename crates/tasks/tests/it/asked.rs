@@ -16,7 +16,7 @@ fn both_ways<T: PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn every_question_has_an_answer_that_comes_back_as_it_was() {
+fn every_query_and_its_result_are_read_back_as_written() {
     let mut scene = Scene::new();
     let labels = vec![Label { key: b"user", value: b"ann" }];
     let first = scene.submit(NewTask { labels, ..work() });
@@ -47,7 +47,7 @@ fn every_question_has_an_answer_that_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_list_comes_in_pages_and_without_payloads_unless_they_are_asked_for() {
+fn list_is_paged_and_has_payloads_only_on_request() {
     let mut scene = Scene::new();
     let ids = scene.submit_all("a", vec![work(); 25]);
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ fn a_list_comes_in_pages_and_without_payloads_unless_they_are_asked_for() {
 }
 
 #[test]
-fn what_a_worker_holds_is_told_again_as_it_was_given() {
+fn workers_held_tasks_and_stops_are_returned_unchanged() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![work(); 3]);
     let worker = scene.join(5);
@@ -88,7 +88,7 @@ fn what_a_worker_holds_is_told_again_as_it_was_given() {
 }
 
 #[test]
-fn who_attaches_and_what_it_is_told_come_back_as_they_were() {
+fn attach_messages_are_read_back_as_written() {
     let new = NewWorker { name: b"w", kinds: vec![b"k"], ttl_ms: 5, ..NewWorker::default() };
     let attach = Attach { worker: 1, life: 2, slots: 3, ahead: 6, has: vec![(4, 5)], new };
     let mut bytes = Vec::new();
@@ -101,7 +101,7 @@ fn who_attaches_and_what_it_is_told_come_back_as_they_were() {
 }
 
 #[test]
-fn a_tenant_is_found_once_and_keeps_what_it_was_given() {
+fn existing_tenant_keeps_its_settings_when_found_again() {
     let mut scene = Scene::default();
     scene.done(Command::Found { tenant: b"new" });
     scene.tenant(Tenant { weight: 7, ..Tenant::new(b"new") });

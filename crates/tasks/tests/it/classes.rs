@@ -33,7 +33,7 @@ fn restore(scene: &mut Scene) {
 }
 
 #[test]
-fn lanes_without_tasks_make_room() {
+fn lanes_without_tasks_are_freed() {
     let mut scene = small(Limits { lanes_max: 3, ..Limits::default() });
     for number in 0..100 {
         let task = submit(&mut scene, "a", &format!("kind-{number}")).unwrap();
@@ -54,7 +54,7 @@ fn lanes_without_tasks_make_room() {
 }
 
 #[test]
-fn unused_lanes_that_a_batch_wants_are_counted() {
+fn unused_lanes_that_a_batch_reuses_are_counted() {
     let mut scene = small(Limits { lanes_max: 2, classes_max: 2, ..Limits::default() });
     for kind in ["1", "2"] {
         let task = submit(&mut scene, "a", kind).unwrap();
@@ -73,7 +73,7 @@ fn unused_lanes_that_a_batch_wants_are_counted() {
 }
 
 #[test]
-fn classes_without_tasks_make_room_for_other_tenants() {
+fn classes_without_tasks_are_freed_for_other_tenants() {
     let mut scene = small(Limits { classes_max: 4, ..Limits::default() });
     let kinds: Vec<&[u8]> = vec![b"b-0", b"b-9"];
     scene.join_with(NewWorker { kinds, credit: 100, ttl_ms: 10_000, ..NewWorker::default() });
@@ -99,7 +99,7 @@ fn classes_without_tasks_make_room_for_other_tenants() {
 }
 
 #[test]
-fn classes_that_need_labels_make_room() {
+fn classes_with_needed_labels_are_freed() {
     let mut scene = small(Limits { lanes_max: 10_000, ..Limits::default() });
     for number in 0..3_000_u32 {
         let value = number.to_le_bytes();
@@ -115,7 +115,7 @@ fn classes_that_need_labels_make_room() {
 }
 
 #[test]
-fn names_go_with_what_has_them() {
+fn unused_names_are_dropped_from_snapshots() {
     let mut scene = small(Limits { classes_max: 4, lanes_max: 4, pools_max: 2, ..Limits::default() });
     let mut sizes = Vec::new();
     for number in 100..1_000 {
@@ -141,7 +141,7 @@ fn names_go_with_what_has_them() {
 }
 
 #[test]
-fn workers_of_one_tenant_leave_pools_to_others() {
+fn workers_of_one_tenant_leave_pools_for_others() {
     let mut scene = small(Limits { pools_max: 8, ..Limits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];

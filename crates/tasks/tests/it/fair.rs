@@ -59,7 +59,7 @@ fn shares_are_of_cost_not_of_tasks() {
 }
 
 #[test]
-fn a_thousand_tenants_get_the_same() {
+fn thousand_tenants_get_equal_shares() {
     let mut scene = Scene::default();
     let names: Vec<String> = (0..1_000).map(|at| format!("t{at}")).collect();
     for name in &names {
@@ -73,7 +73,7 @@ fn a_thousand_tenants_get_the_same() {
 }
 
 #[test]
-fn who_comes_back_gets_its_share_and_nothing_for_the_time_it_was_away() {
+fn returning_tenant_gets_its_share_without_arrears() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1)], 4_000);
     scene.tenant(Tenant::new(b"b"));
@@ -88,7 +88,7 @@ fn who_comes_back_gets_its_share_and_nothing_for_the_time_it_was_away() {
 }
 
 #[test]
-fn higher_priorities_come_first_and_age_lets_nobody_starve() {
+fn higher_priorities_run_first_and_ageing_prevents_starving() {
     let mut scene = Scene::with(Limits { ageing_ms: 1_000, ..Limits::default() });
     scene.tenant(Tenant::new(b"a"));
     let task = |priority| NewTask { priority, ..work() };
@@ -122,7 +122,7 @@ fn weights_change_while_tasks_run() {
 }
 
 #[test]
-fn shares_fill_up_what_others_do_not_want() {
+fn unused_shares_go_to_other_tenants() {
     assert_eq!(fair_shares(&[10.0, 100.0, 100.0], &[1.0, 1.0, 2.0], 100.0), [10.0, 30.0, 60.0]);
     assert_eq!(index(&[1.0, 1.0, 1.0, 1.0]), 1.0);
     assert_eq!(index(&[4.0, 0.0, 0.0, 0.0]), 0.25);

@@ -179,7 +179,7 @@ fn replies_refusals_events_and_snapshots_keep_their_bytes() {
 
 /// What was written before tasks could need labels, and workers have any.
 #[test]
-fn a_snapshot_that_was_kept_before_there_were_needs_is_read_as_it_was() {
+fn snapshot_from_before_needed_labels_is_read_unchanged() {
     let kept = include_str!("../golden/snapshot.hex");
     let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
     // A block begins with the version and its kind; the first is the head, and says how many entries each other has.

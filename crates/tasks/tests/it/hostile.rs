@@ -26,7 +26,7 @@ proptest! {
 
     /// A snapshot with one byte changed is refused, or is a state that goes on without harm.
     #[test]
-    fn a_damaged_snapshot_is_refused_or_does_no_harm(block in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+    fn damaged_snapshot_is_refused_or_restores_a_usable_state(block in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
         let mut kept = small();
         let block = block.index(kept.len());
         let at = at.index(kept[block].len());
@@ -53,13 +53,13 @@ fn small() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_list_that_announces_more_than_there_is_costs_nothing() {
+fn list_count_beyond_its_bytes_is_refused() {
     let bytes = [&[VERSION, 9][..], &u32::MAX.to_le_bytes()].concat();
     assert_eq!(Command::decode(&bytes), Err(DecodeError::Short));
 }
 
 #[test]
-fn another_version_is_named() {
+fn unknown_version_is_named_in_the_error() {
     let refused = Command::decode(&[9, 1]).unwrap_err();
     assert_eq!(
         refused.to_string(),

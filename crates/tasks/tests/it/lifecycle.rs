@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_task_is_given_to_a_worker_and_completed() {
+fn task_is_given_to_a_worker_and_completed() {
     let mut scene = Scene::new();
     let task = scene.plain();
     assert_eq!(scene.stage(task), Stage::Ready);
@@ -23,7 +23,7 @@ fn a_task_is_given_to_a_worker_and_completed() {
 }
 
 #[test]
-fn a_worker_that_waits_gets_a_task_as_it_comes() {
+fn idle_worker_gets_a_new_task_at_once() {
     let mut scene = Scene::new();
     scene.join(2);
     let tasks: Vec<_> = (0..3).map(|_| scene.plain()).collect();
@@ -34,7 +34,7 @@ fn a_worker_that_waits_gets_a_task_as_it_comes() {
 }
 
 #[test]
-fn a_failed_task_is_tried_again_after_a_while_and_then_is_a_dead_letter() {
+fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
     let mut scene = Scene::new();
     let retry = Retry { retries: 2, backoff: Backoff::Fixed { delay_ms: 500 } };
     let task = scene.submit(NewTask { retry: Some(retry), ..work() });
@@ -56,7 +56,7 @@ fn a_failed_task_is_tried_again_after_a_while_and_then_is_a_dead_letter() {
 }
 
 #[test]
-fn delays_grow_have_jitter_and_are_the_same_everywhere() {
+fn retry_delays_grow_with_deterministic_jitter() {
     let exponential = Retry { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
     let delays = |task| (1..=10).map(move |attempt| exponential.delay_ms(task, attempt, 0));
     assert!(delays(1).eq(delays(1)));
@@ -80,7 +80,7 @@ fn delays_grow_have_jitter_and_are_the_same_everywhere() {
 }
 
 #[test]
-fn a_worker_may_say_that_another_try_is_of_no_use() {
+fn worker_can_refuse_further_retries() {
     let mut scene = Scene::new();
     let task = scene.plain();
     scene.join(1);
@@ -90,7 +90,7 @@ fn a_worker_may_say_that_another_try_is_of_no_use() {
 }
 
 #[test]
-fn a_tenant_whose_retry_budget_is_spent_retries_after_the_longest_delay() {
+fn spent_retry_budget_makes_retries_use_the_longest_delay() {
     let mut scene = Scene::default();
     scene.tenant(Tenant { retry_percent: 1, ..Tenant::new(b"a") });
     let retry = Retry { retries: 9, backoff: Backoff::Exponential { base_ms: 10, cap_ms: 60_000 } };
@@ -108,7 +108,7 @@ fn a_tenant_whose_retry_budget_is_spent_retries_after_the_longest_delay() {
 }
 
 #[test]
-fn a_task_that_takes_too_long_is_stopped_and_its_late_answer_does_not_count() {
+fn timed_out_task_is_stopped_and_its_late_result_refused() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     let worker = scene.join(1);
@@ -131,7 +131,7 @@ fn a_task_that_takes_too_long_is_stopped_and_its_late_answer_does_not_count() {
 }
 
 #[test]
-fn a_task_waits_for_its_time_and_dies_at_its_deadline() {
+fn task_waits_for_its_start_time_and_dies_at_its_deadline() {
     let mut scene = Scene::new();
     let later = scene.submit(NewTask { not_before_ms: 5_000, ..work() });
     let hurried = scene.submit(NewTask { deadline_ms: 3_000, kind: b"rare", ..work() });
@@ -149,7 +149,7 @@ fn a_task_waits_for_its_time_and_dies_at_its_deadline() {
 }
 
 #[test]
-fn no_retry_is_begun_that_would_come_after_the_deadline() {
+fn retry_beyond_the_deadline_is_not_scheduled() {
     let mut scene = Scene::new();
     let retry = Retry { retries: 5, backoff: Backoff::Fixed { delay_ms: 4_000 } };
     let task = scene.submit(NewTask { deadline_ms: 4_000, retry: Some(retry), ..work() });
@@ -160,7 +160,7 @@ fn no_retry_is_begun_that_would_come_after_the_deadline() {
 }
 
 #[test]
-fn a_graph_is_done_in_its_order() {
+fn dependent_tasks_run_in_graph_order() {
     let mut scene = Scene::new();
     let on = |index| After::Batch { index };
     let tasks = scene.submit_all(
@@ -189,7 +189,7 @@ fn a_graph_is_done_in_its_order() {
 }
 
 #[test]
-fn what_waits_for_a_dead_letter_goes_on_when_that_is_begun_anew_and_ends_when_it_is_let_go() {
+fn dependents_of_a_dead_letter_await_redrive_or_discard() {
     for redriven in [true, false] {
         let mut scene = Scene::new();
         let after = vec![After::Batch { index: 0 }];
@@ -214,7 +214,7 @@ fn what_waits_for_a_dead_letter_goes_on_when_that_is_begun_anew_and_ends_when_it
 }
 
 #[test]
-fn a_running_task_is_cancelled_when_its_worker_says_so_and_counts_until_then() {
+fn cancelled_task_counts_until_its_worker_confirms() {
     let mut scene = Scene::new();
     let task = scene.plain();
     let next = scene.submit(NewTask { after: vec![After::Task { task }], ..work() });
@@ -231,7 +231,7 @@ fn a_running_task_is_cancelled_when_its_worker_says_so_and_counts_until_then() {
 }
 
 #[test]
-fn a_worker_that_never_says_that_it_stopped_is_waited_for_until_the_timeout() {
+fn unconfirmed_cancellation_completes_at_the_timeout() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     scene.join(1);
@@ -244,7 +244,7 @@ fn a_worker_that_never_says_that_it_stopped_is_waited_for_until_the_timeout() {
 }
 
 #[test]
-fn the_same_idempotency_key_is_the_same_task_for_as_long_as_it_is_known() {
+fn idempotency_key_returns_the_same_task_while_it_is_kept() {
     let mut scene = Scene::with(Limits { finished_ms: 10_000, ..Limits::default() });
     scene.tenant(Tenant::new(b"a"));
     scene.tenant(Tenant::new(b"b"));
@@ -268,7 +268,7 @@ fn the_same_idempotency_key_is_the_same_task_for_as_long_as_it_is_known() {
 }
 
 #[test]
-fn a_task_that_publishes_needs_no_worker_and_is_given_out_until_it_is_confirmed() {
+fn publishing_task_is_repeated_until_it_is_confirmed() {
     let mut scene = Scene::new();
     let soon = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
     let task = scene.submit(soon);
@@ -315,7 +315,7 @@ fn dependency_is_a_task_of_the_same_tenant() {
 }
 
 #[test]
-fn progress_is_seen_and_told() {
+fn progress_is_shown_and_published_as_an_event() {
     let mut scene = Scene::new();
     let task = scene.plain();
     let worker = scene.join(1);
@@ -327,7 +327,7 @@ fn progress_is_seen_and_told() {
 }
 
 #[test]
-fn dead_letters_and_what_is_over_are_bounded_and_nothing_is_left_of_them() {
+fn dead_letters_and_finished_tasks_are_bounded() {
     let limits = Limits { dead_max: 3, finished_max: 2, ..Limits::default() };
     let mut scene = Scene::with(limits);
     scene.tenant(Tenant::new(b"a"));
@@ -343,7 +343,7 @@ fn dead_letters_and_what_is_over_are_bounded_and_nothing_is_left_of_them() {
 }
 
 #[test]
-fn key_of_another_or_a_cancelled_task_is_refused() {
+fn key_of_a_different_or_cancelled_task_is_refused() {
     let mut scene = Scene::new();
     let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
     let submit = |tasks| Command::Submit { tenant: b"a", tasks };
@@ -368,7 +368,7 @@ fn key_of_another_or_a_cancelled_task_is_refused() {
 }
 
 #[test]
-fn time_in_another_unit_is_refused() {
+fn time_in_a_wrong_unit_is_refused() {
     let mut scene = Scene::new();
     let now_ms = 1_795_000_000_000;
     scene.done(Command::Clock { unix_ms: now_ms });
@@ -383,7 +383,7 @@ fn time_in_another_unit_is_refused() {
 }
 
 #[test]
-fn poisoned_letters_are_left_out_unless_told() {
+fn safe_redrive_leaves_out_poisoned_dead_letters() {
     let mut scene = Scene::with(Limits { poison_max: 1, ..Limits::default() });
     scene.tenant(Tenant::new(b"a"));
     let poisoned = scene.plain();
@@ -404,7 +404,7 @@ fn poisoned_letters_are_left_out_unless_told() {
 }
 
 #[test]
-fn view_of_a_task_shows_all_it_was_given() {
+fn task_view_shows_every_submitted_setting() {
     let mut scene = Scene::new();
     scene.done(Command::Clock { unix_ms: 1_795_000_000_000 });
     let retry = Retry { retries: 7, backoff: Backoff::Fixed { delay_ms: 250 } };

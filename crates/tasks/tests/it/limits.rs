@@ -7,7 +7,7 @@ fn running(scene: &Scene, tenant: &str) -> u64 {
 }
 
 #[test]
-fn no_more_run_than_the_hard_quota_allows_and_the_rest_goes_to_others() {
+fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
     let mut scene = Scene::default();
     scene.tenant(Tenant { concurrency: Quota::at_most(3), ..Tenant::new(b"a") });
     scene.tenant(Tenant::new(b"b"));
@@ -28,7 +28,7 @@ fn no_more_run_than_the_hard_quota_allows_and_the_rest_goes_to_others() {
 }
 
 #[test]
-fn beyond_the_soft_quota_others_come_first() {
+fn other_tenants_go_before_one_beyond_its_soft_quota() {
     let mut scene = Scene::default();
     scene.tenant(Tenant { concurrency: Quota { soft: 2, ..Quota::default() }, ..Tenant::new(b"a") });
     scene.tenant(Tenant::new(b"b"));
@@ -41,7 +41,7 @@ fn beyond_the_soft_quota_others_come_first() {
 }
 
 #[test]
-fn what_is_reserved_stays_free_for_its_tenant() {
+fn reserved_quota_stays_free_for_its_tenant() {
     let mut scene = Scene::default();
     scene.tenant(Tenant { concurrency: Quota { reserved: 4, ..Quota::default() }, ..Tenant::new(b"a") });
     scene.tenant(Tenant::new(b"b"));
@@ -62,7 +62,7 @@ fn what_is_reserved_stays_free_for_its_tenant() {
 }
 
 #[test]
-fn a_burst_lasts_for_as_long_as_was_saved_up() {
+fn burst_lasts_as_long_as_its_saved_quota() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
     scene.tenant(Tenant { concurrency: quota, ..Tenant::new(b"a") });
@@ -91,7 +91,7 @@ fn a_burst_lasts_for_as_long_as_was_saved_up() {
 }
 
 #[test]
-fn memory_and_processors_are_counted_as_tasks_are() {
+fn memory_and_cpu_quotas_cap_running_tasks() {
     let mut scene = Scene::default();
     scene.tenant(Tenant {
         memory_bytes: Quota::at_most(1_000),
@@ -109,7 +109,7 @@ fn memory_and_processors_are_counted_as_tasks_are() {
 }
 
 #[test]
-fn tasks_with_one_value_under_a_limited_key_wait_and_hold_up_nobody_else() {
+fn limited_key_value_delays_only_its_own_tasks() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::running(b"tenant", 6)];
     scene.tenant(Tenant { limits: limits.clone(), ..Tenant::new(b"a") });
@@ -139,7 +139,7 @@ fn tasks_with_one_value_under_a_limited_key_wait_and_hold_up_nobody_else() {
 }
 
 #[test]
-fn a_place_under_a_limit_is_given_back_however_its_task_ends() {
+fn key_limit_is_released_however_its_task_ends() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
@@ -163,7 +163,7 @@ fn a_place_under_a_limit_is_given_back_however_its_task_ends() {
 }
 
 #[test]
-fn a_full_queue_slows_down_then_refuses_the_low_then_all_and_says_when_to_come_again() {
+fn filling_queue_slows_down_then_refuses_low_then_all() {
     let mut scene = Scene::default();
     scene.tenant(Tenant { queued_max: 100, ..Tenant::new(b"a") });
     let mut submit = |count, priority| {
@@ -198,7 +198,7 @@ fn a_full_queue_slows_down_then_refuses_the_low_then_all_and_says_when_to_come_a
 }
 
 #[test]
-fn the_state_takes_no_more_than_it_has_room_for() {
+fn submission_beyond_the_state_limit_is_refused() {
     let mut scene = Scene::with(Limits { state_bytes_max: 10_000, ..Limits::default() });
     scene.tenant(Tenant::new(b"a"));
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(); 100] });
@@ -221,7 +221,7 @@ fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
 }
 
 #[test]
-fn one_tenant_leaves_room_to_others() {
+fn one_tenants_tasks_leave_room_for_others() {
     let mut scene = in_small_room();
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");
@@ -234,7 +234,7 @@ fn one_tenant_leaves_room_to_others() {
 }
 
 #[test]
-fn full_of_tasks_they_finish_and_make_room() {
+fn tasks_of_a_full_state_finish_and_free_room() {
     let mut scene = in_small_room();
     let count = fill(&mut scene, b"a");
     let bytes_max = scene.state.limits().state_bytes_max;
@@ -251,7 +251,7 @@ fn full_of_tasks_they_finish_and_make_room() {
 }
 
 #[test]
-fn full_of_tasks_errors_and_notes_are_cut() {
+fn errors_and_notes_of_a_full_state_are_truncated() {
     let mut scene = in_small_room();
     fill(&mut scene, b"a");
     scene.join(1);
@@ -270,7 +270,7 @@ fn full_of_tasks_errors_and_notes_are_cut() {
 }
 
 #[test]
-fn schedules_take_room_and_give_it_back() {
+fn schedules_use_room_and_free_it_when_removed() {
     let mut scene = in_small_room();
     let payload = [b'x'; 4_000];
     let task = || NewTask::new(b"work", &payload);

@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn no_task_is_lost_none_is_held_by_two_and_no_quota_is_exceeded(
+    fn random_commands_lose_no_task_and_exceed_no_quota(
         deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(Deed), 1..200)
     ) {
         play(&deeds);

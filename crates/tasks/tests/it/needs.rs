@@ -25,7 +25,7 @@ fn tenants(names: &[&str]) -> Scene {
 }
 
 #[test]
-fn a_task_goes_only_to_a_worker_that_has_all_labels_it_needs() {
+fn task_runs_only_on_a_worker_with_all_its_needed_labels() {
     let mut scene = Scene::new();
     let (both, gpu, none) =
         (scene.submit(needing(&[EU, A100])), scene.submit(needing(&[A100, A100])), scene.plain());
@@ -44,7 +44,7 @@ fn a_task_goes_only_to_a_worker_that_has_all_labels_it_needs() {
 }
 
 #[test]
-fn needs_change_nothing_of_the_order_of_a_tenants_tasks() {
+fn needed_labels_do_not_change_a_tenants_priority_order() {
     let mut scene = Scene::new();
     let labels = [&[A100][..], &[], &[EU], &[A100, EU]];
     let at = |at: usize| NewTask { priority: (at % 3) as u8, ..needing(labels[at % 4]) };
@@ -67,7 +67,7 @@ fn needs_change_nothing_of_the_order_of_a_tenants_tasks() {
 }
 
 #[test]
-fn shares_hold_between_tenants_whose_tasks_need_different_labels() {
+fn tenant_shares_hold_across_different_needed_labels() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![needing(&[A100]); 100]);
     scene.submit_all("b", vec![needing(&[EU]); 100]);
@@ -82,7 +82,7 @@ fn shares_hold_between_tenants_whose_tasks_need_different_labels() {
 }
 
 #[test]
-fn who_has_the_least_to_be_kept_for_is_asked_first() {
+fn least_specialised_worker_is_chosen_first() {
     let mut scene = tenants(&["a", "b"]);
     let gpu = scene.join_with(having(&[A100]));
     let plain = scene.join_with(having(&[]));
@@ -96,7 +96,7 @@ fn who_has_the_least_to_be_kept_for_is_asked_first() {
 }
 
 #[test]
-fn a_worker_of_some_tenants_takes_no_others_tasks() {
+fn tenant_bound_worker_takes_no_other_tenants_tasks() {
     let mut scene = tenants(&["a", "b", "c"]);
     for name in ["c", "b", "a"] {
         scene.submit_all(name, vec![work(); 3]);
@@ -121,7 +121,7 @@ fn a_worker_of_some_tenants_takes_no_others_tasks() {
 }
 
 #[test]
-fn a_worker_of_one_tenant_is_given_tasks_ahead_only_where_that_tenants_wait() {
+fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("b", vec![work(); 50]);
     scene.submit_all("a", vec![work(); 2]);
@@ -136,7 +136,7 @@ fn a_worker_of_one_tenant_is_given_tasks_ahead_only_where_that_tenants_wait() {
 }
 
 #[test]
-fn why_says_which_label_nobody_has() {
+fn why_names_the_label_that_no_worker_has() {
     let mut scene = Scene::new();
     let gpu = scene.submit(needing(&[A100]));
     assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; 0 ahead of it");
@@ -167,7 +167,7 @@ fn why_says_which_label_nobody_has() {
 }
 
 #[test]
-fn signals_count_what_workers_like_those_that_are_there_could_start() {
+fn signals_count_tasks_that_similar_workers_could_start() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![needing(&[A100]); 3]);
     scene.submit_all("a", vec![work(); 2]);
@@ -189,7 +189,7 @@ fn signals_count_what_workers_like_those_that_are_there_could_start() {
 }
 
 #[test]
-fn sets_of_needed_labels_are_bounded_for_a_tenant_and_for_all() {
+fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     let mut scene = tenants(&["a"]);
     let values: Vec<String> = (0..2_000).map(|at| at.to_string()).collect();
     let task =
@@ -216,7 +216,7 @@ fn sets_of_needed_labels_are_bounded_for_a_tenant_and_for_all() {
 }
 
 #[test]
-fn workers_with_ever_new_labels_come_and_go_without_end() {
+fn workers_with_ever_new_labels_do_not_use_up_pools() {
     let mut scene = Scene::with(Limits { pools_max: 3, ..Limits::default() });
     scene.tenant(Tenant::new(b"a"));
     let kept = scene.join_with(having(&[]));
@@ -248,7 +248,7 @@ fn workers_with_ever_new_labels_come_and_go_without_end() {
 }
 
 #[test]
-fn a_schedule_submits_what_needs_labels() {
+fn schedule_submits_tasks_with_needed_labels() {
     let mut scene = Scene::new();
     scene.done(Command::Schedule { tenant: b"a", name: b"n", cron: b"* * * * *", task: needing(&[A100]) });
     scene.join_with(having(&[]));
@@ -259,7 +259,7 @@ fn a_schedule_submits_what_needs_labels() {
 }
 
 #[test]
-fn what_is_bad_is_refused() {
+fn empty_or_excessive_labels_are_refused() {
     let mut scene = Scene::new();
     let nameless = Label { key: b"", value: b"x" };
     let submit = |task| Command::Submit { tenant: b"a", tasks: vec![task] };

@@ -26,7 +26,7 @@ fn one_of_ann() -> Scene {
 }
 
 #[test]
-fn unservable_task_gives_its_place_to_one_that_can_run() {
+fn unservable_task_yields_its_limit_to_a_runnable_one() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
@@ -52,7 +52,7 @@ fn unservable_task_gives_its_place_to_one_that_can_run() {
 }
 
 #[test]
-fn place_moves_when_the_last_worker_for_its_task_leaves() {
+fn limit_passes_on_when_the_last_fitting_worker_leaves() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (first, last) = (scene.join_with(doing(b"rare", 0)), scene.join_with(doing(b"rare", 0)));
@@ -69,7 +69,7 @@ fn place_moves_when_the_last_worker_for_its_task_leaves() {
 }
 
 #[test]
-fn place_moves_when_a_worker_for_who_waits_comes() {
+fn limit_passes_on_when_a_worker_fits_a_pending_task() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
     assert_eq!(scene.stage(held), Stage::Ready, "nobody could run either: first come, first served");
@@ -78,7 +78,7 @@ fn place_moves_when_a_worker_for_who_waits_comes() {
 }
 
 #[test]
-fn task_larger_than_any_worker_keeps_no_place() {
+fn task_larger_than_any_worker_blocks_no_limit() {
     let mut scene = one_of_ann();
     scene.join_with(NewWorker { memory_bytes: 100, ..doing(b"work", 1) });
     let large = scene.submit(of_ann(NewTask { memory_bytes: 1_000, ..work() }));
@@ -88,7 +88,7 @@ fn task_larger_than_any_worker_keeps_no_place() {
 }
 
 #[test]
-fn task_of_a_tenant_without_workers_keeps_no_place() {
+fn task_of_a_tenant_without_workers_blocks_no_limit() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     scene.join_with(NewWorker { tenants: vec![b"b"], ..doing(b"rare", 1) });
@@ -97,7 +97,7 @@ fn task_of_a_tenant_without_workers_keeps_no_place() {
 }
 
 #[test]
-fn unservable_task_keeps_no_turn_under_a_rate() {
+fn unservable_task_takes_no_token_of_a_rate() {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 1_000, burst: 1 };
     scene.tenant(Tenant { limits: vec![KeyLimit::starting(b"user", rate)], ..Tenant::new(b"a") });
@@ -110,7 +110,7 @@ fn unservable_task_keeps_no_turn_under_a_rate() {
 }
 
 #[test]
-fn place_given_up_under_one_limit_is_free_under_the_others() {
+fn task_yielding_one_limit_frees_its_other_limits() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });

@@ -41,7 +41,7 @@ fn cancelled_tasks_leave_no_policy() {
 }
 
 #[test]
-fn one_tenant_takes_no_policies_of_another() {
+fn one_tenant_uses_up_no_policies_of_another() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     assert_eq!(submit(&mut scene, "a", 3), Err(full()));
@@ -56,7 +56,7 @@ fn one_tenant_takes_no_policies_of_another() {
 }
 
 #[test]
-fn dead_letter_keeps_its_policy_until_it_is_let_go() {
+fn dead_letter_keeps_its_policy_until_it_is_discarded() {
     let mut scene = limited();
     let task = submit(&mut scene, "a", 0).unwrap();
     scene.join(1);
@@ -73,7 +73,7 @@ fn dead_letter_keeps_its_policy_until_it_is_let_go() {
 
 /// It once showed the policy that another tenant's task had been given under the same number.
 #[test]
-fn task_that_is_over_shows_no_policy_of_another() {
+fn finished_task_shows_no_policy_of_another_task() {
     let mut scene = limited();
     let task = submit(&mut scene, "a", 1).unwrap();
     assert_eq!(scene.state.get(task).unwrap().retry, retry(1));
@@ -86,7 +86,7 @@ fn task_that_is_over_shows_no_policy_of_another() {
 }
 
 #[test]
-fn snapshot_keeps_what_is_used_and_what_is_free() {
+fn snapshot_keeps_used_and_free_policies() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     scene.done(Command::Cancel { task: own[1] });
@@ -109,7 +109,7 @@ fn snapshot_keeps_what_is_used_and_what_is_free() {
 }
 
 #[test]
-fn one_tenant_takes_not_all_schedules() {
+fn one_tenant_cannot_take_all_schedules() {
     let mut scene = limited();
     let schedule = |scene: &mut Scene, tenant: &[u8], name: u32| {
         let name = name.to_string();

@@ -32,7 +32,7 @@ fn join_for_long(scene: &mut Scene, credit: u32) -> u64 {
 }
 
 #[test]
-fn a_burst_starts_at_once_and_then_one_whenever_it_is_due() {
+fn burst_starts_at_once_and_then_one_task_per_interval() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 3, per_ms: 1_000, burst: 2 });
     let ann = scene.submit_all("a", vec![of(b"ann"); 5]);
@@ -53,7 +53,7 @@ fn a_burst_starts_at_once_and_then_one_whenever_it_is_due() {
 }
 
 #[test]
-fn what_waited_for_workers_does_not_start_in_one_heap() {
+fn rate_limits_the_backlog_when_workers_arrive() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 10, per_ms: 1_000, burst: 3 });
     scene.submit_all("a", vec![of(b"ann"); 50]);
@@ -66,7 +66,7 @@ fn what_waited_for_workers_does_not_start_in_one_heap() {
 }
 
 #[test]
-fn another_attempt_is_another_start_and_who_is_cancelled_gives_its_token_back() {
+fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate::per_second(1));
     let retry = Some(Retry { retries: 3, backoff: Backoff::Fixed { delay_ms: 10 } });
@@ -93,7 +93,7 @@ fn another_attempt_is_another_start_and_who_is_cancelled_gives_its_token_back() 
 }
 
 #[test]
-fn rates_change_while_tasks_wait_and_what_has_started_still_counts() {
+fn changed_rate_still_counts_earlier_starts() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 1, per_ms: 60_000, burst: 4 });
     let tasks = scene.submit_all("a", vec![of(b"ann"); 12]);
@@ -115,7 +115,7 @@ fn rates_change_while_tasks_wait_and_what_has_started_still_counts() {
 }
 
 #[test]
-fn several_limits_hold_at_once_for_one_key_and_for_others() {
+fn several_limits_on_the_same_and_other_keys_all_hold() {
     let mut scene = Scene::default();
     let limits = vec![
         KeyLimit::starting(b"user", Rate { count: 5, per_ms: 1_000, burst: 5 }),
@@ -136,7 +136,7 @@ fn several_limits_hold_at_once_for_one_key_and_for_others() {
 }
 
 #[test]
-fn a_value_is_forgotten_when_its_bucket_is_full_again() {
+fn key_value_is_dropped_when_its_bucket_is_full() {
     let mut scene = Scene::with(Limits { finished_max: 0, ..Limits::default() });
     limited(&mut scene, Rate { count: 1, per_ms: 5_000, burst: 2 });
     let users: Vec<String> = (0..100).map(|at| format!("user-{at}")).collect();
@@ -157,7 +157,7 @@ fn a_value_is_forgotten_when_its_bucket_is_full_again() {
 }
 
 #[test]
-fn bytes_of_a_bucket_that_cannot_be_are_refused() {
+fn impossible_bucket_bytes_are_refused() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate::per_second(1));
     scene.submit(of(b"ann"));
@@ -264,7 +264,7 @@ proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 64, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn who_may_start_does_so_at_once_and_who_waits_may_not(
+    fn random_commands_start_exactly_the_permitted_tasks(
         (count, per_ms, burst) in (1_u32..4, 1_u32..400, 1_u32..4),
         deeds in proptest::collection::vec(proptest::prelude::any::<[u8; 3]>(), 1..150),
     ) {

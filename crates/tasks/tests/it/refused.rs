@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
+fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
     let limits = Limits {
         payload_bytes_max: 100,
         batch_max: 10,
@@ -137,7 +137,7 @@ fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_cycle_by_way_of_others_is_found_and_a_long_chain_is_none() {
+fn indirect_cycle_is_refused_and_a_long_chain_accepted() {
     let mut scene = Scene::new();
     let link = |count: u32, closes: bool| -> Vec<NewTask<'static>> {
         let after = |index: u32| match index {
@@ -156,7 +156,7 @@ fn a_cycle_by_way_of_others_is_found_and_a_long_chain_is_none() {
 }
 
 #[test]
-fn a_task_that_waits_for_its_own_double_is_refused() {
+fn task_that_depends_on_its_own_duplicate_is_refused() {
     let mut scene = Scene::new();
     let keyed = |after| NewTask { idempotency_key: b"k", after, ..work() };
     let tasks = vec![keyed(vec![After::Batch { index: 1 }]), keyed(vec![])];
@@ -168,7 +168,7 @@ fn a_task_that_waits_for_its_own_double_is_refused() {
 }
 
 #[test]
-fn a_clock_that_jumps_forward_lets_workers_go_and_loses_nothing() {
+fn forward_clock_jump_expires_workers_but_loses_no_task() {
     let mut scene = Scene::new();
     let tasks: Vec<_> = (0..10).map(|_| scene.plain()).collect();
     let worker = scene.join(4);

@@ -46,7 +46,7 @@ fn two_tenants(workers: usize) -> Scene {
 }
 
 #[test]
-fn a_large_task_is_not_passed_over_for_ever() {
+fn large_task_runs_despite_a_stream_of_small_ones() {
     for workers in [1, 2, 8] {
         let mut scene = two_tenants(workers);
         let (_, given, _) = flood(&mut scene, 60);
@@ -57,7 +57,7 @@ fn a_large_task_is_not_passed_over_for_ever() {
 }
 
 #[test]
-fn all_other_workers_go_on_meanwhile() {
+fn reservation_keeps_all_other_workers_busy() {
     let mut scene = two_tenants(8);
     let (_, given, done) = flood(&mut scene, 60);
     assert!(given.is_some());
@@ -66,7 +66,7 @@ fn all_other_workers_go_on_meanwhile() {
 }
 
 #[test]
-fn a_worker_that_is_kept_for_what_is_cancelled_goes_back_to_work() {
+fn worker_reserved_for_a_cancelled_task_takes_others_again() {
     let mut scene = two_tenants(1);
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let held = scene.starts();
@@ -81,7 +81,7 @@ fn a_worker_that_is_kept_for_what_is_cancelled_goes_back_to_work() {
 }
 
 #[test]
-fn nobody_is_kept_for_what_no_worker_could_ever_hold() {
+fn no_worker_is_reserved_for_a_task_too_large_for_all() {
     let mut scene = two_tenants(1);
     scene.submit_all("b", vec![need(5_000)]);
     let held = scene.starts();
@@ -91,7 +91,7 @@ fn nobody_is_kept_for_what_no_worker_could_ever_hold() {
 }
 
 #[test]
-fn a_worker_that_goes_is_kept_for_nobody() {
+fn reservation_of_a_departed_worker_moves_to_another() {
     let mut scene = two_tenants(2);
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let held = scene.starts();

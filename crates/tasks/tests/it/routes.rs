@@ -47,7 +47,7 @@ fn submit(shards: &mut [Scene], tenant: &str) -> u64 {
 }
 
 #[test]
-fn a_task_is_found_by_its_id_and_its_tenant_in_whichever_shard_it_lives() {
+fn task_is_found_by_id_and_by_tenant_in_any_shard() {
     let mut shards = shards();
     let names: Vec<String> = (0..30).map(|number| format!("tenant-{number}")).collect();
     let tasks: Vec<u64> = names.iter().map(|name| submit(&mut shards, name)).collect();
@@ -100,7 +100,7 @@ fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
 }
 
 #[test]
-fn a_worker_lives_in_all_shards_and_is_gone_when_one_has_lost_it() {
+fn worker_missing_from_one_shard_is_reported_as_gone() {
     let mut shards = shards();
     let new = || NewWorker { kinds: vec![b"work"], ttl_ms: 10_000, ..NewWorker::default() };
     let Answered::Done { reply: Reply::Joined { worker: id } } =

@@ -17,7 +17,7 @@ fn hourly(scene: &mut Scene) {
 }
 
 #[test]
-fn a_schedule_submits_a_task_each_time_it_comes() {
+fn schedule_submits_a_task_each_time_it_is_due() {
     let mut scene = scene();
     hourly(&mut scene);
     scene.advance(1_000 + HOUR_MS - 1);
@@ -32,7 +32,7 @@ fn a_schedule_submits_a_task_each_time_it_comes() {
 }
 
 #[test]
-fn times_that_passed_unnoticed_are_made_up_for_by_one_task() {
+fn missed_schedule_times_submit_one_task() {
     let mut scene = scene();
     hourly(&mut scene);
     scene.advance(1_000 + 7 * HOUR_MS + 5);
@@ -42,7 +42,7 @@ fn times_that_passed_unnoticed_are_made_up_for_by_one_task() {
 }
 
 #[test]
-fn a_clock_that_is_set_moves_schedules_and_no_time_comes_twice() {
+fn changed_clock_moves_schedules_without_repeating_a_time() {
     let mut scene = scene();
     hourly(&mut scene);
     scene.done(Command::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
@@ -56,7 +56,7 @@ fn a_clock_that_is_set_moves_schedules_and_no_time_comes_twice() {
 }
 
 #[test]
-fn times_that_people_give_are_the_worlds_and_delays_are_not_changed_by_its_clock() {
+fn given_times_are_wall_time_and_pending_delays_stay_fixed() {
     let mut scene = scene();
     let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
     let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };
@@ -70,7 +70,7 @@ fn times_that_people_give_are_the_worlds_and_delays_are_not_changed_by_its_clock
 }
 
 #[test]
-fn a_delayed_message_may_come_every_minute() {
+fn schedule_can_publish_delayed_messages() {
     let mut scene = scene();
     let task = NewTask { kind: PUBLISH, subject: b"tick", ..work() };
     scene.done(Command::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });

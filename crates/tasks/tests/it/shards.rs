@@ -27,7 +27,7 @@ fn restored_of(shard: u8, state: &State) -> Result<State, DecodeError> {
 }
 
 #[test]
-fn ids_say_their_shard_and_those_of_the_first_are_as_without_shards() {
+fn ids_encode_their_shard_and_shard_zero_is_unchanged() {
     let ids = [0, 1, 15].map(|shard| of_shard(shard).plain());
     assert_eq!(ids, [0x1_0000_0000, 0x1_1000_0000, 0x1_f000_0000]);
     assert_eq!(ids.map(shard_of_id), [0, 1, 15]);
@@ -35,7 +35,7 @@ fn ids_say_their_shard_and_those_of_the_first_are_as_without_shards() {
 }
 
 #[test]
-fn a_task_of_another_shard_is_not_known_and_none_can_wait_for_it() {
+fn task_of_another_shard_is_unknown_and_no_dependency() {
     let (mut first, mut second) = (of_shard(0), of_shard(1));
     let (elsewhere, here) = (first.plain(), second.plain());
     assert_eq!(second.ask(Command::Cancel { task: elsewhere }), Err(Refusal::NoTask { task: elsewhere }));
@@ -47,7 +47,7 @@ fn a_task_of_another_shard_is_not_known_and_none_can_wait_for_it() {
 }
 
 #[test]
-fn an_enlisted_worker_has_the_id_of_its_home_in_orders_answers_and_snapshots() {
+fn enlisted_worker_keeps_its_home_id_in_another_shard() {
     let (mut home, mut other) = (of_shard(0), of_shard(2));
     let worker = home.join(1);
     let enlist = || Command::Enlist { id: worker, worker: new_worker(1) };
@@ -74,7 +74,7 @@ fn an_enlisted_worker_has_the_id_of_its_home_in_orders_answers_and_snapshots() {
 }
 
 #[test]
-fn a_snapshot_is_taken_in_by_its_own_shard_alone_and_goes_on_as_it_was() {
+fn snapshot_is_restored_only_by_its_own_shard() {
     let mut scene = of_shard(3);
     scene.done(Command::Enlist { id: 0x1_0000_0000, worker: new_worker(2) });
     let tasks: Vec<u64> = (0..5).map(|_| scene.plain()).collect();
@@ -88,7 +88,7 @@ fn a_snapshot_is_taken_in_by_its_own_shard_alone_and_goes_on_as_it_was() {
 }
 
 #[test]
-fn a_worker_is_enlisted_with_all_it_has() {
+fn worker_is_enlisted_with_its_labels_and_tenants() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
     let command = Command::Enlist { id: 0x1_0000_0000, worker };
@@ -105,7 +105,7 @@ fn a_worker_is_enlisted_with_all_it_has() {
 }
 
 #[test]
-fn what_a_worker_is_not_for_brings_its_shard_no_slots() {
+fn shard_gets_no_slots_of_workers_for_other_tenants() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
     other.tenant(Tenant::new(b"b"));
     let new = || NewWorker { tenants: vec![b"a"], ..new_worker(0) };
@@ -249,7 +249,7 @@ fn fairness(shards: u8, workers: u32, slots: u32, runs_ms: u64, ms: u64) -> f64 
 }
 
 #[test]
-fn tenants_of_all_shards_get_their_shares_of_all_workers() {
+fn tenants_share_all_workers_fairly_over_all_shards() {
     for (shards, workers, slots) in [(2, 40, 1), (4, 40, 1), (4, 5, 8), (16, 40, 1)] {
         let jain = fairness(shards, workers, slots, 12, 12_000);
         assert!(jain >= 0.99, "{shards} shards, {workers} workers of {slots}: {jain}");
@@ -257,13 +257,13 @@ fn tenants_of_all_shards_get_their_shares_of_all_workers() {
 }
 
 #[test]
-fn one_worker_with_one_slot_goes_round() {
+fn single_worker_with_one_slot_serves_all_shards_fairly() {
     let jain = fairness(4, 1, 1, 4, 120_000);
     assert!(jain >= 0.99, "{jain}");
 }
 
 #[test]
-fn slots_follow_what_there_is_to_do_within_a_tenth_of_a_second_and_a_task() {
+fn slots_follow_the_demand_within_110_milliseconds() {
     let mut cluster = Cluster::new(2, 20, 1, 0);
     let tenants = ["acme", "tenant-1"];
     assert_ne!(cluster.shard_of(tenants[0]), cluster.shard_of(tenants[1]));
@@ -282,7 +282,7 @@ fn slots_follow_what_there_is_to_do_within_a_tenth_of_a_second_and_a_task() {
 }
 
 #[test]
-fn with_little_to_do_no_slot_is_moved() {
+fn light_load_moves_no_slot() {
     let mut cluster = Cluster::new(4, 8, 1, 0);
     let tenants = ["acme", "default", "tenant-2", "tenant-1"];
     tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
@@ -298,7 +298,7 @@ fn with_little_to_do_no_slot_is_moved() {
 }
 
 #[test]
-fn who_attaches_again_has_as_many_slots_as_it_says_and_then_as_it_asks_for() {
+fn reattached_worker_has_its_newly_declared_slots() {
     let mut cluster = Cluster::new(2, 1, 6, 0);
     let worker = cluster.dealing.workers()[0];
     let slots = |cluster: &Cluster| (0..2).map(|shard| cluster.slots_of(shard)).sum::<u64>();
@@ -318,7 +318,7 @@ fn who_attaches_again_has_as_many_slots_as_it_says_and_then_as_it_asks_for() {
 }
 
 #[test]
-fn a_worker_that_says_its_memory_is_one_shards_at_a_time_and_goes_round() {
+fn worker_with_declared_memory_rotates_among_shards() {
     let mut cluster = Cluster::new(2, 1, 4, 1 << 30);
     let tenants = ["acme", "tenant-1"];
     tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
@@ -334,7 +334,7 @@ fn a_worker_that_says_its_memory_is_one_shards_at_a_time_and_goes_round() {
 }
 
 #[test]
-fn answers_of_all_shards_are_one() {
+fn results_of_all_shards_are_joined() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
     let [busy, idle] = [home.join(1), home.join(1)];
     for id in [busy, idle] {
@@ -368,7 +368,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_slot_is_lost_or_given_twice_whoever_has_something_to_do_and_whichever_shard_takes_in_nothing(
+    fn slots_are_neither_lost_nor_doubled_with_unreachable_shards(
         steps in prop::collection::vec((0..8u16, 0..6usize, 1..40usize, 1..80u64), 1..30),
     ) {
         const SLOTS: u64 = 4 * 3;

@@ -11,7 +11,7 @@ fn want(demand: u64, weight: u32) -> Want {
 const MANY: u64 = 1_000_000;
 
 #[test]
-fn a_shard_is_due_what_its_tenants_are_by_weight_and_demand() {
+fn slots_of_a_shard_follow_its_tenants_weight_and_demand() {
     assert_eq!(due(&[vec![want(MANY, 1); 3], vec![want(MANY, 1)]], 100), [75.0, 25.0]);
     assert_eq!(due(&[vec![want(10, 1)], vec![want(MANY, 1)], vec![want(MANY, 2)]], 100), [10.0, 30.0, 60.0]);
     // What nobody can use is due to all alike.
@@ -20,7 +20,7 @@ fn a_shard_is_due_what_its_tenants_are_by_weight_and_demand() {
 }
 
 #[test]
-fn what_is_kept_for_a_tenant_is_its_shards_whatever_others_want() {
+fn reserved_slots_belong_to_their_tenants_shard() {
     let kept = Want { demand: 0, weight: 1, kept: 30 };
     assert_eq!(due(&[vec![kept], vec![want(MANY, 1), want(MANY, 1)]], 100), [30.0, 70.0]);
     let busy = Want { demand: MANY, weight: 1, kept: 10 };
@@ -31,7 +31,7 @@ fn what_is_kept_for_a_tenant_is_its_shards_whatever_others_want() {
 }
 
 #[test]
-fn one_slot_goes_round_by_weight() {
+fn single_slot_rotates_among_shards_by_weight() {
     let mut dealer = Dealer::default();
     let due = due(&[vec![want(9, 1)], vec![want(9, 2)], vec![want(9, 1)]], 1);
     let mut had = [0; 3];
@@ -63,7 +63,7 @@ fn seats(shards: usize) -> impl Strategy<Value = Vec<Seat>> {
 
 proptest! {
     #[test]
-    fn what_is_due_sums_to_the_slots_and_nobody_with_something_to_do_is_due_nothing(shards in wants(), slots in 1..500u64) {
+    fn due_slots_sum_to_all_and_reach_every_shard_with_demand(shards in wants(), slots in 1..500u64) {
         let due = due(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let is_kept = shards.iter().flatten().any(|want| want.kept > 0);
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn however_often_is_dealt_each_shard_has_had_what_it_was_due(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
+    fn repeated_dealing_gives_each_shard_its_due_slots(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut dealer, mut owed) = (Dealer::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn slots_come_to_be_as_they_are_dealt_and_no_worker_has_more_tasks_than_it_said(
+    fn slots_converge_without_exceeding_any_workers_tasks(
         (mut seats, parts) in (2..6usize).prop_flat_map(|shards| (seats(shards), prop::collection::vec(1..100u32, shards))),
         ends in prop::collection::vec(any::<u8>(), 64),
     ) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn why_says_it_in_one_sentence_with_numbers() {
+fn why_gives_the_reason_in_one_sentence_with_numbers() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1)];
     scene.tenant(Tenant { concurrency: Quota::at_most(3), limits, ..Tenant::new(b"a") });
@@ -41,7 +41,7 @@ fn why_says_it_in_one_sentence_with_numbers() {
 }
 
 #[test]
-fn why_tells_what_became_of_attempts() {
+fn why_describes_the_outcome_of_attempts() {
     let mut scene = Scene::new();
     let retry = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 3_000 } });
     let task = scene.submit(NewTask { retry, ..work() });

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_dead_workers_tasks_go_to_others_and_its_answers_do_not_count() {
+fn tasks_of_a_dead_worker_move_and_its_results_are_refused() {
     let mut scene = Scene::new();
     let tasks: Vec<_> = (0..3).map(|_| scene.plain()).collect();
     scene.join(3);
@@ -22,7 +22,7 @@ fn a_dead_workers_tasks_go_to_others_and_its_answers_do_not_count() {
 }
 
 #[test]
-fn a_worker_that_lives_on_after_its_time_is_told_that_it_is_gone() {
+fn heartbeat_of_an_expired_worker_reports_it_as_gone() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
     assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![] }));
@@ -33,7 +33,7 @@ fn a_worker_that_lives_on_after_its_time_is_told_that_it_is_gone() {
 }
 
 #[test]
-fn a_task_that_kills_each_worker_is_a_dead_letter_after_the_third() {
+fn task_that_kills_three_workers_becomes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.plain();
     for killed in 1..=3 {
@@ -47,7 +47,7 @@ fn a_task_that_kills_each_worker_is_a_dead_letter_after_the_third() {
 }
 
 #[test]
-fn a_worker_that_drains_takes_nothing_new_and_is_told_when_it_may_go() {
+fn draining_worker_takes_no_task_and_learns_when_drained() {
     let mut scene = Scene::new();
     let tasks = [scene.plain(), scene.plain()];
     let worker = scene.join(1);
@@ -64,7 +64,7 @@ fn a_worker_that_drains_takes_nothing_new_and_is_told_when_it_may_go() {
 }
 
 #[test]
-fn an_idle_worker_that_drains_may_go_at_once() {
+fn idle_worker_drains_at_once() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
     scene.done(Command::Drain { worker });
@@ -72,7 +72,7 @@ fn an_idle_worker_that_drains_may_go_at_once() {
 }
 
 #[test]
-fn an_answer_counts_once_and_only_from_who_holds_the_task() {
+fn result_counts_once_and_only_from_the_tasks_holder() {
     let mut scene = Scene::new();
     let task = scene.plain();
     scene.join(1);
@@ -92,7 +92,7 @@ fn an_answer_counts_once_and_only_from_who_holds_the_task() {
 }
 
 #[test]
-fn workers_get_only_what_they_can_do_in_queues_they_serve() {
+fn workers_get_only_their_kinds_in_their_queues() {
     let mut scene = Scene::new();
     let rare = scene.submit(NewTask { kind: b"rare", ..work() });
     let night = scene.submit(NewTask { queue: b"night", ..work() });
@@ -118,7 +118,7 @@ fn workers_get_only_what_they_can_do_in_queues_they_serve() {
 }
 
 #[test]
-fn a_worker_is_given_no_more_than_it_has_room_for() {
+fn worker_gets_only_tasks_that_fit_its_free_resources() {
     let mut scene = Scene::new();
     let big = || NewTask { memory_bytes: 600, cpu_milli: 500, ..work() };
     scene.submit_all("a", vec![big(), big(), big()]);
@@ -140,7 +140,7 @@ fn a_worker_is_given_no_more_than_it_has_room_for() {
 }
 
 #[test]
-fn a_task_too_big_for_the_worker_does_not_keep_others_from_it() {
+fn oversized_task_does_not_block_smaller_ones() {
     let mut scene = Scene::new();
     scene.tenant(Tenant::new(b"b"));
     scene.submit(NewTask { memory_bytes: 5_000, ..work() });
@@ -156,7 +156,7 @@ fn a_task_too_big_for_the_worker_does_not_keep_others_from_it() {
 }
 
 #[test]
-fn signals_count_only_what_a_worker_more_could_start_now() {
+fn signals_count_only_tasks_one_more_worker_could_start() {
     let mut scene = Scene::default();
     scene.tenant(Tenant {
         concurrency: Quota::at_most(5),

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_of_one_cause_become_one_range() {
+    fn adjacent_losses_of_one_cause_become_one_range() {
         let mut ranges = LostRanges::default();
         let all = [Lost::given_up(1, 3), Lost::given_up(4, 4), Lost::unconfirmed(5, 5), Lost::given_up(9, 9)];
         all.into_iter().zip(0..).for_each(|(lost, number)| ranges.push(number, lost, 16));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_limit_the_count_stays_exact_and_the_range_says_it_is_not() {
+    fn lost_ranges_beyond_the_limit_merge_with_an_exact_count() {
         let mut ranges = LostRanges::default();
         for n in 0..10 {
             ranges.push(n, Lost::given_up(10 * n + 1, 10 * n + 2), 2);

@@ -108,7 +108,7 @@ fn one_publish_wakes_two_sleepers() {
 }
 
 #[test]
-fn sleeper_that_leaves_takes_no_wake_along() {
+fn leaving_sleeper_passes_its_wake_on() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {

@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sleepers_are_taken_as_from_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
+        fn sleeper_list_behaves_like_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
             let waiter = Waiter::new();
             let (mut sleepers, mut plain) = (Sleepers::default(), Plain::default());
             let mut ids = Vec::new();
@@ -218,7 +218,7 @@ mod tests {
         }
 
         #[test]
-        fn slots_are_as_many_as_ever_slept_at_once(rounds in 1..50_usize, at_once in 1..20_u32) {
+        fn sleeper_slots_equal_the_most_sleepers_at_once(rounds in 1..50_usize, at_once in 1..20_u32) {
             let waiter = Waiter::new();
             let mut sleepers = Sleepers::default();
             for round in 0..rounds {

@@ -22,7 +22,7 @@ fn overlapping<'a>(index: &'a PatternIndex<&'static str>, text: &str) -> Vec<&'a
 }
 
 #[test]
-fn a_subject_finds_its_owner_by_name_or_wildcard() {
+fn subject_finds_its_owner_by_name_or_wildcard() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     let owner = |text: &str| index.owner(Subject::parse(text).unwrap()).copied();
     assert_eq!(owner("a"), Some("a"));
@@ -34,7 +34,7 @@ fn a_subject_finds_its_owner_by_name_or_wildcard() {
 }
 
 #[test]
-fn a_subscription_finds_every_topic_it_may_read_from() {
+fn subscription_finds_every_topic_it_may_read_from() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, ">"), ["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, "*"), ["a"]);
@@ -45,7 +45,7 @@ fn a_subscription_finds_every_topic_it_may_read_from() {
 }
 
 #[test]
-fn what_is_removed_leaves_nothing_behind() {
+fn removed_patterns_leave_nothing_behind() {
     let mut index = index(&["a.b.c", "a.*.c", "a.>"]);
     for text in ["a.b.c", "a.*.c", "a.>"] {
         assert_eq!(index.remove(&pattern(text)), Some(text));
@@ -55,7 +55,7 @@ fn what_is_removed_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_hundred_thousand_names_are_found_and_removed() {
+fn hundred_thousand_names_are_found_and_removed() {
     let mut index = PatternIndex::new();
     let name = |n: u32| pattern(&format!("site.{}.sensor.{}", n % 317, n));
     for n in 0..100_000 {
@@ -135,7 +135,7 @@ fn agrees_with_a_list(changes: &[(bool, String)], asked: &[String], disjoint: bo
 
 proptest! {
     #[test]
-    fn owned_patterns_are_found_as_a_list_would(
+    fn index_of_owned_patterns_agrees_with_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         asked in prop::collection::vec(pattern_text(), 0..20),
     ) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn watched_patterns_that_overlap_are_found_as_a_list_would(
+    fn index_of_watched_patterns_agrees_with_a_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         asked in prop::collection::vec(pattern_text(), 0..20),
     ) {

@@ -30,7 +30,7 @@ fn publish(
 }
 
 #[test]
-fn first_contact_may_begin_anywhere_and_a_hole_is_refused() {
+fn first_sequence_is_free_and_a_later_hole_is_refused() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(Verdict::Fresh));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(Verdict::Fresh));
@@ -39,7 +39,7 @@ fn first_contact_may_begin_anywhere_and_a_hole_is_refused() {
 }
 
 #[test]
-fn a_retry_is_told_where_the_first_attempt_went() {
+fn retry_returns_the_position_of_the_first_attempt() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 10).unwrap();
     publish(&mut producers, mark(7, 0, 4), 2, 20).unwrap();
@@ -50,7 +50,7 @@ fn a_retry_is_told_where_the_first_attempt_went() {
 }
 
 #[test]
-fn a_retry_that_also_holds_new_records_is_refused() {
+fn retry_that_adds_new_records_is_refused() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
@@ -58,7 +58,7 @@ fn a_retry_that_also_holds_new_records_is_refused() {
 }
 
 #[test]
-fn a_newer_instance_fences_the_older_once_it_has_appended() {
+fn newer_instance_fences_the_older_once_it_has_appended() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
     assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(Verdict::Fresh));
@@ -74,7 +74,7 @@ fn a_newer_instance_fences_the_older_once_it_has_appended() {
 }
 
 #[test]
-fn a_retry_older_than_what_is_remembered_is_refused_not_appended_again() {
+fn retry_of_a_forgotten_record_is_refused() {
     let mut producers = small(4, 2);
     for n in 0..5 {
         publish(&mut producers, mark(7, 0, 1 + n), 1, 10 * (1 + n)).unwrap();
@@ -85,7 +85,7 @@ fn a_retry_older_than_what_is_remembered_is_refused_not_appended_again() {
 }
 
 #[test]
-fn the_least_recently_used_producer_makes_room() {
+fn least_recently_used_producer_makes_room() {
     let mut producers = small(2, 4);
     publish(&mut producers, mark(1, 0, 5), 1, 1).unwrap();
     publish(&mut producers, mark(2, 0, 5), 1, 2).unwrap();
@@ -169,7 +169,7 @@ fn kind(error: &PublishError) -> &'static str {
 
 proptest! {
     #[test]
-    fn with_room_for_all_the_verdicts_are_those_of_a_full_memory(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn verdicts_with_enough_room_equal_those_of_full_memory(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
         let mut naive = Naive::default();
         let mut next = 1;
@@ -189,7 +189,7 @@ proptest! {
 
     /// With little room a retry may be refused or counted as new, but never answered wrongly.
     #[test]
-    fn with_little_room_no_answer_is_wrong(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn verdicts_with_little_room_are_never_wrong(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);
         let mut appended: Vec<(u64, u32, u64, u64)> = Vec::new();
         let mut next = 1;

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_buffer_is_given_back_and_used_again() {
+    fn dropped_buffer_is_returned_and_reused() {
         let node = Budget::node(1 << 20, 1 << 20);
         let first = Buffer::new(&node, 5_000).unwrap();
         let (base, len) = (first.base(), first.len());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_without_room_keeps_nothing() {
+    fn pool_without_room_keeps_no_buffer() {
         let node = Budget::node(1 << 20, 0);
         drop(Buffer::new(&node, 4_096).unwrap());
         assert!(lock(&node.pool().free[0]).is_empty());

@@ -11,7 +11,7 @@ fn subject(text: &str) -> Subject<'_> {
 }
 
 #[test]
-fn text_that_breaks_the_rules_is_refused_with_what_is_wrong() {
+fn invalid_text_is_refused_with_the_defect() {
     use SubjectError::*;
     let character = |subject: &str, character| Err(Character { subject: subject.to_owned(), character });
     let long = "a".repeat(SUBJECT_BYTES_MAX + 1);
@@ -43,7 +43,7 @@ fn text_that_breaks_the_rules_is_refused_with_what_is_wrong() {
 }
 
 #[test]
-fn the_longest_subject_is_a_pattern_with_a_whole_prefix() {
+fn longest_subject_is_its_own_literal_prefix() {
     let text = "a".repeat(SUBJECT_BYTES_MAX);
     assert_eq!(pattern(&text).literal_prefix(), text);
     assert!(pattern(&text).matches(subject(&text)));
@@ -75,7 +75,7 @@ fn literal_prefix_ends_with_its_dot() {
 }
 
 #[test]
-fn a_star_is_one_token_and_an_arrow_one_or_more() {
+fn star_matches_one_token_and_arrow_one_or_more() {
     let matches = |p: &str, s: &str| pattern(p).matches(subject(s));
     assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
     assert!(matches("a.>", "a.b") && matches("a.>", "a.b.c") && !matches("a.>", "a"));
@@ -87,7 +87,7 @@ fn a_star_is_one_token_and_an_arrow_one_or_more() {
 }
 
 #[test]
-fn a_subscription_filters_only_what_it_must() {
+fn subscription_filters_only_where_needed() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn matching_in_two_pieces_is_matching_the_whole(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn matching_by_prefix_and_tail_equals_whole_matching(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             prop_assert_eq!(pattern(&p).matches_parts(topic.literal_prefix(), tail), naive(&p, &s));
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_refused_or_kept_as_it_is(text in ".{0,12}|[a.*> ]{0,8}") {
+    fn any_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
         if let Ok(parsed) = Pattern::parse(&text) {
             prop_assert_eq!(parsed.as_str(), &text);
             prop_assert!(parsed.overlaps(&parsed) && parsed.covers(&parsed));

@@ -60,7 +60,7 @@ fn refused_batch_leaves_nothing_behind() {
 }
 
 #[test]
-fn batch_larger_than_a_segment_gets_one_of_its_own() {
+fn batch_larger_than_a_segment_gets_its_own_segment() {
     let topic = topic_of(config(1 << 20), &budget(), MANUAL);
     let mut publisher = topic.publisher("t");
     publisher.publish(b"before").unwrap();
@@ -81,7 +81,7 @@ fn batch_larger_than_a_segment_gets_one_of_its_own() {
 }
 
 #[test]
-fn one_record_may_be_as_large_as_the_topic_takes() {
+fn record_up_to_the_topics_limit_is_accepted() {
     let bytes = 20 << 20;
     let taking = TopicConfig { record_bytes_max: 32 << 20, ..config(64 << 20) };
     let topic = topic_of(taking, &budget(), MANUAL);
@@ -105,7 +105,7 @@ fn one_record_may_be_as_large_as_the_topic_takes() {
 }
 
 #[test]
-fn expected_sequence_lets_one_of_many_through() {
+fn expected_sequence_admits_one_of_many_publishers() {
     let topic = large_topic(RUNNING);
     let won: u64 = thread::scope(|scope| {
         let contenders: Vec<_> = (0..4)
@@ -138,7 +138,7 @@ fn expected_sequence_lets_one_of_many_through() {
 }
 
 #[test]
-fn run_from_the_wire_gets_the_owners_time_and_the_same_bytes() {
+fn received_batch_gets_the_owners_time_and_keeps_its_bytes() {
     let topic = large_topic(MANUAL);
     let mut frames = Vec::new();
     for n in 1..=3u64 {
@@ -177,7 +177,7 @@ fn run_from_the_wire_gets_the_owners_time_and_the_same_bytes() {
 }
 
 #[test]
-fn keys_lie_in_one_partition_each_and_batches_do_not_span_them() {
+fn each_key_has_one_partition_and_no_batch_spans_two() {
     let topic = topic_of(TopicConfig { partitions: 4, ..config(1 << 20) }, &budget(), MANUAL);
     let mut publisher = topic.publisher("t");
     let keys: Vec<[u8; 4]> = (0..100u32).map(u32::to_le_bytes).collect();

@@ -53,7 +53,7 @@ fn shared_payload_is_not_copied() {
 }
 
 #[test]
-fn small_shared_payload_is_copied_and_let_go() {
+fn small_shared_payload_is_copied_and_freed() {
     let topic = large_topic(MANUAL);
     let freed = Arc::new(AtomicUsize::new(0));
     let small = Bytes::from_owner(Told { bytes: vec![7; 100], freed: Arc::clone(&freed) });
@@ -62,7 +62,7 @@ fn small_shared_payload_is_copied_and_let_go() {
 }
 
 #[test]
-fn payload_is_freed_with_its_history_and_once() {
+fn payload_is_freed_once_with_its_history() {
     let freed = Arc::new(AtomicUsize::new(0));
     let budget = budget();
     let topic = topic_of(config(256 << 10), &budget, MANUAL);
@@ -83,7 +83,7 @@ fn earliest_after_gap(_topic: &Topic) -> SubscribeOptions {
 }
 
 #[test]
-fn payload_in_a_readers_hands_is_freed_only_after_it_let_go() {
+fn payload_held_by_a_subscriber_is_freed_only_afterwards() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = topic_of(config(64 << 10), &budget(), MANUAL);
     publish(&topic, 1, &freed);
@@ -102,7 +102,7 @@ fn payload_in_a_readers_hands_is_freed_only_after_it_let_go() {
 }
 
 #[test]
-fn spans_carry_the_payload_itself_behind_a_head_that_may_travel() {
+fn spans_have_a_sendable_head_and_the_payload_by_reference() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -122,7 +122,7 @@ fn spans_carry_the_payload_itself_behind_a_head_that_may_travel() {
 }
 
 #[test]
-fn refused_payload_costs_nobody_anything() {
+fn refused_payloads_release_their_budget() {
     let freed = Arc::new(AtomicUsize::new(0));
     let budget = Budget::node(100 << 10, 0);
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
@@ -142,7 +142,7 @@ fn refused_payload_costs_nobody_anything() {
 }
 
 #[test]
-fn history_by_reference_is_shortened_before_its_publisher_is_refused() {
+fn by_reference_history_is_shortened_before_a_refusal() {
     let freed = Arc::new(AtomicUsize::new(0));
     // The topic may keep more than the node has.
     let budget = Budget::node(300 << 10, 0);
@@ -170,7 +170,7 @@ impl Drop for Echo {
 }
 
 #[test]
-fn an_owners_code_runs_outside_of_the_logs_lock() {
+fn code_of_a_payload_owner_runs_outside_the_logs_lock() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     for _ in 0..100 {

@@ -70,7 +70,7 @@ impl Crowd {
 }
 
 #[test]
-fn one_publish_wakes_all_through_each_other() {
+fn one_publish_wakes_all_sleepers_through_a_chain() {
     let mut crowd = Crowd::asleep();
     for round in 1..=3 {
         let mut ledger = crowd.topic.publisher("t");
@@ -86,7 +86,7 @@ fn one_publish_wakes_all_through_each_other() {
 }
 
 #[test]
-fn woken_ones_that_are_dropped_unread_still_wake_the_others() {
+fn dropped_woken_subscribers_still_wake_the_others() {
     let mut crowd = Crowd::asleep();
     Ledger::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
@@ -104,7 +104,7 @@ fn woken_ones_that_are_dropped_unread_still_wake_the_others() {
 }
 
 #[test]
-fn sleepers_that_are_dropped_leave_no_trace() {
+fn dropped_sleepers_leave_the_list_of_waiters() {
     let mut crowd = Crowd::asleep();
     for index in (0..SLEEPERS).rev().filter(|index| index % 2 == 0) {
         crowd.readers[index] = None;
@@ -117,7 +117,7 @@ fn sleepers_that_are_dropped_leave_no_trace() {
 }
 
 #[test]
-fn deletion_wakes_all() {
+fn deletion_wakes_every_sleeper() {
     let mut crowd = Crowd::asleep();
     crowd.topic.close();
     let mut told = 0;

@@ -15,7 +15,7 @@ use crate::stage::*;
 const AT_ONCE: Acknowledged = Acknowledged::Memory;
 
 #[test]
-fn readers_see_a_record_when_it_is_stored_and_not_before() {
+fn subscribers_see_a_record_only_once_it_is_stored() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -36,7 +36,7 @@ fn readers_see_a_record_when_it_is_stored_and_not_before() {
 }
 
 #[test]
-fn batches_runs_and_payloads_by_reference_are_stored_as_they_are_read() {
+fn batches_and_shared_payloads_are_stored_as_they_are_read() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -76,7 +76,7 @@ fn batches_runs_and_payloads_by_reference_are_stored_as_they_are_read() {
 }
 
 #[test]
-fn what_is_not_stored_is_not_given_up_however_small_memory_is() {
+fn unstored_records_stay_in_memory_beyond_its_limit() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -95,7 +95,7 @@ fn what_is_not_stored_is_not_given_up_however_small_memory_is() {
 }
 
 #[test]
-fn a_reader_behind_memory_is_given_the_disks_history_and_then_the_live_tail() {
+fn subscriber_behind_memory_reads_the_disk_then_the_live_tail() {
     let disk = Disk::new();
     let topic = disk.topic_of(durable(Acknowledged::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
@@ -147,7 +147,7 @@ fn a_reader_behind_memory_is_given_the_disks_history_and_then_the_live_tail() {
 }
 
 #[test]
-fn a_full_disk_refuses_before_numbering_and_takes_records_again_when_there_is_room() {
+fn full_disk_refuses_records_without_using_up_sequences() {
     let disk = Disk::new();
     let little = Recovered::nothing(1, 1_000);
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, little);
@@ -173,7 +173,7 @@ fn a_full_disk_refuses_before_numbering_and_takes_records_again_when_there_is_ro
 }
 
 #[test]
-fn a_disk_that_is_behind_makes_its_publisher_wait_and_nobody_else() {
+fn slow_disk_delays_only_its_publisher() {
     let disk = Disk::new();
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, Recovered::nothing(1, 4_000));
     let log = &topic.logs()[0];
@@ -196,7 +196,7 @@ fn a_disk_that_is_behind_makes_its_publisher_wait_and_nobody_else() {
 }
 
 #[test]
-fn a_failed_disk_ends_publishing_and_nothing_else() {
+fn failed_disk_ends_only_publishing() {
     let disk = Disk::new();
     let topic = disk.topic_of(durable(Acknowledged::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
@@ -227,7 +227,7 @@ fn a_failed_disk_ends_publishing_and_nothing_else() {
 }
 
 #[test]
-fn a_publish_is_answered_at_the_level_its_topic_names() {
+fn publish_is_acknowledged_at_its_topics_level() {
     for level in [Acknowledged::Memory, Acknowledged::Written, Acknowledged::Synced] {
         let disk = Disk::new();
         let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
@@ -262,7 +262,7 @@ fn a_publish_is_answered_at_the_level_its_topic_names() {
 }
 
 #[test]
-fn a_flush_of_an_async_publisher_is_ready_when_all_is_stored() {
+fn async_flush_completes_once_everything_is_stored() {
     let disk = Disk::new();
     let topic = disk.topic(durable(Acknowledged::Synced), 1);
     let mut publisher = topic.publisher("t");
@@ -275,7 +275,7 @@ fn a_flush_of_an_async_publisher_is_ready_when_all_is_stored() {
 }
 
 #[test]
-fn a_reader_of_an_epoch_that_is_over_is_given_the_rest_of_it_and_told_what_it_had() {
+fn subscriber_of_an_ended_epoch_gets_its_rest_and_its_end() {
     let disk = Disk::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = disk.topic(durable(AT_ONCE), epoch);
@@ -311,7 +311,7 @@ fn a_reader_of_an_epoch_that_is_over_is_given_the_rest_of_it_and_told_what_it_ha
 }
 
 #[test]
-fn a_restart_in_the_same_epoch_is_seen_by_nobody() {
+fn restart_in_the_same_epoch_is_invisible_to_subscribers() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 4);
     let mut ledger = Ledger::of(&topic);
@@ -327,7 +327,7 @@ fn a_restart_in_the_same_epoch_is_seen_by_nobody() {
 }
 
 #[test]
-fn a_producers_retry_after_a_restart_is_found_out() {
+fn retry_after_a_restart_is_a_duplicate() {
     let disk = Disk::new();
     let mark = |producer_seq| ProducerMark { producer: 9, producer_epoch: 1, producer_seq };
     let topic = disk.topic(durable(AT_ONCE), 1);
@@ -343,7 +343,7 @@ fn a_producers_retry_after_a_restart_is_found_out() {
 }
 
 #[test]
-fn what_the_disk_cannot_read_is_told_as_a_gap() {
+fn unreadable_records_on_disk_are_a_gap() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut ledger = Ledger::of(&topic);
@@ -359,7 +359,7 @@ fn what_the_disk_cannot_read_is_told_as_a_gap() {
 }
 
 #[test]
-fn a_reader_is_warned_by_what_the_disk_keeps_and_told_what_it_gave_up() {
+fn disk_retention_gives_warnings_and_exact_gaps() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -381,7 +381,7 @@ fn a_reader_is_warned_by_what_the_disk_keeps_and_told_what_it_gave_up() {
 }
 
 #[test]
-fn a_start_by_time_reaches_into_the_disks_history() {
+fn start_by_time_reaches_into_the_disks_history() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut ledger = Ledger::of(&topic);
@@ -403,7 +403,7 @@ fn a_start_by_time_reaches_into_the_disks_history() {
 }
 
 #[test]
-fn a_closed_topic_gives_what_was_on_its_way_to_the_disk_before_it_ends() {
+fn closed_topic_delivers_its_pending_records_before_it_ends() {
     let disk = Disk::new();
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
@@ -427,7 +427,7 @@ fn a_closed_topic_gives_what_was_on_its_way_to_the_disk_before_it_ends() {
 }
 
 #[test]
-fn a_record_is_looked_up_on_disk_when_memory_has_given_it_up() {
+fn record_dropped_from_memory_is_read_from_disk() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -443,7 +443,7 @@ fn a_record_is_looked_up_on_disk_when_memory_has_given_it_up() {
 }
 
 #[test]
-fn a_loaded_segment_that_is_taken_away_under_its_reader_is_loaded_again() {
+fn retired_segment_is_loaded_again_for_its_reader() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut ledger = Ledger::of(&topic);

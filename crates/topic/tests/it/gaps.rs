@@ -11,7 +11,7 @@ fn on_gap(on_gap: OnGap) -> SubscribeOptions {
 }
 
 #[test]
-fn overrun_reader_is_told_exactly_what_it_missed() {
+fn overrun_subscriber_receives_exact_gaps() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
@@ -28,7 +28,7 @@ fn overrun_reader_is_told_exactly_what_it_missed() {
 }
 
 #[test]
-fn reader_overrun_in_the_middle_of_a_drain_is_told() {
+fn subscriber_overrun_between_drains_receives_one_gap() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     ledger.publish(100, 100);
@@ -43,7 +43,7 @@ fn reader_overrun_in_the_middle_of_a_drain_is_told() {
 }
 
 #[test]
-fn record_that_is_being_looked_at_stays_however_much_is_published() {
+fn record_being_read_survives_further_publishing() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     ledger.publish(3, 100);
@@ -57,7 +57,7 @@ fn record_that_is_being_looked_at_stays_however_much_is_published() {
 }
 
 #[test]
-fn newest_skips_to_the_next_record_to_come() {
+fn on_gap_newest_skips_to_the_next_new_record() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Newest));
@@ -71,7 +71,7 @@ fn newest_skips_to_the_next_record_to_come() {
 }
 
 #[test]
-fn fail_tells_the_gap_and_then_ends() {
+fn on_gap_fail_delivers_the_gap_and_then_ends() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Fail));
@@ -126,7 +126,7 @@ fn reader_that_caught_up_is_warned_again_the_next_time() {
 }
 
 #[test]
-fn reader_in_time_is_never_warned() {
+fn subscriber_that_keeps_up_is_never_warned() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
@@ -140,7 +140,7 @@ fn reader_in_time_is_never_warned() {
 }
 
 #[test]
-fn log_that_went_on_elsewhere_warns_nobody_of_what_is_in_no_danger() {
+fn log_moved_to_a_later_position_gives_no_false_warning() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     publisher.publish(b"before").unwrap();
@@ -160,7 +160,7 @@ fn log_that_went_on_elsewhere_warns_nobody_of_what_is_in_no_danger() {
 
 /// However a publisher on another thread and its readers meet.
 #[test]
-fn publisher_that_comes_round_between_two_looks_leaves_no_gap_without_a_warning() {
+fn first_gap_is_always_preceded_by_a_warning() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     let over = AtomicBool::new(false);

@@ -84,7 +84,7 @@ fn busy_log_does_not_starve_the_others() {
 }
 
 #[test]
-fn newcomer_is_read_from_its_first_record_and_wakes_the_sleeper() {
+fn new_topic_is_read_from_its_first_record() {
     let newcomers = Newcomers::new();
     let mut reader = reading(&[], Some(Arc::clone(&newcomers)), RUNNING);
     assert!(!reader.ready().unwrap());
@@ -107,7 +107,7 @@ fn newcomer_is_read_from_its_first_record_and_wakes_the_sleeper() {
 }
 
 #[test]
-fn deleted_topic_is_told_after_its_last_record_and_the_others_go_on() {
+fn deletion_is_delivered_after_the_topics_last_record() {
     let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];
     let newcomers = Newcomers::new();
     let mut reader = reading(&topics, Some(Arc::clone(&newcomers)), MANUAL);
@@ -131,7 +131,7 @@ fn deleted_topic_is_told_after_its_last_record_and_the_others_go_on() {
 }
 
 #[test]
-fn subscription_ends_when_all_its_topics_are_deleted_and_none_can_come() {
+fn subscription_ends_once_all_its_topics_are_deleted() {
     let topics = [named("a", 1 << 20, MANUAL), named("b", 1 << 20, MANUAL)];
     let mut reader = reading(&topics, None, MANUAL);
     topics.iter().for_each(|topic| topic.close());
@@ -142,7 +142,7 @@ fn subscription_ends_when_all_its_topics_are_deleted_and_none_can_come() {
 }
 
 #[test]
-fn single_log_is_told_its_deletion_once_and_then_closed() {
+fn deletion_of_a_single_topic_is_delivered_once() {
     let topic = small_topic();
     Ledger::of(&topic).publish(5, 8);
     let mut reader = subscriber(&topic, &earliest());
@@ -174,7 +174,7 @@ fn gaps_of_many_logs_are_each_exact() {
 }
 
 #[test]
-fn newcomer_that_is_refused_does_not_take_the_others_along() {
+fn refused_new_topic_does_not_end_the_others() {
     let newcomers = Newcomers::new();
     let options = SubscribeOptions { registered: true, ..earliest() };
     let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&newcomers)), options.clone(), MANUAL);

@@ -10,7 +10,7 @@ use dunlin_topic::*;
 use crate::stage::*;
 
 #[test]
-fn topic_nobody_published_to_holds_no_memory() {
+fn topic_without_records_holds_no_memory() {
     let budget = budget();
     let topic = topic_of(config(64 << 20), &budget, MANUAL);
     let _readers: Vec<_> = (0..100).map(|_| subscriber(&topic, &earliest())).collect();
@@ -38,7 +38,7 @@ fn stalled_reader_pins_no_memory() {
 }
 
 #[test]
-fn memory_of_a_segment_that_was_being_read_is_given_back_after_the_read() {
+fn segment_memory_is_released_after_its_last_read() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -54,7 +54,7 @@ fn memory_of_a_segment_that_was_being_read_is_given_back_after_the_read() {
 }
 
 #[test]
-fn spent_budget_is_told_to_the_publisher_that_asked_and_the_history_stays() {
+fn spent_budget_refuses_only_the_asking_publisher() {
     let node = Budget::node(1 << 20, 0);
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
@@ -82,7 +82,7 @@ fn own_history_is_shortened_before_the_budget_refuses() {
 }
 
 #[test]
-fn request_that_is_far_too_large_is_not_noticed_by_the_others() {
+fn oversized_charge_does_not_disturb_other_charges() {
     let node = Budget::node(1 << 20, 0);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn request_that_is_far_too_large_is_not_noticed_by_the_others() {
 }
 
 #[test]
-fn everything_is_given_back_when_topic_and_readers_are_gone() {
+fn all_memory_is_released_with_the_topic_and_subscribers() {
     let budget = budget();
     let topic = topic_of(config(1 << 20), &budget, MANUAL);
     Ledger::of(&topic).publish(500, 1_000);
@@ -121,7 +121,7 @@ fn everything_is_given_back_when_topic_and_readers_are_gone() {
 }
 
 #[test]
-fn panic_in_a_readers_closure_loses_and_pins_nothing() {
+fn panic_in_a_subscribers_closure_loses_no_record() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
     let mut ledger = Ledger::of(&topic);

@@ -129,7 +129,7 @@ fn publish(topic: &Arc<Topic>, payloads: &[&str]) {
 }
 
 #[test]
-fn a_mirrors_readers_get_the_owners_records_at_the_owners_positions() {
+fn mirrored_records_have_the_owners_positions_and_times() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -150,7 +150,7 @@ fn stamp(record: Record<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_feed_lacks_is_a_gap_to_each_reader_when_it_comes_there() {
+fn hole_in_the_feed_is_a_gap_for_each_subscriber() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -168,7 +168,7 @@ fn what_the_feed_lacks_is_a_gap_to_each_reader_when_it_comes_there() {
 }
 
 #[test]
-fn publishing_to_a_mirror_is_answered_by_the_owner() {
+fn records_published_to_a_mirror_are_appended_by_the_owner() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -189,7 +189,7 @@ fn publishing_to_a_mirror_is_answered_by_the_owner() {
 }
 
 #[test]
-fn a_log_that_is_handed_over_whole_loses_nothing_and_says_so() {
+fn whole_handover_ends_the_epoch_at_its_known_last_record() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -208,7 +208,7 @@ fn a_log_that_is_handed_over_whole_loses_nothing_and_says_so() {
 }
 
 #[test]
-fn after_an_owner_that_died_nobody_claims_to_know_its_last_record() {
+fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -225,7 +225,7 @@ fn after_an_owner_that_died_nobody_claims_to_know_its_last_record() {
 }
 
 #[test]
-fn numbers_that_start_over_end_the_history_and_say_how_far_it_had_gone() {
+fn restarted_sequence_ends_the_mirrored_epoch() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let (mut quick, mut slow) =
@@ -243,7 +243,7 @@ fn numbers_that_start_over_end_the_history_and_say_how_far_it_had_gone() {
 }
 
 #[test]
-fn what_a_deposed_owner_goes_on_writing_is_left_aside() {
+fn records_of_a_deposed_owner_are_ignored() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let mut reader = subscriber(&mirror, &from(Start::Latest));
@@ -261,7 +261,7 @@ fn what_a_deposed_owner_goes_on_writing_is_left_aside() {
 }
 
 #[test]
-fn an_owner_takes_records_as_long_as_its_lease_lasts_and_not_a_nanosecond_longer() {
+fn owner_appends_only_while_its_lease_lasts() {
     let other = small_topic();
     let owner = Owner::of(&other);
     let own = mirror_of(&owner, config(64 << 10));
@@ -280,7 +280,7 @@ fn an_owner_takes_records_as_long_as_its_lease_lasts_and_not_a_nanosecond_longer
 }
 
 #[test]
-fn an_owner_whose_time_of_day_is_set_back_is_none_for_any_longer() {
+fn clock_set_back_does_not_extend_the_owners_lease() {
     let other = small_topic();
     let owner = Owner::of(&other);
     let own = mirror_of(&owner, config(64 << 10));
@@ -295,7 +295,7 @@ fn an_owner_whose_time_of_day_is_set_back_is_none_for_any_longer() {
 }
 
 #[test]
-fn a_reader_of_what_was_before_the_mirror_gets_it_from_the_owner() {
+fn records_before_the_mirror_are_read_from_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     publish(&owned, &["1", "2", "3"]);
@@ -308,7 +308,7 @@ fn a_reader_of_what_was_before_the_mirror_gets_it_from_the_owner() {
 }
 
 #[test]
-fn who_goes_on_before_where_a_mirror_begins_gets_all_of_it_or_is_told() {
+fn resuming_before_the_mirror_gives_all_records_or_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     publish(&owned, &["1", "2", "3"]);
@@ -324,7 +324,7 @@ fn who_goes_on_before_where_a_mirror_begins_gets_all_of_it_or_is_told() {
 }
 
 #[test]
-fn a_mirror_that_nobody_reads_holds_nothing_and_begins_anew_where_the_owner_stands() {
+fn unread_mirror_is_emptied_and_restarts_at_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let mut reader = subscriber(&mirror, &from(Start::Latest));
@@ -345,7 +345,7 @@ fn a_mirror_that_nobody_reads_holds_nothing_and_begins_anew_where_the_owner_stan
 }
 
 #[test]
-fn a_log_that_is_moved_ends_its_epoch_so_that_the_next_owner_knows_that_it_has_all() {
+fn moved_log_ends_its_epoch_for_the_next_owner() {
     let owner = Owner::of(&small_topic());
     let old = mirror_of(&owner, config(64 << 10));
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
@@ -364,7 +364,7 @@ fn a_log_that_is_moved_ends_its_epoch_so_that_the_next_owner_knows_that_it_has_a
 }
 
 #[test]
-fn a_log_that_never_was_here_does_not_say_where_its_epoch_ended() {
+fn log_never_owned_here_does_not_end_its_epoch() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     mirror.logs()[0].hand_over(false, Some(4));
@@ -372,7 +372,7 @@ fn a_log_that_never_was_here_does_not_say_where_its_epoch_ended() {
 }
 
 #[test]
-fn a_reader_is_never_moved_on_in_silence_though_its_mirror_begins_anew_elsewhere() {
+fn restarted_mirror_gives_all_records_or_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -421,7 +421,7 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn who_comes_from_an_epoch_before_is_not_taken_for_farther_than_a_mirror_of_the_next_for_a_higher_number() {
+fn stale_epoch_reader_is_not_ahead() {
     let (owner, mirror, mut newest) = fed_from_the_middle();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];
@@ -433,7 +433,7 @@ fn who_comes_from_an_epoch_before_is_not_taken_for_farther_than_a_mirror_of_the_
 }
 
 #[test]
-fn an_owner_that_was_fed_from_the_middle_of_an_epoch_says_what_it_lacks_of_it() {
+fn owner_fed_from_mid_epoch_reports_its_missing_start() {
     let (owner, mirror, _newest) = fed_from_the_middle();
     let log = &mirror.logs()[0];
     publish(&owner.topic, &["d"]);
@@ -448,7 +448,7 @@ fn an_owner_that_was_fed_from_the_middle_of_an_epoch_says_what_it_lacks_of_it() 
 }
 
 #[test]
-fn a_mirror_that_is_fed_again_from_before_it_was_starved_does_not_claim_what_it_leaves_out() {
+fn mirror_fed_again_from_earlier_claims_no_missing_record() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let log = &mirror.logs()[0];
@@ -464,7 +464,7 @@ fn a_mirror_that_is_fed_again_from_before_it_was_starved_does_not_claim_what_it_
 }
 
 #[test]
-fn a_node_that_does_not_own_a_log_feeds_nobody_from_before_its_own_feed() {
+fn mirror_feeds_no_other_node_from_before_its_own_feed() {
     let (owner, mirror, _newest) = fed_from_the_middle();
     let fed = |mirror: &Arc<Topic>, start| {
         let cursor = Cursor::new(
@@ -493,7 +493,7 @@ fn a_node_that_does_not_own_a_log_feeds_nobody_from_before_its_own_feed() {
 }
 
 #[test]
-fn who_hears_late_that_it_was_the_owner_takes_nothing_in_the_epoch_of_the_one_after_it() {
+fn late_takeover_appends_nothing_in_the_next_owners_epoch() {
     let (owner, mirror, _newest) = fed_from_the_middle();
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(7, false);

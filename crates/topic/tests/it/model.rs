@@ -17,7 +17,7 @@ fn cases() -> ProptestConfig {
 }
 
 #[test]
-fn a_reader_that_has_read_an_expired_record_is_warned_no_more_than_once() {
+fn subscriber_past_an_expired_record_is_warned_at_most_once() {
     let publish = |ms| Publish { bytes: 8, by_ref: true, expires_ms: Some(ms), key: None };
     let subscribe = |start| Subscribe { start, on_gap: Oldest };
     play([
@@ -36,7 +36,7 @@ fn a_reader_that_has_read_an_expired_record_is_warned_no_more_than_once() {
 }
 
 #[test]
-fn a_reader_that_has_taken_the_last_record_has_caught_up_whatever_comes() {
+fn subscriber_that_took_the_last_record_has_caught_up() {
     let subscribe = |start| Subscribe { start, on_gap: Oldest };
     play([
         subscribe(0),
@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn any_operations_in_any_order_keep_every_promise(
+    fn random_operations_match_the_model(
         operations in prop::collection::vec(any::<[u8; 4]>().prop_map(Operation::from), 1..400)
     ) {
         play(operations);

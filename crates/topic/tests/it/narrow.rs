@@ -79,7 +79,7 @@ fn record_wakes_only_cursors_of_its_subject() {
 }
 
 #[test]
-fn woken_cursor_goes_on_behind_what_it_skipped() {
+fn woken_cursor_continues_after_the_skipped_records() {
     let topic = wide_topic(1 << 20);
     let mut reader = Reader::of(&topic, "users.1.>");
     reader.read();
@@ -94,7 +94,7 @@ fn woken_cursor_goes_on_behind_what_it_skipped() {
 }
 
 #[test]
-fn sleeping_cursor_passes_what_is_for_others() {
+fn sleeping_cursor_passes_records_of_other_subjects() {
     let topic = wide_topic(1 << 20);
     let mut reader = Reader::of(&topic, "users.1.>");
     reader.read();
@@ -110,7 +110,7 @@ fn sleeping_cursor_passes_what_is_for_others() {
 }
 
 #[test]
-fn sleeping_cursor_is_not_overtaken_by_what_it_skips() {
+fn sleeping_cursor_is_not_overrun_by_skipped_records() {
     let topic = wide_topic(64 << 10);
     let mut reader = Reader::of(&topic, "users.1.>");
     reader.read();

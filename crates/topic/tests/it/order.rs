@@ -10,7 +10,7 @@ const PUBLISHERS: u64 = 4;
 const EACH: u64 = 5_000;
 
 #[test]
-fn many_publishers_make_one_order_that_keeps_each_ones_own() {
+fn records_of_many_publishers_keep_each_ones_order() {
     let topic = large_topic(RUNNING);
     let mut readers: Vec<_> = (0..3).map(|_| subscriber(&topic, &earliest())).collect();
     let histories: Vec<Vec<(u64, u64)>> = thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn history_of(reader: &mut Subscriber) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn append_time_never_goes_back_though_the_clock_does() {
+fn append_time_does_not_go_back_with_the_clock() {
     let topic = topic_of(config(64 << 10), &budget(), BACKWARDS);
     let mut p = topic.publisher("t");
     for _ in 0..100 {
@@ -106,7 +106,7 @@ fn every_way_of_reading_yields_the_same_records() {
 }
 
 #[test]
-fn spans_hold_the_bytes_that_the_records_are_made_of() {
+fn spans_hold_the_records_frame_bytes() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(1_000, 100);

@@ -9,7 +9,7 @@ fn named(name: &str, start: Start) -> SubscribeOptions {
 }
 
 #[test]
-fn a_reader_with_a_name_is_shown_with_where_it_is_and_what_it_lost() {
+fn named_subscriber_is_listed_with_its_position_and_losses() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut slow = subscriber(&topic, &named("slow", Start::Earliest));

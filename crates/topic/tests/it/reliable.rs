@@ -44,7 +44,7 @@ fn until_full(topic: &Topic, payload_bytes: usize) {
 }
 
 #[test]
-fn registered_readers_lose_nothing_however_slow() {
+fn slow_registered_readers_lose_no_record() {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
     let count = 20_000;
     thread::scope(|scope| {
@@ -64,7 +64,7 @@ fn registered_readers_lose_nothing_however_slow() {
 }
 
 #[test]
-fn publisher_is_refused_when_its_patience_ends_and_told_who_holds_it_up() {
+fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
     let wait_max = Duration::from_millis(30);
     let topic = topic_of(reliable(wait_max, OnFull::Refuse), &budget(), RUNNING);
     let mut reader = subscriber(&topic, &registered("slow"));
@@ -82,7 +82,7 @@ fn publisher_is_refused_when_its_patience_ends_and_told_who_holds_it_up() {
 }
 
 #[test]
-fn laggard_is_evicted_with_its_exact_gap_and_the_others_go_on() {
+fn evicted_laggard_gets_its_exact_gap_and_others_continue() {
     let topic = topic_of(reliable(Duration::from_millis(5), OnFull::Evict), &budget(), RUNNING);
     let mut slow = subscriber(&topic, &registered("slow"));
     let mut quick = subscriber(&topic, &registered("quick"));
@@ -101,7 +101,7 @@ fn laggard_is_evicted_with_its_exact_gap_and_the_others_go_on() {
 }
 
 #[test]
-fn reader_that_leaves_makes_room() {
+fn leaving_reader_frees_room_for_publishers() {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
     let mut ledger = Ledger::of(&topic);
     let reader = subscriber(&topic, &registered("leaving"));
@@ -115,7 +115,7 @@ fn reader_that_leaves_makes_room() {
 }
 
 #[test]
-fn cursor_that_is_dropped_without_leaving_makes_room_too() {
+fn dropped_cursor_frees_room_for_publishers() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
     drop(cursor(&topic, &registered("never read")));
     assert_eq!(topic.logs()[0].info().registered, 0);
@@ -123,7 +123,7 @@ fn cursor_that_is_dropped_without_leaving_makes_room_too() {
 }
 
 #[test]
-fn topic_that_closes_lets_its_waiting_publisher_go() {
+fn closing_topic_releases_its_waiting_publisher() {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
     let _reader = subscriber(&topic, &registered("stuck"));
     thread::scope(|scope| {
@@ -135,7 +135,7 @@ fn topic_that_closes_lets_its_waiting_publisher_go() {
 }
 
 #[test]
-fn more_readers_than_the_topic_takes_are_refused() {
+fn registered_reader_over_the_limit_is_refused() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let readers: Vec<_> = (0..4).map(|_| subscriber(&topic, &registered("one of four"))).collect();
     let fifth = || Cursor::new(topic.logs()[0].clone(), &registered("fifth"), None, Consumption::Reads);
@@ -145,7 +145,7 @@ fn more_readers_than_the_topic_takes_are_refused() {
 }
 
 #[test]
-fn unregistered_reader_holds_nobody_up() {
+fn unregistered_reader_delays_no_publisher() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let mut reader = subscriber(&topic, &earliest());
     let mut ledger = Ledger::of(&topic);
@@ -157,7 +157,7 @@ fn unregistered_reader_holds_nobody_up() {
 }
 
 #[test]
-fn consumption_that_is_told_counts_only_when_it_is_told() {
+fn consumption_counts_only_once_it_is_reported() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let options = registered("remote");
     let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, Consumption::Told).unwrap();
@@ -176,7 +176,7 @@ fn consumption_that_is_told_counts_only_when_it_is_told() {
 }
 
 #[test]
-fn retention_by_records_does_not_take_them_from_a_registered_reader() {
+fn record_limit_keeps_the_records_of_a_registered_reader() {
     let mut config = reliable(Duration::ZERO, OnFull::Refuse);
     config.retention.records = Some(10);
     let topic = topic_of(config, &budget(), MANUAL);
@@ -188,7 +188,7 @@ fn retention_by_records_does_not_take_them_from_a_registered_reader() {
 }
 
 #[test]
-fn reader_resuming_from_an_older_epoch_has_consumed_nothing_of_this_one() {
+fn reader_resuming_an_older_epoch_has_consumed_nothing() {
     let topic = Arc::new(
         Topic::new("t", Arc::new(reliable(Duration::ZERO, OnFull::Refuse)), &budget(), MANUAL, 2).unwrap(),
     );
@@ -202,7 +202,7 @@ fn reader_resuming_from_an_older_epoch_has_consumed_nothing_of_this_one() {
 }
 
 #[test]
-fn publishers_refused_again_and_again_leave_nothing_behind() {
+fn repeatedly_refused_publisher_is_listed_once() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let _reader = subscriber(&topic, &registered("stuck"));
     fill(&topic);
@@ -214,7 +214,7 @@ fn publishers_refused_again_and_again_leave_nothing_behind() {
 }
 
 #[test]
-fn endless_patience_is_patience() {
+fn publisher_with_unlimited_patience_waits_for_room() {
     let topic = topic_of(reliable(Duration::MAX, OnFull::Refuse), &budget(), RUNNING);
     let mut reader = subscriber(&topic, &registered("slow"));
     thread::scope(|scope| {

@@ -58,7 +58,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
 }
 
 #[test]
-fn record_larger_than_the_history_is_the_history() {
+fn record_larger_than_the_history_is_kept_alone() {
     let topic = topic_of(config(16 << 10), &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(10, 100);
@@ -70,7 +70,7 @@ fn record_larger_than_the_history_is_the_history() {
 }
 
 #[test]
-fn no_more_records_than_asked_are_given() {
+fn record_limit_bounds_the_readable_records() {
     let retention = Retention { records: Some(10), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -85,7 +85,7 @@ fn no_more_records_than_asked_are_given() {
 }
 
 #[test]
-fn records_older_than_the_age_are_given_up_also_when_nobody_publishes() {
+fn records_beyond_their_age_are_dropped_without_publishing() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let budget = budget();
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget, MANUAL);
@@ -107,7 +107,7 @@ fn records_older_than_the_age_are_given_up_also_when_nobody_publishes() {
 }
 
 #[test]
-fn age_counts_from_the_record_not_from_the_one_that_pushed_it_out_of_its_segment() {
+fn age_counts_from_each_records_own_append() {
     let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -147,7 +147,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_that_expires_between_ready_and_take_is_still_given() {
+fn record_that_expires_after_ready_is_still_delivered() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);
@@ -174,7 +174,7 @@ fn payloads_by_reference_count_as_history() {
 }
 
 #[test]
-fn history_is_kept_for_readers_that_cannot_be_told() {
+fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
     let limits = Limits { pending_bytes_max: 1 << 20, ..Limits::default() };
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
     let log = &topic.logs()[0];
@@ -196,7 +196,7 @@ fn history_is_kept_for_readers_that_cannot_be_told() {
 }
 
 #[test]
-fn no_history_is_kept_for_readers_where_half_the_budget_is_used() {
+fn extra_history_is_not_kept_once_half_the_budget_is_used() {
     let limits = Limits { pending_bytes_max: 1 << 20, ..Limits::default() };
     let budget = Budget::node(1 << 20, 0);
     budget.charge(600 << 10).unwrap();

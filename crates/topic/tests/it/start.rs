@@ -15,7 +15,7 @@ fn first_seq(topic: &Topic, start: Start) -> Option<u64> {
 }
 
 #[test]
-fn late_reader_starts_where_it_asked() {
+fn late_subscriber_starts_at_the_requested_position() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(100, 8);
@@ -32,7 +32,7 @@ fn late_reader_starts_where_it_asked() {
 }
 
 #[test]
-fn position_nobody_handed_out_is_refused() {
+fn position_beyond_the_log_is_refused() {
     let topic = large_topic(MANUAL);
     Ledger::of(&topic).publish(10, 8);
     let asked = [(1, 11), (1, u64::MAX), (2, 0), (u32::MAX, u64::MAX)];
@@ -45,7 +45,7 @@ fn position_nobody_handed_out_is_refused() {
 }
 
 #[test]
-fn who_has_had_more_of_a_replicated_log_waits_until_it_has_come_as_far() {
+fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     let topic = large_topic(MANUAL);
     topic.logs()[0].set_replicated(true);
     let mut ledger = Ledger::of(&topic);
@@ -93,7 +93,7 @@ fn time_finds_the_first_record_appended_then_or_later() {
 }
 
 #[test]
-fn resumed_position_of_an_older_epoch_is_told_the_change_and_no_invented_number() {
+fn resumed_older_epoch_reports_no_invented_last_record() {
     let topic = std::sync::Arc::new(
         Topic::new("t", std::sync::Arc::new(config(64 << 10)), &budget(), MANUAL, 7).unwrap(),
     );
@@ -111,7 +111,7 @@ fn resumed_position_of_an_older_epoch_is_told_the_change_and_no_invented_number(
 }
 
 #[test]
-fn empty_topic_is_read_from_its_first_record_by_every_start() {
+fn every_start_reads_an_empty_topic_from_its_first_record() {
     for start in [Start::Earliest, Start::Latest, Start::After(Position { epoch: 1, seq: 0 }), Start::Time(0)]
     {
         let topic = large_topic(MANUAL);
@@ -124,7 +124,7 @@ fn empty_topic_is_read_from_its_first_record_by_every_start() {
 }
 
 #[test]
-fn filter_skips_what_it_does_not_want_and_nothing_else() {
+fn filter_skips_only_records_of_other_subjects() {
     let topic = std::sync::Arc::new(
         Topic::new(
             "orders",
@@ -161,7 +161,7 @@ fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
 }
 
 #[test]
-fn a_reader_with_a_view_is_shown_that_of_each_record_and_what_it_shows_nothing_of_is_skipped() {
+fn view_transforms_each_record_and_skips_those_it_hides() {
     let topic = large_topic(MANUAL);
     let mut publisher = topic.publisher("t");
     for n in 1..=2_000 {
@@ -202,7 +202,7 @@ fn a_reader_with_a_view_is_shown_that_of_each_record_and_what_it_shows_nothing_o
 }
 
 #[test]
-fn another_view_holds_from_the_record_on_that_was_not_given_yet() {
+fn changed_view_applies_from_the_first_untaken_record() {
     let topic = large_topic(MANUAL);
     topic.publisher("t").publish_batch(&[b"12".as_slice().into(), b"34".as_slice().into()]).unwrap();
     let view = |show| Some(Filter { view: Some(View::new(show)), ..Filter::new(|_| true) });

@@ -142,7 +142,7 @@ impl Keeper {
 }
 
 #[test]
-fn what_a_state_refuses_leaves_no_trace() {
+fn record_refused_by_the_state_leaves_no_trace() {
     let budget = budget();
     let topic = stateful(64 << 10, &budget, MANUAL);
     let mut setter = Setter::of(&topic);
@@ -170,7 +170,7 @@ fn what_a_state_refuses_leaves_no_trace() {
 }
 
 #[test]
-fn a_reader_that_joins_at_any_moment_has_the_state_and_all_that_follows() {
+fn joining_subscriber_gets_the_state_and_all_that_follows() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut keepers = Vec::new();
@@ -192,7 +192,7 @@ fn a_reader_that_joins_at_any_moment_has_the_state_and_all_that_follows() {
 }
 
 #[test]
-fn a_reader_that_was_lapped_is_told_its_gap_and_brought_to_now() {
+fn overrun_subscriber_gets_its_gap_and_the_current_state() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &following());
@@ -207,7 +207,7 @@ fn a_reader_that_was_lapped_is_told_its_gap_and_brought_to_now() {
 }
 
 #[test]
-fn a_lapped_reader_whose_state_has_changed_little_gets_the_changes() {
+fn overrun_subscriber_gets_a_delta_if_little_changed() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     setter.set(1_000);
@@ -226,7 +226,7 @@ fn a_lapped_reader_whose_state_has_changed_little_gets_the_changes() {
 }
 
 #[test]
-fn readers_that_ask_together_share_the_bytes_of_one_snapshot() {
+fn subscribers_that_join_close_together_share_one_snapshot() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     setter.set(1_000);
@@ -256,7 +256,7 @@ fn owned(event: Event<'_>) -> Event<'static> {
 }
 
 #[test]
-fn a_snapshot_is_paid_for_as_long_as_somebody_holds_it() {
+fn snapshot_is_charged_as_long_as_it_is_held() {
     let budget = budget();
     let topic = stateful(64 << 10, &budget, MANUAL);
     Setter::of(&topic).set(1_000);
@@ -271,7 +271,7 @@ fn a_snapshot_is_paid_for_as_long_as_somebody_holds_it() {
 }
 
 #[test]
-fn a_conflated_reader_gets_one_record_for_each_read() {
+fn conflated_subscriber_gets_one_record_per_read() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
@@ -290,7 +290,7 @@ fn a_conflated_reader_gets_one_record_for_each_read() {
 }
 
 #[test]
-fn a_conflated_reader_that_stands_still_is_brought_to_now_by_one_event() {
+fn stalled_conflated_subscriber_catches_up_with_one_event() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
@@ -302,7 +302,7 @@ fn a_conflated_reader_that_stands_still_is_brought_to_now_by_one_event() {
 }
 
 #[test]
-fn a_conflated_reader_is_woken_by_the_next_record() {
+fn conflated_subscriber_is_woken_by_the_next_record() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
@@ -324,7 +324,7 @@ fn a_conflated_reader_is_woken_by_the_next_record() {
 }
 
 #[test]
-fn a_reader_whose_state_is_wrong_gets_it_anew() {
+fn subscriber_with_a_wrong_state_gets_a_new_snapshot() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     setter.set(100);
@@ -349,7 +349,7 @@ fn a_reader_whose_state_is_wrong_gets_it_anew() {
 }
 
 #[test]
-fn a_plain_topic_refuses_who_wants_its_state() {
+fn plain_topic_refuses_subscriptions_to_its_state() {
     let topic = small_topic();
     for options in
         [from(Start::Snapshot), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }, conflated()]
@@ -363,7 +363,7 @@ fn a_plain_topic_refuses_who_wants_its_state() {
 }
 
 #[test]
-fn the_memory_of_a_state_is_charged_before_it_grows_further() {
+fn state_memory_is_charged_before_it_grows_further() {
     let budget = Budget::node(256 << 10, 0);
     let topic = stateful(64 << 10, &budget, MANUAL);
     let mut publisher = topic.publisher("t");
@@ -384,7 +384,7 @@ fn the_memory_of_a_state_is_charged_before_it_grows_further() {
 }
 
 #[test]
-fn a_durable_topics_state_is_told_when_it_is_stored_and_not_before() {
+fn durable_state_is_delivered_only_once_it_is_stored() {
     let disk = Disk::new();
     let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { fold, ..durable(Acknowledged::Memory) });

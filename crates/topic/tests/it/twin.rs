@@ -133,6 +133,6 @@ fn topic_and_twin_hold_the_same_records_in_the_same_order() {
 }
 
 #[test]
-fn what_the_topic_lost_is_exactly_what_the_twin_has_and_the_readers_were_told() {
+fn topic_gaps_are_exactly_the_records_only_the_twin_has() {
     assert!(work_on_both(64 << 10) > 0, "the test is about gaps");
 }

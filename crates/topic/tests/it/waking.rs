@@ -109,7 +109,7 @@ fn async_reader_is_woken_by_every_record() {
 }
 
 #[test]
-fn readers_of_all_kinds_beside_each_other_miss_nothing() {
+fn parked_spinning_and_async_subscribers_miss_nothing() {
     let topic = large_topic(RUNNING);
     let count = 5_000;
     let counted = Arc::new(AtomicUsize::new(0));
@@ -143,7 +143,7 @@ fn readers_of_all_kinds_beside_each_other_miss_nothing() {
 }
 
 #[test]
-fn reader_that_went_away_after_a_timeout_keeps_nobody_asleep() {
+fn timed_out_subscriber_keeps_no_other_asleep() {
     let topic = large_topic(RUNNING);
     let mut away = subscriber(&topic, &earliest());
     assert_eq!(away.wait(Some(Duration::from_millis(1))), Ok(false));
@@ -163,7 +163,7 @@ fn reader_that_went_away_after_a_timeout_keeps_nobody_asleep() {
 }
 
 #[test]
-fn woken_task_that_is_never_polled_again_delays_the_others_only_until_the_housekeeping() {
+fn unpolled_woken_task_delays_others_until_housekeeping() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());
@@ -207,7 +207,7 @@ fn woken_reader_wakes_the_others_before_it_reads() {
 }
 
 #[test]
-fn armed_cursor_that_is_dropped_without_leaving_keeps_nobody_asleep() {
+fn dropped_armed_cursor_passes_its_wake_on() {
     let topic = large_topic(MANUAL);
     let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
     let mut cursors = waiters.each_ref().map(|_| Some(cursor(&topic, &earliest())));
@@ -250,7 +250,7 @@ fn reader_dropped_while_asleep_or_just_woken_passes_the_wake_on() {
 }
 
 #[test]
-fn deletion_wakes_every_kind_of_waiter_also_of_a_topic_nobody_published_to() {
+fn deletion_wakes_every_kind_of_waiter() {
     for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
         for published in [0, 3] {
             let topic = large_topic(RUNNING);
@@ -272,7 +272,7 @@ fn deletion_wakes_every_kind_of_waiter_also_of_a_topic_nobody_published_to() {
 }
 
 #[test]
-fn waiting_ends_when_its_time_is_over() {
+fn wait_ends_at_its_timeout() {
     for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
         let topic = large_topic(RUNNING);
         let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
@@ -308,7 +308,7 @@ fn waiter_never_loses_a_token() {
 }
 
 #[test]
-fn those_that_have_read_everything_stay_asleep() {
+fn subscribers_that_have_read_everything_stay_asleep() {
     let topic = large_topic(RUNNING);
     let mut readers: Vec<_> = (0..4)
         .map(|_| {

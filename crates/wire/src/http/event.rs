@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn text_comes_out_as_it_went_in() {
+    fn event_text_is_read_back_unchanged() {
         for text in ["", " ", "a", " a", "a\n", "\n", "\n\na: b\n\n", "data: x", ": no comment", "ä😀\0"] {
             let mut out = String::new();
             write_retry(1_000, &mut out);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_cannot_carry_is_no_plain_text() {
+    fn bytes_that_an_event_cannot_carry_are_no_plain_text() {
         for bytes in [b"a\r\nb".as_slice(), b"\r", b"\xff", b"a\xc3"] {
             assert_eq!(plain_text(bytes), None, "{bytes:?}");
         }

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused() {
+    fn invalid_escapes_and_utf8_are_refused() {
         for query in ["a=%", "a=%2", "a=%zz", "%+1=x"] {
             assert!(matches!(pairs(query), Err(QueryError::Percent(_))), "{query}");
         }

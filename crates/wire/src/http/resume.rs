@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_what_was_written() {
+    fn resume_token_is_read_back_as_written() {
         let at = |epoch, seq| Position { epoch, seq };
         let many = |count: u16| {
             let position = |partition| at(u32::MAX - u32::from(partition), u64::MAX - u64::from(partition));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn invalid_resume_token_is_refused() {
         let mut twice = Vec::new();
         for _ in 0..2 {
             twice.extend_from_slice(&[1; 8]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_too_many_logs_is_refused() {
+    fn resume_token_of_too_many_logs_is_refused() {
         let position = Position { epoch: 1, seq: 1 };
         let logs = (0..=RESUME_LOGS_MAX as u16).map(|p| (LogKey::of("a", p), position)).collect();
         assert_eq!(Resume::parse(&text(&Resume::Many(logs))), Err(ResumeError));

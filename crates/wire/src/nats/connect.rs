@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_as_nats_server_takes_it_to_be() {
+    fn omitted_connect_fields_have_nats_server_defaults() {
         assert_eq!(Connect::parse(b"{}").unwrap(), Connect::default());
         let nulls = br#"{"verbose":null,"echo":null,"name":null,"user":null}"#;
         assert_eq!(Connect::parse(nulls).unwrap(), Connect::default(), "as async-nats writes it");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_of_this_kind_breaks_the_protocol() {
+    fn invalid_connect_json_is_a_protocol_violation() {
         for json in ["", "{", "[]", r#"{"verbose":1}"#, "{\"name\":\"\u{0}\"}"] {
             assert_eq!(Connect::parse(json.as_bytes()), Err(Violation::Arguments), "{json:?}");
         }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_of_headers_is_refused() {
+    fn malformed_header_block_is_refused() {
         for block in [
             "",
             "HTTP/1.1\r\n\r\n",
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_record_holds_adds_a_line_or_a_header() {
+    fn record_contents_add_no_line_and_no_header() {
         let mut block = Vec::new();
         let headers: [(&str, &[u8]); 4] =
             [("a", b"1\r\nInjected: x"), ("b:c", b"2"), ("d\r\ne", b"3"), ("", b"4")];

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_is_read_whatever_its_case_and_blanks() {
+    fn verbs_are_read_in_any_case_and_with_any_blanks() {
         assert_eq!(whole("PUB a.b 5\r\nhello\r\n"), published("a.b", None, "", "hello"));
         assert_eq!(whole("pub\ta.b  r.1 0\r\n\r\n"), published("a.b", Some("r.1"), "", ""));
         assert_eq!(whole("HPUB a 4 6\r\nheadhi\r\n"), published("a", None, "head", "hi"));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_anywhere_waits_for_the_rest() {
+    fn truncated_operation_asks_for_the_rest() {
         for text in [
             "PUB a.b r 5\r\nhello\r\n",
             "HPUB a 4 6\r\nheadhi\r\n",
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_protocol_is_named_as_nats_server_names_it() {
+    fn violations_are_named_as_nats_server_names_them() {
         let violation = |text: &str| next(text.as_bytes(), &LIMITS).unwrap_err();
         for text in ["GET / HTTP/1.1\r\n", "PUBLISH", "\r\n", "\0", "PUB a 1\r\nxyz"] {
             assert_eq!(violation(text), Violation::Operation, "{text:?}");

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_as_clients_read_them() {
+    fn message_heads_have_the_nats_format() {
         let mut message = Message { subject: ["a.", "b"], sid: b"7", reply: None };
         assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
         message.reply = Some("r");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_that_is_no_word_is_left_out() {
+    fn reply_with_blanks_or_control_characters_is_left_out() {
         for reply in ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG a 1 z", "a b", "a\tb", "a\n", "a\u{7f}"] {
             let message = Message { subject: ["a.", "b"], sid: b"7", reply: Some(reply) };
             assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_line_whatever_it_quotes() {
+    fn refusal_is_one_line_whatever_it_quotes() {
         assert_eq!(said(|out| refuse(out, "no\r\nMSG a 1 0")), "-ERR 'no  MSG a 1 0'\r\n");
     }
 
     #[test]
-    fn numbers_have_all_their_digits() {
+    fn numbers_are_written_with_all_their_digits() {
         for number in [0, 9, 10, 65_536, u64::MAX] {
             assert_eq!(said(|out| put_decimal(out, number)), number.to_string());
         }

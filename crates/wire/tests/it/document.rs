@@ -21,7 +21,7 @@ fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_page_lists_every_error_code_as_it_is() {
+fn documentation_lists_every_error_code() {
     let wanted: Vec<Vec<String>> = CODES
         .iter()
         .map(|row| {
@@ -35,7 +35,7 @@ fn the_page_lists_every_error_code_as_it_is() {
 }
 
 #[test]
-fn the_page_lists_every_message_as_it_is() {
+fn documentation_lists_every_message() {
     let page = page();
     for (heading, from_client) in [("### From the client", true), ("### From the node", false)] {
         let listed: Vec<String> =
@@ -50,14 +50,14 @@ fn the_page_lists_every_message_as_it_is() {
 }
 
 #[test]
-fn the_page_names_the_versions_in_force() {
+fn documentation_names_the_supported_versions() {
     let page = page();
     assert!(page.contains(&format!("This build speaks versions {VERSION_MIN} to {VERSION}.")));
     assert!(page.contains(std::str::from_utf8(&MAGIC).unwrap()));
 }
 
 #[test]
-fn codes_stand_in_order_and_map_to_their_numbers() {
+fn error_codes_are_sorted_and_map_to_their_numbers() {
     for pair in CODES.windows(2) {
         assert!(pair[0].code.number() < pair[1].code.number());
     }

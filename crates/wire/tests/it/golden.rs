@@ -35,7 +35,7 @@ fn every_message_keeps_its_bytes() {
 }
 
 #[test]
-fn the_preamble_keeps_its_bytes() {
+fn preamble_keeps_its_bytes() {
     assert_eq!(&Preamble { version_min: 1, version_max: 2 }.to_bytes(), b"DUNLIN\x01\x02");
 }
 

@@ -6,7 +6,7 @@ use crate::http_text::{try_id, try_payload, try_query};
 use crate::samples::{Values, encoded, frame};
 
 #[test]
-fn a_message_cut_at_any_byte_asks_for_the_rest() {
+fn message_cut_at_any_byte_asks_for_the_rest() {
     let decoder = Decoder::new(Limits::default());
     for (kind, bytes) in encoded(&Values::fixed()) {
         let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);
@@ -22,7 +22,7 @@ fn a_message_cut_at_any_byte_asks_for_the_rest() {
 }
 
 #[test]
-fn a_message_of_the_other_side_is_refused() {
+fn message_of_the_other_side_is_refused() {
     let decoder = Decoder::new(Limits::default());
     for (kind, bytes) in encoded(&Values::fixed()) {
         let unknown = WireError::UnknownKind(kind as u8);
@@ -35,7 +35,7 @@ fn a_message_of_the_other_side_is_refused() {
 }
 
 #[test]
-fn a_message_over_its_limit_is_refused_by_its_header() {
+fn message_over_its_limit_is_refused_by_its_header() {
     let decoder = Decoder::new(Limits { run_bytes_max: 4096, control_bytes_max: 256 });
     let run = MessageHeader { len: 4104, kind: Kind::Run as u8, flags: 0 };
     assert_eq!(
@@ -50,7 +50,7 @@ fn a_message_over_its_limit_is_refused_by_its_header() {
 }
 
 #[test]
-fn a_length_no_message_can_have_is_refused() {
+fn impossible_message_length_is_refused() {
     let decoder = Decoder::new(Limits::default());
     for len in [0, 4, 7, 9, 12, u32::MAX] {
         let header = MessageHeader { len, kind: Kind::Ping as u8, flags: 0 };
@@ -70,7 +70,7 @@ fn reserved_bits_are_refused() {
 }
 
 #[test]
-fn a_list_that_claims_more_than_it_has_ends_with_the_message() {
+fn list_count_beyond_the_messages_bytes_is_refused() {
     let decoder = Decoder::new(Limits::default());
     let mut bytes = Vec::new();
     FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
@@ -79,7 +79,7 @@ fn a_list_that_claims_more_than_it_has_ends_with_the_message() {
 }
 
 #[test]
-fn only_the_first_messages_may_grow_at_their_end() {
+fn only_handshake_messages_may_have_trailing_bytes() {
     let decoder = Decoder::new(Limits::default());
     for (kind, mut bytes) in encoded(&Values::fixed()) {
         if kind.carries_records() {
@@ -99,7 +99,7 @@ fn only_the_first_messages_may_grow_at_their_end() {
 }
 
 #[test]
-fn a_publish_header_that_contradicts_itself_is_refused() {
+fn contradictory_publish_header_is_refused() {
     let decoder = Decoder::new(Limits::default());
     let frames = frame(b"one");
     let sound = PublishHeader {
@@ -131,7 +131,7 @@ fn a_publish_header_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn a_gap_of_negative_length_is_refused() {
+fn gap_of_negative_length_is_refused() {
     let decoder = Decoder::new(Limits::default());
     for (first, last) in [(0, 5), (5, 4), (1, u64::MAX)] {
         let mut bytes = Vec::new();
@@ -141,7 +141,7 @@ fn a_gap_of_negative_length_is_refused() {
 }
 
 #[test]
-fn a_message_with_any_byte_changed_never_panics() {
+fn message_with_any_byte_changed_never_panics() {
     for (_, bytes) in encoded(&Values::fixed()) {
         for at in 0..bytes.len() {
             for value in [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff] {
@@ -176,7 +176,7 @@ proptest! {
 }
 
 #[test]
-fn a_delivery_whose_records_do_not_fit_is_refused() {
+fn delivery_with_miscounted_or_unsound_records_is_refused() {
     let decoder = Decoder::new(Limits::default());
     let sound = Values::fixed().deliver;
     assert!(decoder.next_from_node(&sound).is_ok());
@@ -190,7 +190,7 @@ fn a_delivery_whose_records_do_not_fit_is_refused() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_query_an_id_and_a_payload_or_is_refused(
+    fn any_text_is_a_query_an_id_or_a_payload_or_is_refused(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         text in "[a-z0-9=&%+m_-]{0,60}",
         id in "m[A-Za-z0-9_-]{0,80}",

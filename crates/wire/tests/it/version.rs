@@ -4,7 +4,7 @@ use dunlin_wire::{
 };
 
 #[test]
-fn this_and_the_previous_version_are_accepted() {
+fn current_and_previous_version_are_accepted() {
     const { assert!(VERSION == 1 && VERSION_MIN == 1 || VERSION_MIN + 1 == VERSION) };
     for version in VERSION_MIN..=VERSION {
         assert_eq!(Preamble::OURS.negotiate(Preamble::chosen(version)), Ok(version));
@@ -12,7 +12,7 @@ fn this_and_the_previous_version_are_accepted() {
 }
 
 #[test]
-fn what_version_3_added_is_unknown_on_a_connection_of_version_2() {
+fn later_client_messages_are_unknown_to_earlier_versions() {
     let resync = Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } };
     let renew = Settle { request: 1, subscription: 1, tokens: List::new(&[7]) };
     let decode = |message: FromClient<'_>, version| {
@@ -28,7 +28,7 @@ fn what_version_3_added_is_unknown_on_a_connection_of_version_2() {
 }
 
 #[test]
-fn what_version_5_added_is_unknown_on_a_connection_of_version_4() {
+fn publisher_notice_is_unknown_on_a_connection_of_version_4() {
     let publishers = Publishers { channel: 1, connected: false, since_ns: 2, last_append_ns: Some(1) };
     let decode = |version| {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
@@ -41,7 +41,7 @@ fn what_version_5_added_is_unknown_on_a_connection_of_version_4() {
 }
 
 #[test]
-fn the_highest_common_version_is_chosen() {
+fn highest_common_version_is_chosen() {
     let node = Preamble { version_min: 3, version_max: 4 };
     for (min, max, chosen) in [(1, 3, 3), (1, 9, 4), (4, 9, 4), (3, 3, 3)] {
         assert_eq!(node.negotiate(Preamble { version_min: min, version_max: max }), Ok(chosen));
@@ -49,7 +49,7 @@ fn the_highest_common_version_is_chosen() {
 }
 
 #[test]
-fn ranges_that_do_not_meet_are_refused_with_the_nodes_range() {
+fn disjoint_version_range_is_refused_with_the_nodes_range() {
     let node = Preamble { version_min: 3, version_max: 4 };
     for (min, max) in [(1, 2), (5, 9)] {
         let refusal = node.negotiate(Preamble { version_min: min, version_max: max }).unwrap_err();
@@ -58,7 +58,7 @@ fn ranges_that_do_not_meet_are_refused_with_the_nodes_range() {
 }
 
 #[test]
-fn a_preamble_is_judged_by_the_first_byte_that_differs() {
+fn preamble_is_judged_by_the_first_differing_byte() {
     assert_eq!(Preamble::parse(b""), Ok(None));
     assert_eq!(Preamble::parse(b"DUNLIN\x01"), Ok(None));
     assert_eq!(Preamble::parse(b"DUNLIN\x01\x01etc"), Ok(Some(Preamble::chosen(1))));

@@ -26,7 +26,7 @@ fn history(held: Vec<Held>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
 }
 
 #[test]
-fn a_lock_has_one_holder() {
+fn lock_with_two_holders_or_one_token_twice_is_found() {
     let one_after_another =
         history(vec![held(1, 5, 0, 10), held(2, 6, 10, 20)], &[(5, Some(8)), (6, Some(9))]);
     assert_eq!(locks(&[one_after_another]).unwrap(), 2);
@@ -37,7 +37,7 @@ fn a_lock_has_one_holder() {
 }
 
 #[test]
-fn who_was_followed_writes_no_more() {
+fn write_with_an_outdated_lock_token_is_found() {
     let refused = history(vec![], &[(5, Some(8)), (6, Some(9)), (5, None)]);
     assert_eq!(locks(&[refused]).unwrap(), 0);
     let written = history(vec![], &[(5, Some(10)), (6, Some(9))]);
@@ -53,7 +53,7 @@ fn change(revision: u64, value: &str) -> Change {
 }
 
 #[test]
-fn watchers_are_told_all_in_order_and_what_was_acknowledged() {
+fn watch_with_missing_or_different_changes_is_found() {
     let told = |revisions: &[u64]| Watched {
         changes: revisions.iter().map(|revision| change(*revision, "v")).collect(),
         compacted: vec![],
@@ -72,7 +72,7 @@ fn watchers_are_told_all_in_order_and_what_was_acknowledged() {
 }
 
 #[test]
-fn a_fault_strikes_what_is_under_way() {
+fn fault_counts_the_operations_in_progress() {
     let fault = vec![(5, "a fault".to_owned())];
     assert_eq!(struck(&[put(0, 4, 1), put(4, 6, 2), put(6, 7, 3)], &fault), 1);
     let lost = Operation { answered: None, ..put(1, 2, 1) };

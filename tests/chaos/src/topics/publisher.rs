@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_its_number_and_another_one_does_not() {
+    fn record_number_is_found_only_in_records_of_its_topic() {
         assert_eq!(number("t", &content("t", 7)), Some(7));
         assert_eq!(number("t", &content("other", 7)), None);
         assert_eq!(number("t", b"t 7"), None);

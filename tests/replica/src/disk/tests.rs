@@ -10,7 +10,7 @@ fn dir(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_written_is_read_at_once_and_on_the_disk_once_it_is_synced() {
+fn write_is_readable_at_once_and_on_disk_after_its_sync() {
     let dir = dir("synced");
     let (disk, path) = (PowerDisk::default(), dir.join("file"));
     let file = disk.create(&path).unwrap();
@@ -30,7 +30,7 @@ fn what_is_written_is_read_at_once_and_on_the_disk_once_it_is_synced() {
 }
 
 #[test]
-fn a_full_disk_refuses_what_grows_and_takes_it_when_there_is_room_again() {
+fn full_disk_refuses_growth_until_there_is_room() {
     let dir = dir("full");
     let orders = Arc::new(Orders::default());
     let disk = PowerDisk::new(Arc::clone(&orders));

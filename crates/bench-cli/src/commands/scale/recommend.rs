@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measurements_are_two_numbers_a_line() {
+    fn measurement_lines_have_two_numbers() {
         assert_eq!(used("1.5 4\n\n0.5,\t3\n").unwrap(), (vec![1.5, 0.5], vec![4.0, 3.0]));
         assert_eq!(
             used("1 2\n3\n").unwrap_err().to_string(),

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_empties_the_market_and_a_size_of_nothing_a_level() {
+    fn market_image_clears_the_book_and_size_zero_a_level() {
         let mut oracle = Oracle::of(Layout::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phantom_takes_its_size_with_it_and_is_not_known_any_more() {
+    fn phantom_order_is_removed_with_its_size_and_forgotten() {
         let mut oracle = Oracle::of(Layout::Bitstamp);
         let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_rows_are_no_news_of_the_market() {
+    fn closing_rows_do_not_change_the_book() {
         let mut oracle = Oracle::of(Layout::Bitstamp);
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn others_go_on_while_they_are_a_majority() {
+    fn remaining_nodes_work_only_while_they_are_a_majority() {
         let goes_on = |left, count| what_goes_on(left, count).starts_with("the others");
         assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
         assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_is_told_what_was_said_and_only_the_first_has_the_ports() {
+    fn nodes_share_settings_but_only_the_first_has_the_ports() {
         let said = [
             ("nats.listen", "off"),
             ("http.listen", "127.0.0.1:1"),

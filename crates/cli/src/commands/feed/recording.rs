@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_makes_any_state_the_recorded_one() {
+    fn one_record_restores_a_state_of_any_kind() {
         let mut levels = Vec::new();
         BookEntry::Set { side: Side::Bid, price: 7, size: 2 }.encode(&mut levels);
         let mut orders = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_record_is_stands_in_its_headers() {
+    fn headers_distinguish_states_and_checksums() {
         let fold =
             FoldConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
         let bytes = frame((STATE, &text_of(&fold)), b"x");
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told_in_one_way() {
+    fn counts_use_singular_and_plural() {
         let counted = |records, states| Counted { records, states };
         assert_eq!(counted(20_015, 1).of(1), "20,015 records and 1 state of 1 topic");
         assert_eq!(counted(1, 0).of(2), "1 record of 2 topics");
     }
 
     #[test]
-    fn every_topic_has_a_folder_of_its_own() {
+    fn every_topic_has_its_own_folder() {
         let root = Path::new("/r");
         assert_eq!(folder(root, "md.BTC-USD"), Path::new("/r/md.BTC-USD"));
         assert_eq!(folder(root, "md.a/b%"), Path::new("/r/md.a%2fb%25"));

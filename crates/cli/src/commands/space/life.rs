@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn birds_that_are_asked_together_fly_as_each_does_alone_and_see_no_aircraft() {
+    fn batched_birds_fly_as_single_ones_and_ignore_aircraft() {
         let (states, together, beside_aircraft) = fly(false);
         assert!(together > 1_000 && beside_aircraft > 100, "{together}, {beside_aircraft}");
         assert!(states[0] != states[24]);

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_world_is_read_as_it_was_written() {
+    fn world_spec_survives_a_write_and_parse() {
         let spec = Spec {
             name: "birds".to_owned(),
             edge: 100.0,

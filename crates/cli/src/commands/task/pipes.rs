@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_pipe_holds_goes_in_and_comes_out() {
+    fn payload_larger_than_a_pipe_passes_through_a_command() {
         let payload: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
         let (out, err) = run("cat; echo said >&2", &payload, usize::MAX);
         assert_eq!((out.bytes, out.kept == payload), (1_000_000, true));
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn beyond_what_is_kept_it_is_counted() {
+    fn output_beyond_the_limit_is_counted_but_not_kept() {
         let (out, err) = run("head -c 300000 /dev/zero; echo abcdef >&2", b"not read", 5);
         assert_eq!((out.kept.len(), out.bytes), (5, 300_000));
         assert_eq!((err.kept.as_slice(), err.bytes), (&b"abcde"[..], 7));
     }
 
     #[test]
-    fn who_holds_a_pipe_and_says_nothing_is_not_waited_for() {
+    fn silent_command_does_not_block_the_pipes() {
         let mut command = Command::new("sleep");
         command.arg("600").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_took_is_found_when_it_has_ended() {
+    fn cpu_time_of_an_ended_command_is_measured() {
         let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         let mut child = Command::new("sh").args(["-c", work]).spawn().unwrap();
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_behind_any_name() {
+    fn process_fields_parse_after_any_process_name() {
         let stat = "7 (a b) c) S 1 7 7 0 -1 0 0 0 0 0 3 4 5 6 20 0 1 0";
         assert_eq!(ticks(stat), Some(18));
         assert_eq!(peak("VmPeak:  9 kB\nVmHWM:\t   12 kB\n"), Some(12 * 1_024));

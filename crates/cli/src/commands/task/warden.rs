@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_began_and_did_not_end_is_left_and_a_word_that_was_cut_off_is_none() {
+    fn unended_processes_remain_and_a_cut_message_is_ignored() {
         let word = |what: u8, pid: i32| [&[what][..], &pid.to_le_bytes()].concat();
         let said = [word(BEGUN, 7), word(BEGUN, 8), word(BEGUN, 1), word(BEGUN, 0), word(ENDED, 7)].concat();
         let cut = [said, word(BEGUN, 9)[..3].to_vec()].concat();

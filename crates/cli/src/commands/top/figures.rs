@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_three_digits_that_count() {
+    fn rates_have_three_significant_digits() {
         let rates = [0.0, 0.4, 7.0, 12.4, 9_876.0, 12_345.0, 999_999.0, 1_204_331.0]
             .map(|number| rate(&json!(number)));
         assert_eq!(rates, ["0/s", "0.4/s", "7/s", "12/s", "9,876/s", "12.3 k/s", "1.00 M/s", "1.20 M/s"]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_command_the_terminal_is_shown_without_its_commands() {
+    fn control_characters_in_a_name_are_replaced() {
         let mut told = Told::new("dunlin://a");
         told.say(
             "stats".to_owned(),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leads_and_whoever_is_away_is_said() {
+    fn leader_and_absent_nodes_are_marked() {
         let mut told = Told::new("dunlin://a");
         let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "doors": {}});
         told.say(
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leads_each_shard_of_the_tasks_is_said() {
+    fn title_names_the_leader_of_each_task_shard() {
         let mut told = Told::new("dunlin://a");
         let shard =
             |at: u64, leader: Option<u64>, term: u64| json!({"shard": at, "leader": leader, "term": term});

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_wide_terminal_and_on_a_narrow_one_all_faces_are_there() {
+    fn wide_and_narrow_terminals_show_every_panel() {
         for (width, height) in [(160, 45), (80, 60)] {
             let text = drawn(&told(), width, height);
             for said in [
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_away_is_said_above_what_it_said_last() {
+    fn absence_of_a_node_is_shown_above_its_last_figures() {
         let mut told = told();
         told.go_away("connection refused".to_owned());
         let text = drawn(&told, 120, 40);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn no_terminal_is_too_small() {
+    fn smallest_terminals_are_drawn_without_panic() {
         for (width, height) in [(1, 1), (10, 3), (30, 12), (111, 9)] {
             drawn(&told(), width, height);
             drawn(&Told::new("dunlin://a"), width, height);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_whole_when_all_was_said_and_rates_are_there() {
+    fn data_is_complete_once_all_figures_and_rates_arrived() {
         let mut told = Told::new("dunlin://a");
         ALL.iter().for_each(|about| told.say((*about).to_owned(), json!({"at_ms": 7, "rates": null})));
         assert!(!told.is_whole());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_away_is_so_since_the_first_word_of_it_and_until_it_says_something() {
+    fn absence_lasts_from_its_first_report_to_the_next_message() {
         let mut told = Told::new("dunlin://a");
         told.go_away("refused".to_owned());
         let since = told.away().unwrap().since;

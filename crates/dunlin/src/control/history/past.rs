@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_back_as_they_were_written() {
+    fn changes_survive_writing_and_reading_of_blocks() {
         let large = vec![7; BLOCK_BYTES];
         let written = blocks(&[(3, 1, b"one"), (3, 2, &large), (3, 3, b"")]);
         assert!(written.len() > 1 && written.iter().all(|block| is_past(block)));

@@ -92,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_json_whatever_is_in_it() {
+    fn quoted_text_is_always_valid_json() {
         assert_eq!(quoted(b"a\"b\\c\n\xff"), "\"a\\\"b\\\\c\\u000a\u{fffd}\"");
     }
 
     #[test]
-    fn every_event_is_an_object_with_what_belongs_to_it() {
+    fn every_event_is_an_object_with_its_own_fields() {
         let said = |what| {
             let event = Event { task: 0x1_0000_000a, tenant: 0, at_ms: 1, what };
             let mut out = String::new();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_in_hexadecimal_as_they_are_read() {
+    fn numbers_are_written_in_lowercase_hexadecimal() {
         for number in [0, 1, 15, 16, 0xabc, u64::MAX] {
             let mut out = String::new();
             push_hex(&mut out, number);

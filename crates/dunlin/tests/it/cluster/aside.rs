@@ -12,7 +12,7 @@ fn open(disk: &FakeDisk) -> Node {
 }
 
 #[test]
-fn a_durable_topic_made_anew_elsewhere_is_not_served_by_its_owner_before_and_stays_on_its_disk() {
+fn durable_topic_recreated_elsewhere_is_kept_but_not_served() {
     let stage = Stage::of(2);
     let disk = FakeDisk::new(1);
     stage.enter(3, open(&disk));

@@ -17,7 +17,7 @@ fn outcome_of(node: Node, mark: Option<ProducerMark>) -> mpsc::Receiver<Result<P
 }
 
 #[test]
-fn who_waits_for_an_owner_is_told_when_the_topic_is_deleted() {
+fn publisher_waiting_for_an_owner_ends_when_topic_is_deleted() {
     let stage = Stage::of(2);
     stage.topic_at(1, "t");
     stage.cut(1);
@@ -29,7 +29,7 @@ fn who_waits_for_an_owner_is_told_when_the_topic_is_deleted() {
 }
 
 #[test]
-fn what_an_owner_may_have_taken_before_its_topic_was_deleted_is_told_to_be_unknown() {
+fn unconfirmed_record_of_a_deleted_topic_has_unknown_outcome() {
     let stage = Stage::of(2);
     stage.topic_at(1, "t");
     stage.hall.unheard.lock().unwrap().insert(1);
@@ -43,7 +43,7 @@ fn what_an_owner_may_have_taken_before_its_topic_was_deleted_is_told_to_be_unkno
 }
 
 #[test]
-fn word_of_a_deletion_never_meets_the_next_topic_of_the_name() {
+fn late_deletion_notice_does_not_delete_the_next_topic() {
     let stage = Stage::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
@@ -80,7 +80,7 @@ fn hears(stage: &Stage, id: u64) {
 }
 
 #[test]
-fn the_next_topic_of_a_name_is_read_and_published_to_where_word_of_the_deletion_was_missed() {
+fn node_that_missed_a_deletion_serves_the_recreated_topic() {
     let stage = Stage::of(2);
     stage.topic_at(1, "t");
     let mut before = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();

@@ -60,7 +60,7 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
 }
 
 #[test]
-fn moved_topic_keeps_order_of_records_on_their_way() {
+fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
     // To a third node, and to the publisher's own.
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {

@@ -42,7 +42,7 @@ fn state(stage: &Stage, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
 }
 
 #[test]
-fn who_has_a_state_goes_on_with_it_though_others_ask_for_the_topic() {
+fn node_with_a_state_becomes_owner_even_if_another_asks() {
     let stage = Stage::of(3);
     stateful_topic_at(&stage, 1, "t");
     let mut reader = stage.node(3).subscribe("t", &following()).unwrap();
@@ -61,7 +61,7 @@ fn who_has_a_state_goes_on_with_it_though_others_ask_for_the_topic() {
 }
 
 #[test]
-fn readers_of_all_nodes_have_the_owners_state() {
+fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
     let stage = Stage::with_short_leases(3);
     stateful_topic_at(&stage, 1, "t");
     let mut readers: HashMap<u64, Subscriber> = HashMap::new();

@@ -22,7 +22,7 @@ fn value_of(node: &Node, key: &str) -> Option<String> {
 }
 
 #[test]
-fn a_node_by_itself_keeps_keys_and_tells_each_revision_in_order() {
+fn single_node_delivers_each_revision_in_order() {
     let node = node();
     let control = node.control().unwrap();
     assert_eq!(block_on(control.ask(&put("a", "1"))).unwrap(), Reply::Changed { revision: 1, keys: 1 });
@@ -35,7 +35,7 @@ fn a_node_by_itself_keeps_keys_and_tells_each_revision_in_order() {
 }
 
 #[test]
-fn nobody_but_the_cluster_publishes_changes_or_deletes_their_topic() {
+fn key_topic_refuses_publish_create_and_delete_by_users() {
     let node = node();
     node.control().unwrap();
     assert!(node.publisher(KV).is_err());
@@ -46,7 +46,7 @@ fn nobody_but_the_cluster_publishes_changes_or_deletes_their_topic() {
 }
 
 #[test]
-fn a_watch_from_a_revision_goes_on_after_it_and_one_from_before_the_history_is_told_the_oldest() {
+fn watch_resumes_after_a_revision_or_reports_a_gap() {
     let mut config = Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let node = Node::start(config).unwrap();
@@ -71,7 +71,7 @@ fn a_watch_from_a_revision_goes_on_after_it_and_one_from_before_the_history_is_t
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_crash_and_a_watch_goes_on_where_it_was() {
+fn acknowledged_keys_survive_a_crash_and_watches_resume() {
     let disk = Arc::new(FakeDisk::new(7));
     let dir = std::path::Path::new("/data");
     let open = || Node::open(Config::default(), disk.clone(), dir).unwrap().0;
@@ -98,7 +98,7 @@ fn what_was_acknowledged_is_there_after_a_crash_and_a_watch_goes_on_where_it_was
 }
 
 #[test]
-fn history_is_there_after_a_snapshot_and_a_restart() {
+fn history_survives_a_snapshot_and_a_crash() {
     let disk = Arc::new(FakeDisk::new(7));
     let open = || Node::open(Config::default(), disk.clone(), std::path::Path::new("/data")).unwrap().0;
     let node = open();
@@ -115,7 +115,7 @@ fn history_is_there_after_a_snapshot_and_a_restart() {
 }
 
 #[test]
-fn a_node_without_a_disk_begins_a_later_epoch_when_it_starts_anew() {
+fn node_without_a_disk_restarts_with_a_later_epoch() {
     let epoch = || {
         let node = node();
         block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
@@ -129,7 +129,7 @@ fn a_node_without_a_disk_begins_a_later_epoch_when_it_starts_anew() {
 }
 
 #[test]
-fn a_data_directory_holds_it_and_a_clean_stop_loses_nothing() {
+fn keys_in_a_data_directory_survive_a_clean_stop() {
     let dir = tempfile::tempdir().unwrap();
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap().0;
     let node = open();
@@ -163,7 +163,7 @@ fn lease_that_nobody_keeps_alive_ends_and_frees_its_lock() {
 }
 
 #[test]
-fn who_waits_for_a_lock_is_told_when_its_own_lease_ends_or_it_leaves_the_queue() {
+fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);
@@ -186,7 +186,7 @@ fn who_waits_for_a_lock_is_told_when_its_own_lease_ends_or_it_leaves_the_queue()
 }
 
 #[test]
-fn where_memory_is_spent_history_has_a_gap_and_keys_go_on() {
+fn spent_memory_leaves_a_history_gap_but_accepts_keys() {
     let limits = Limits { memory_bytes_max: 1 << 20, ..Limits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let control = node.control().unwrap();
@@ -202,7 +202,7 @@ fn where_memory_is_spent_history_has_a_gap_and_keys_go_on() {
 }
 
 #[test]
-fn bytes_that_are_no_command_are_refused_before_they_are_proposed() {
+fn invalid_command_bytes_are_refused_before_they_are_proposed() {
     let node = node();
     let control = node.control().unwrap();
     let refused = block_on(control.propose(dunlin::raft::Commands::one(b"nonsense")));
@@ -211,7 +211,7 @@ fn bytes_that_are_no_command_are_refused_before_they_are_proposed() {
 }
 
 #[test]
-fn keys_take_no_more_room_than_the_node_gives_them() {
+fn keys_are_limited_by_state_bytes_max() {
     let disk = Arc::new(FakeDisk::new(7));
     let open = |state_bytes_max| {
         let mut config = Config::default();
@@ -241,7 +241,7 @@ fn keys_take_no_more_room_than_the_node_gives_them() {
 }
 
 #[test]
-fn memory_of_a_node_says_how_much_keys_and_tasks_may_take() {
+fn memory_limit_sets_the_limits_of_keys_and_tasks() {
     let limits = Limits::with_memory(64 << 20);
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();

@@ -10,7 +10,7 @@ use dunlin_wait::POLL;
 use super::stage::*;
 
 #[test]
-fn whoever_is_asked_the_leader_does_it_and_every_node_tells_the_same_changes() {
+fn any_node_takes_commands_and_delivers_the_same_changes() {
     let stage = Stage::of(3, limits());
     for (number, id) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
         let reply = block_on(stage.control(id).ask(&put("a", "1"))).unwrap();
@@ -26,7 +26,7 @@ fn whoever_is_asked_the_leader_does_it_and_every_node_tells_the_same_changes() {
 }
 
 #[test]
-fn a_lost_answer_is_unknown_and_is_not_asked_again() {
+fn lost_response_is_unknown_and_is_not_retried() {
     let stage = Stage::of(3, limits());
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let follower = stage.followers()[0];
@@ -39,7 +39,7 @@ fn a_lost_answer_is_unknown_and_is_not_asked_again() {
 }
 
 #[test]
-fn a_node_that_is_cut_off_refuses_in_time_and_reads_what_it_has_only_if_asked_to() {
+fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
     let mut limits = limits();
     limits.raft.answer_ms_max = 2_000;
     let stage = Stage::of(3, limits);
@@ -169,7 +169,7 @@ fn watcher_of_a_node_given_a_snapshot_misses_nothing() {
 }
 
 #[test]
-fn watcher_is_told_what_a_snapshot_does_not_hold() {
+fn watch_reports_revisions_missing_from_a_snapshot_as_a_gap() {
     let seen = seen_after_a_snapshot(16 << 10);
     assert!(seen[1].starts_with("gap 2 to "), "{:?}", &seen[..3]);
     let told: u64 = seen[1].rsplit(' ').next().unwrap().parse().unwrap();
@@ -184,7 +184,7 @@ fn epoch(stage: &Stage, id: u64) -> u32 {
 /// A leader that was started again was asked for a change before it had applied its log, took it that no epoch had begun, and began
 /// one: all watches ended, and all history was gone.
 #[test]
-fn restarted_cluster_goes_on_in_its_epoch_with_its_history() {
+fn restarted_cluster_keeps_its_epoch_and_history() {
     let mut stage = Stage::of(3, limits());
     block_on(stage.control(1).ask(&put("a", "0"))).unwrap();
     let first = epoch(&stage, 1);
@@ -227,7 +227,7 @@ fn restarted_follower(stage: &mut Stage) -> (u64, Position) {
 }
 
 #[test]
-fn watch_goes_on_at_a_node_that_has_not_applied_its_log() {
+fn watch_resumes_at_a_node_with_an_unapplied_log() {
     let mut stage = Stage::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
@@ -256,7 +256,7 @@ fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
 }
 
 #[test]
-fn who_waits_at_a_follower_is_told_when_the_lock_is_theirs_and_a_deposed_holder_is_refused() {
+fn waiter_at_a_follower_gets_the_lock_and_the_old_holder_fails() {
     let stage = Stage::of(3, limits());
     let ids = stage.followers();
     let (here, there) = (stage.control(ids[0]), stage.control(ids[1]));

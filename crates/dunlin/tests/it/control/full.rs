@@ -69,7 +69,7 @@ fn keys(node: &Node) -> usize {
 }
 
 #[test]
-fn on_a_small_disk_puts_are_refused_deletes_work_and_writing_goes_on_by_itself() {
+fn full_disk_refuses_puts_until_deletes_make_room() {
     let Some(small) = Small::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };

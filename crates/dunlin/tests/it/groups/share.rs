@@ -22,7 +22,7 @@ fn seen(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn no_record_goes_to_two_members_and_none_is_left_out() {
+fn each_record_goes_to_exactly_one_member() {
     const RECORDS: u64 = 20_000;
     let node = node();
     let (told, tell) = mpsc::channel();
@@ -54,7 +54,7 @@ fn no_record_goes_to_two_members_and_none_is_left_out() {
 }
 
 #[test]
-fn what_a_member_had_not_used_when_it_died_is_told_to_the_others() {
+fn unused_records_of_a_dead_member_are_reported_as_lost() {
     let node = node();
     publish(&node, "jobs", 1..=10);
     let mut dies = node.join_share("jobs", "g", &ShareOptions { ahead: 3, ..sharing() }).unwrap();
@@ -68,7 +68,7 @@ fn what_a_member_had_not_used_when_it_died_is_told_to_the_others() {
 }
 
 #[test]
-fn a_member_that_leaves_has_used_what_it_was_given() {
+fn leaving_member_counts_its_records_as_used() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();
@@ -79,7 +79,7 @@ fn a_member_that_leaves_has_used_what_it_was_given() {
 }
 
 #[test]
-fn records_given_up_while_nobody_took_them_are_told_to_every_member() {
+fn removed_unread_records_are_a_gap_for_every_member() {
     let node = node();
     let retention = Retention { bytes: 64 << 10, ..Default::default() };
     node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
@@ -94,7 +94,7 @@ fn records_given_up_while_nobody_took_them_are_told_to_every_member() {
 }
 
 #[test]
-fn every_partition_is_read() {
+fn members_read_every_partition() {
     let node = node();
     node.create_topic("jobs", TopicConfig { partitions: 5, ..Default::default() }, false).unwrap();
     let mut publisher = node.publisher("jobs").unwrap();
@@ -112,7 +112,7 @@ fn every_partition_is_read() {
 }
 
 #[test]
-fn a_group_keeps_its_kind_and_its_limits() {
+fn group_keeps_its_kind_and_its_member_limit() {
     let node = node();
     let member = node.join_share("jobs", "g", &sharing()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
@@ -128,7 +128,7 @@ fn a_group_keeps_its_kind_and_its_limits() {
 }
 
 #[test]
-fn a_deleted_topic_ends_its_groups_and_the_next_of_its_name_has_its_own() {
+fn deleted_topic_ends_its_groups_for_good() {
     let node = node();
     publish(&node, "jobs", 1..=1);
     let mut member = node.join_share("jobs", "g", &sharing()).unwrap();

@@ -29,7 +29,7 @@ fn wakes() -> (Arc<Wakes>, Waker) {
 }
 
 #[test]
-fn a_publish_wakes_one_of_those_that_wait_and_each_publish_another() {
+fn each_publish_wakes_the_next_waiting_member() {
     let node = node();
     let mut members: Vec<_> =
         (0..10).map(|_| (node.join_share("jobs", "g", &sharing()).unwrap(), wakes())).collect();
@@ -71,7 +71,7 @@ fn deadline_that_is_earlier_wakes_housekeeping() {
 }
 
 #[test]
-fn a_share_group_that_everybody_left_holds_publishers_no_longer_than_they_wait_for_any_reader() {
+fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
     let node = node();
     let wait_max = Duration::from_millis(300);
     let reliable = Some(Reliable { wait_max, ..Reliable::default() });
@@ -100,7 +100,7 @@ fn a_share_group_that_everybody_left_holds_publishers_no_longer_than_they_wait_f
 }
 
 #[test]
-fn a_busy_member_does_not_keep_those_that_wait_from_the_next_record() {
+fn busy_member_does_not_block_waiting_members() {
     let node = node();
     let mut busy = node.join_work("jobs", "g", &working()).unwrap();
     publish(&node, "jobs", [1]);
@@ -114,7 +114,7 @@ fn a_busy_member_does_not_keep_those_that_wait_from_the_next_record() {
 }
 
 #[test]
-fn a_wait_ends_with_its_timeout_and_the_record_goes_to_who_still_waits() {
+fn timed_out_member_leaves_the_record_to_a_waiting_one() {
     let node = node();
     let mut gives_up = node.join_work("jobs", "g", &working()).unwrap();
     let mut stays = node.join_work("jobs", "g", &working()).unwrap();
@@ -127,7 +127,7 @@ fn a_wait_ends_with_its_timeout_and_the_record_goes_to_who_still_waits() {
 }
 
 #[test]
-fn a_group_whose_members_have_gone_holds_up_no_other_reader() {
+fn group_without_members_delays_no_subscriber() {
     let node = node();
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
     let (_, waker) = wakes();
@@ -141,7 +141,7 @@ fn a_group_whose_members_have_gone_holds_up_no_other_reader() {
 }
 
 #[test]
-fn async_member_learns_of_a_deadline_by_the_nodes_tick() {
+fn node_tick_wakes_an_async_member_at_a_claim_deadline() {
     // On a slow machine a short claim has run out before another member waits.
     assert!([10, 500, 25_000].into_iter().any(is_told_by_a_tick));
 }
@@ -168,7 +168,7 @@ fn is_told_by_a_tick(claim_ms: u64) -> bool {
 }
 
 #[test]
-fn a_member_at_its_limit_is_given_more_when_it_settles() {
+fn member_at_its_claim_limit_gets_more_after_settling() {
     let mut config = Config::default();
     config.limits.topic = Limits { work_member_claims_max: 2, work_claims_max: 3, ..Limits::default() };
     let node = Node::start(config).unwrap();
@@ -188,7 +188,7 @@ fn a_member_at_its_limit_is_given_more_when_it_settles() {
 }
 
 #[test]
-fn members_that_wait_go_on_when_the_topic_is_deleted() {
+fn waiting_members_wake_when_the_topic_is_deleted() {
     let node = node();
     let mut waiting: Vec<_> = (0..5)
         .map(|_| {
@@ -205,7 +205,7 @@ fn members_that_wait_go_on_when_the_topic_is_deleted() {
 }
 
 #[test]
-fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
+fn concurrent_members_leave_no_record_unclaimed() {
     const RECORDS: u64 = 3_000;
     let node = node();
     let members: Vec<_> = (0..6)

@@ -29,7 +29,7 @@ fn late_ack_of_a_record_that_came_again_is_refused() {
 }
 
 #[test]
-fn a_renewed_claim_outlives_its_first_deadline() {
+fn renewed_claim_outlives_its_first_deadline() {
     let in_time = |claim_ms: u64| {
         let node = node();
         publish(&node, "jobs", [1]);
@@ -48,7 +48,7 @@ fn a_renewed_claim_outlives_its_first_deadline() {
 }
 
 #[test]
-fn a_nack_delays_the_record_and_holds_up_no_other() {
+fn nack_delays_only_its_own_record() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();
@@ -105,7 +105,7 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
 }
 
 #[test]
-fn work_of_a_member_that_dies_is_there_for_the_others_at_once_and_its_try_counts() {
+fn dead_member_frees_its_claims_and_counts_the_attempt() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut dies = node.join_work("jobs", "g", &working()).unwrap();
@@ -144,7 +144,7 @@ fn nothing_is_lost_although_members_die_all_the_time() {
 }
 
 #[test]
-fn a_record_tried_in_vain_is_a_dead_letter_that_says_where_it_comes_from() {
+fn exhausted_record_becomes_a_dead_letter_naming_its_origin() {
     let node = node();
     let config = TopicConfig { pattern: Some("jobs.>".to_owned()), ..Default::default() };
     node.create_topic("jobs", config, false).unwrap();
@@ -177,7 +177,7 @@ fn a_record_tried_in_vain_is_a_dead_letter_that_says_where_it_comes_from() {
 }
 
 #[test]
-fn dead_letters_go_where_the_group_says_but_not_back() {
+fn dead_letter_subject_is_configurable_but_not_the_own_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..working() };
@@ -200,7 +200,7 @@ fn dead_letters_go_where_the_group_says_but_not_back() {
 }
 
 #[test]
-fn a_claimed_record_that_the_log_gives_up_is_told_as_lost_when_it_comes_back() {
+fn claimed_record_removed_from_the_log_is_a_gap_on_return() {
     let node = node();
     let retention = Retention { bytes: 64 << 10, ..Default::default() };
     node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
@@ -226,7 +226,7 @@ fn a_claimed_record_that_the_log_gives_up_is_told_as_lost_when_it_comes_back() {
 }
 
 #[test]
-fn a_dead_letter_waits_until_there_is_room_for_it() {
+fn dead_letter_waits_for_room_in_its_topic() {
     let node = node();
     let small = TopicConfig {
         retention: Retention { bytes: 16 << 10, ..Default::default() },
@@ -251,7 +251,7 @@ fn a_dead_letter_waits_until_there_is_room_for_it() {
 }
 
 #[test]
-fn a_deleted_topic_is_worked_off_to_its_end() {
+fn deleted_topic_is_worked_off_to_its_last_record() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();

@@ -53,7 +53,7 @@ fn fill(log: &Log) -> (u64, Receiver<io::Result<()>>) {
 }
 
 #[tokio::test]
-async fn a_purge_goes_before_entries_that_wait_for_room_and_makes_it() {
+async fn purge_precedes_entries_pending_for_room_and_frees_it() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
@@ -75,7 +75,7 @@ async fn a_purge_goes_before_entries_that_wait_for_room_and_makes_it() {
 }
 
 #[tokio::test]
-async fn a_purge_of_what_waits_for_room_follows_it() {
+async fn purge_of_entries_pending_for_room_waits_for_them() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
@@ -92,7 +92,7 @@ async fn a_purge_of_what_waits_for_room_follows_it() {
 }
 
 #[test]
-fn a_log_that_is_opened_on_a_full_disk_says_so_before_it_takes_anything() {
+fn log_opened_on_a_full_disk_reports_low_room_at_once() {
     let disk = Arc::new(FakeDisk::new(1));
     disk.set_room(100 << 10);
     assert_eq!(open(&disk, 64 << 10).room().level(), Level::Low);

@@ -15,7 +15,7 @@ fn file() -> String {
 }
 
 #[test]
-fn a_file_says_who_there_is_and_what_they_may_do() {
+fn users_file_defines_users_tenants_and_permissions() {
     let users = Users::parse(&file(), "u.toml").unwrap();
     let ana = &users.by_name["ana"];
     assert_eq!((ana.tenant.as_str(), ana.password.as_deref()), ("acme", Some(HASH)));
@@ -49,7 +49,7 @@ fn users_file_that_is_cut_off_is_refused() {
 }
 
 #[test]
-fn a_bad_file_is_refused_with_line_and_reason() {
+fn invalid_users_file_is_refused_with_line_and_reason() {
     for (text, place, why) in [
         ("[users.ana", "u.toml:1", "table"),
         ("[users.ana]\npasswort = 'x'", "u.toml:2", "unknown field `passwort`"),
@@ -81,7 +81,7 @@ fn a_bad_file_is_refused_with_line_and_reason() {
 }
 
 #[test]
-fn work_is_of_all_tenants_or_of_those_that_are_named() {
+fn work_permission_covers_all_or_named_tenants() {
     let work = |tasks: &str| {
         let users = Users::parse(&format!("[users.ana]\ntasks = [{tasks}]"), "u.toml").unwrap();
         users.by_name["ana"].permissions.tasks.work.clone()
@@ -93,7 +93,7 @@ fn work_is_of_all_tenants_or_of_those_that_are_named() {
 }
 
 #[test]
-fn an_empty_file_knows_nobody() {
+fn empty_users_file_has_no_users() {
     let users = Users::parse("", "u.toml").unwrap();
     assert_eq!(users.list().count(), 0);
     assert!(users.of_token(&[0; 32]).is_none());
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_with_anything_changed_in_it_is_read_or_refused_with_its_place(
+    fn changed_users_file_is_read_or_refused_with_its_line(
         at in 0usize..600, with in "[\\[\\]=\"'.>*a0\n-]{0,3}", cut in 0usize..4,
     ) {
         let text = file();
@@ -120,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_file_is_not_read() {
+fn users_path_must_be_a_regular_file() {
     let refused = Users::read(Path::new("/dev/zero")).unwrap_err();
     assert!(refused.to_string().contains("no regular file"), "{refused}");
 }

@@ -114,7 +114,7 @@ fn with_head(message: &impl Message) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn written_by_hand_they_are_the_bytes_that_prost_writes(
+    fn hand_encoded_records_equal_prost_output(
         mut records in proptest::collection::vec(published(), 1..80),
         tail in "[a-z]{0,20}",
         topic in "[a-z]{1,200}",
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn a_payload_that_lies_elsewhere_is_written_alike() {
+fn payload_by_reference_is_encoded_like_an_inline_one() {
     let record = Published {
         tail: String::new(),
         payload: vec![7; 100_000],

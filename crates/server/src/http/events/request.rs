@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_may_be_said_in_many_ways() {
+    fn start_parameter_accepts_positions_times_and_durations() {
         let start = |text: &str| read(&format!("from={text}"), None).unwrap().options.start;
         assert_eq!(read("", None).unwrap().options.start, Start::Latest);
         assert_eq!(start("7-1042"), Start::After(Position { epoch: 7, seq: 1042 }));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_reader_was_is_taken_from_the_header_first() {
+    fn last_event_id_header_takes_precedence_over_the_query() {
         let one = |seq| Some(Resume::One(dunlin::wire::Position { epoch: 7, seq }));
         assert_eq!(read("last_event_id=7-1", None).unwrap().resume, one(1));
         assert_eq!(read("last_event_id=7-1", Some("7-2")).unwrap().resume, one(2));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_event_parameters_and_ids_are_refused() {
         for query in ["from=never", "on_gap=cry", "as=xml", "conflate=perhaps", "form=latest", "name=%01"] {
             assert_eq!(read(query, None).unwrap_err().status(), 400, "{query}");
         }

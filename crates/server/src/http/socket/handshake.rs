@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_known_of_what_is_offered_is_spoken() {
+    fn first_known_sub_protocol_of_the_offer_is_chosen() {
         let (speaks, response) = answer(&headers(("", "")), None).unwrap();
         assert_eq!((speaks, response.status().as_u16()), (Speaks::Texts, 101));
         // The example of the standard.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake_is_refused_with_what_is_wrong() {
+    fn invalid_handshake_is_refused_with_a_fitting_status() {
         for (name, value, status) in [
             ("connection", "keep-alive", 426),
             ("upgrade", "h2c", 426),

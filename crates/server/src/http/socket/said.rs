@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_may_be_text_or_bytes_or_json() {
+    fn payload_may_be_text_base64_or_json() {
         for (rest, wanted) in [
             ("", &b""[..]),
             (r#","payload":"a\nb""#, b"a\nb"),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn invalid_socket_messages_are_refused() {
         for text in [
             "",
             "[]",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_it_is_is_said_as_over_http() {
+    fn hello_credentials_equal_http_authorization() {
         let header = |text: &str| match Said::read(text).unwrap() {
             Said::Hello(hello) => hello.authorization(),
             _ => panic!("{text}"),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_the_same_first_two_tokens_and_more_is_one_inbox() {
+    fn nats_inbox_is_keyed_by_its_first_two_tokens() {
         assert_eq!(key("_INBOX.a"), "_INBOX.a");
         assert_eq!(key("_INBOX.a.b.c"), "_INBOX.a.");
         assert_eq!(key("_INBOX.a.*"), "_INBOX.a.");

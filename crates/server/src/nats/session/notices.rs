@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_died_with_their_owner_are_no_loss() {
+    fn records_lost_with_their_owner_are_not_a_client_loss() {
         assert!(!is_loss(&epoch_changed(7, None, 8)), "another node goes on with the numbers");
         assert!(!is_loss(&epoch_changed(7, None, 1)), "another node begins again");
         assert!(!is_loss(&epoch_changed(7, Some(7), 8)));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_others_could_have_are_a_loss() {
+    fn records_readable_elsewhere_but_skipped_are_a_loss() {
         assert!(is_loss(&epoch_changed(7, Some(9), 10)), "the old epoch had two more");
         assert!(is_loss(&epoch_changed(7, Some(7), 9)), "one of the new epoch was given up");
         assert!(is_loss(&epoch_changed(7, None, 3)), "two of the new epoch were given up");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_touch_are_one_and_those_passed_are_forgotten() {
+    fn adjacent_ranges_merge_and_passed_ones_are_dropped() {
         let mut own = Ranges::default();
         assert_eq!((own.add(3..=5), own.add(6..=6), own.add(9..=9)), (1, 1, 2));
         assert_eq!((2..=10).filter(|seq| own.holds(*seq)).collect::<Vec<_>>(), [3, 4, 5, 6, 9]);

@@ -66,14 +66,14 @@ fn meet((lower, higher): &mut (Links, Links), done: impl Fn(&Links) -> bool) {
 }
 
 #[test]
-fn a_region_that_begins_while_two_are_about_to_meet_is_known_to_both() {
+fn region_that_begins_during_a_handshake_is_known_to_both() {
     let mut both = half_met(Vec::new());
     both.0.set_regions(vec![(REGION, EPOCH)]);
     meet(&mut both, |higher| higher.whereabouts(REGION) == Some((1, EPOCH)));
 }
 
 #[test]
-fn a_region_that_ends_while_two_are_about_to_meet_is_looked_for_at_neither() {
+fn region_that_ends_during_a_handshake_is_known_to_neither() {
     let mut both = half_met(vec![(REGION, EPOCH)]);
     both.0.set_regions(Vec::new());
     meet(&mut both, |higher| higher.whereabouts(REGION).is_none());

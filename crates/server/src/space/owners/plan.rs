@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_is_named_first_and_counts_once_it_has_begun() {
+    fn standby_is_named_first_and_counts_once_it_has_begun() {
         let key = |process, before| Deed::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_goes_on_alone_where_nobody_can_stand_by_and_no_copy_of_it_counts_then() {
+    fn region_without_a_standby_runs_alone_and_voids_old_copies() {
         let alone = seen(&[1], Some(1), Some((2, None)));
         assert_eq!(plan(&alone, &own(1)), [Deed::Name(R, StandbyKey::nobody(EPOCH))]);
         assert_eq!(plan(&seen(&[1], Some(1), None), &own(1)), [Deed::Name(R, StandbyKey::nobody(EPOCH))]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_a_copy_that_counts_goes_on() {
+    fn only_a_process_with_a_valid_copy_takes_over() {
         let free = |standby| seen(&[1, 2, 3], None, Some(standby));
         assert_eq!(plan(&free((2, None)), &with_copy(2)), [Deed::TakeOver(R)]);
         assert_eq!(plan(&free((2, None)), &own(2)), [], "it has none");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_is_given_a_region_by_way_of_standing_by() {
+    fn returning_process_gets_a_region_after_being_its_standby() {
         let other = RegionId(2);
         let mut all = seen(&[1, 3], Some(1), Some((3, None)));
         all.owners.insert(other, (1, 8));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_and_not_answered_is_gone_on_with() {
+    fn action_with_a_lost_response_is_completed() {
         let ours = seen(&[1, 2], Some(2), None);
         let in_doubt = |deed| Own { in_doubt: [(R, deed)].into(), ..with_copy(2) };
         assert_eq!(plan(&ours, &in_doubt(Deed::TakeOver(R))), [Deed::TakeOver(R)]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_shared_out_once_everybody_is_there() {
+    fn regions_begin_once_all_processes_have_joined() {
         let fresh =
             |processes: &[u64]| Seen { began: [].into(), epochs: [].into(), ..seen(processes, None, None) };
         assert_eq!(plan(&fresh(&[1]), &own(1)), []);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_whose_lease_ran_out_reclaims_what_nobody_claimed_since() {
+    fn owner_reclaims_regions_unclaimed_since_its_lease_expired() {
         let free = seen(&[1, 2], None, None);
         assert_eq!(plan(&free, &remembers(1, EPOCH, true)), [Deed::TakeOver(R)]);
         assert_eq!(plan(&free, &remembers(1, EPOCH - 1, true)), [], "another has owned it since");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_counts_most_outlives_the_keys_of_the_cluster() {
+    fn newest_remembered_copy_takes_over_after_keys_are_lost() {
         let memory = |epoch, owner| Some(Memory { epoch, owner });
         let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
         assert_eq!(plan(&both, &remembers(1, EPOCH, false)), [], "its owner is there");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn joiner_without_standbys_is_given_a_region() {
+    fn joiner_gets_a_region_without_standbys() {
         let other = RegionId(2);
         let mut all = seen(&[1, 2], Some(1), None);
         all.owners.insert(other, (1, EPOCH));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn process_without_a_region_to_come_is_idle() {
+    fn process_without_present_or_future_region_is_idle() {
         let idle = |process, seen: &Seen| is_idle(seen, &Own { standby: false, ..own(process) });
         assert!(idle(2, &seen(&[1, 2], Some(1), None)));
         assert!(!idle(1, &seen(&[1, 2], Some(1), None)), "it owns the region");

@@ -11,7 +11,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npu
                      [users.bob]\npassword = \"HASH\"\n";
 
 #[test]
-fn who_has_the_password_or_the_token_comes_in_through_every_door() {
+fn valid_credentials_are_accepted_on_every_listener() {
     let guarded = Guarded::new(USERS);
     let token = TOKEN.0.as_str();
     for credentials in [Credentials::token(token), Credentials::password("ana", PASSWORD.as_bytes())] {
@@ -62,7 +62,7 @@ fn nats_client_with_an_nkey_signs_its_nonce() {
 }
 
 #[test]
-fn who_has_neither_is_told_so_through_every_door_in_its_own_words() {
+fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     let guarded = Guarded::new(USERS);
     for wrong in [
         Credentials::default(),
@@ -97,7 +97,7 @@ fn who_has_neither_is_told_so_through_every_door_in_its_own_words() {
 }
 
 #[test]
-fn probes_need_no_credentials_and_a_page_may_ask_whether_it_may_bring_some() {
+fn probes_and_the_page_need_no_credentials() {
     let guarded = Guarded::new(USERS);
     for path in ["/healthz", "/readyz", "/startupz", "/"] {
         assert_eq!(guarded.http("GET", path, "", b"").status, 200, "{path}");
@@ -105,7 +105,7 @@ fn probes_need_no_credentials_and_a_page_may_ask_whether_it_may_bring_some() {
 }
 
 #[test]
-fn a_flood_of_passwords_from_one_address_does_not_keep_others_out() {
+fn password_flood_from_one_address_does_not_lock_out_others() {
     let guarded = Guarded::with(USERS, |config| {
         // A check takes a while on a busy machine.
         config.limits.handshake_ms_max = 60_000;
@@ -135,7 +135,7 @@ fn a_flood_of_passwords_from_one_address_does_not_keep_others_out() {
 }
 
 #[test]
-fn whoever_guesses_waits_longer_each_time_and_the_right_password_does_not_help() {
+fn guessing_is_throttled_even_for_the_right_password() {
     let guarded = Guarded::new(USERS);
     let ana = || guarded.connect(Credentials::password("ana", PASSWORD.as_bytes()));
     let mut last = None;
@@ -161,7 +161,7 @@ fn whoever_guesses_waits_longer_each_time_and_the_right_password_does_not_help()
 }
 
 #[test]
-fn who_has_a_token_need_not_wait_for_the_failures_of_others_at_the_same_address() {
+fn token_login_is_not_throttled_by_others_at_its_address() {
     let guarded = Guarded::new(USERS);
     let is_throttled = (0..40).any(|number| {
         let guess = Credentials::password(&format!("user{number}"), b"guess");
@@ -210,7 +210,7 @@ fn known_user_is_not_kept_out_by_others_at_its_address() {
 }
 
 #[test]
-fn a_request_says_only_once_who_it_is_of() {
+fn request_with_two_credentials_is_refused() {
     let guarded = Guarded::new(USERS);
     let (password, token) = (basic("ana", PASSWORD), bearer("dunlin_guess"));
     let mut peer = HttpPeer::connect(guarded.address(Door::Http));
@@ -221,7 +221,7 @@ fn a_request_says_only_once_who_it_is_of() {
 }
 
 #[test]
-fn a_user_of_another_tenant_than_it_names_is_refused() {
+fn user_naming_another_tenant_is_refused() {
     let guarded = Guarded::new(USERS);
     let url = format!("dunlin://{}", guarded.address(dunlin_server::Door::Tcp));
     let options = dunlin_client::Options {
@@ -234,7 +234,7 @@ fn a_user_of_another_tenant_than_it_names_is_refused() {
 }
 
 #[test]
-fn a_broken_users_file_keeps_a_node_from_starting_and_says_where() {
+fn broken_users_file_stops_the_start_and_names_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     std::fs::write(&file, "[users.ana]\npublish = [\"a..b\"]\n").unwrap();

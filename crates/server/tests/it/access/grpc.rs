@@ -29,7 +29,7 @@ async fn refusal(client: &mut Dunlin, authorization: &str, subject: &str) -> (Co
 }
 
 #[test]
-fn a_call_brings_its_credentials_and_is_told_what_it_may_not() {
+fn grpc_call_without_credentials_or_permission_is_refused() {
     run(async {
         let guarded = Guarded::new(USERS);
         let mut client = connect(&guarded.server).await;
@@ -60,7 +60,7 @@ fn a_call_brings_its_credentials_and_is_told_what_it_may_not() {
 }
 
 #[test]
-fn a_permitted_wildcard_leaves_out_what_is_denied_as_skipped_and_not_as_lost() {
+fn grpc_wildcard_counts_denied_records_as_skipped() {
     run(async {
         let guarded = Guarded::new(USERS);
         let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
@@ -91,7 +91,7 @@ fn a_permitted_wildcard_leaves_out_what_is_denied_as_skipped_and_not_as_lost() {
 }
 
 #[test]
-fn what_is_over_the_rate_says_after_how_long_to_retry() {
+fn grpc_refusal_over_the_rate_carries_a_retry_delay() {
     run(async {
         let limits = "[users.ana.limits]\npublish_records_per_s = 1\n";
         let guarded = Guarded::new(&format!("{USERS}{limits}"));
@@ -109,7 +109,7 @@ fn what_is_over_the_rate_says_after_how_long_to_retry() {
 }
 
 #[test]
-fn stats_of_the_node_are_for_those_who_may_survey_all_of_it() {
+fn node_stats_need_the_survey_permission_of_all_tenants() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[users.ana]\npassword = \"HASH\"\n\
          [users.eve]\ntenant = \"acme\"\npassword = \"HASH\"\nsurveys = true\n\

@@ -53,7 +53,7 @@ fn write_all(root: &Kv) {
 }
 
 #[test]
-fn through_its_own_door_a_user_does_with_keys_what_it_may_and_no_more() {
+fn tcp_user_reaches_only_the_keys_it_is_allowed() {
     let guarded = Guarded::new(USERS);
     let (root, ana, guest) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "guest"));
     root.put("b/1", "x").unwrap();
@@ -98,7 +98,7 @@ fn through_its_own_door_a_user_does_with_keys_what_it_may_and_no_more() {
 }
 
 #[test]
-fn totals_of_all_keys_are_for_users_who_may_see_them_all() {
+fn key_totals_are_shown_only_to_users_who_may_see_all_keys() {
     let guarded = Guarded::new(&format!(
         "{USERS}[users.viewer]\npassword = \"HASH\"\nkeys = [\"v/*\"]\nsurveys = true\n"
     ));
@@ -128,7 +128,7 @@ fn totals_of_all_keys_are_for_users_who_may_see_them_all() {
 }
 
 #[test]
-fn through_its_own_door_a_watch_shows_the_keys_that_are_allowed_whatever_else_a_revision_changed() {
+fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     let guarded = Guarded::new(USERS);
     let (root, ana, guest) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "guest"));
     let mut now = ana.watch("a/1", WatchFrom::Now).unwrap();
@@ -186,7 +186,7 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 }
 
 #[test]
-fn through_http_a_user_does_with_keys_what_it_may_and_no_more() {
+fn http_user_reaches_only_the_keys_it_is_allowed() {
     let guarded = Guarded::new(USERS);
     let root = kv_of(&guarded, "root");
     let ask = |user: &str, method: &str, path: &str, body: &str| {
@@ -245,7 +245,7 @@ fn through_http_a_user_does_with_keys_what_it_may_and_no_more() {
 }
 
 #[test]
-fn through_grpc_a_user_does_with_keys_what_it_may_and_no_more() {
+fn grpc_user_reaches_only_the_keys_it_is_allowed() {
     let guarded = Guarded::new(USERS);
     let root = kv_of(&guarded, "root");
     run(async {
@@ -320,7 +320,7 @@ fn ana<T>(message: T) -> Request<T> {
 }
 
 #[test]
-fn keys_count_as_the_tenants_through_every_listener() {
+fn keys_are_charged_to_the_tenant_on_every_listener() {
     let guarded =
         Guarded::new(&USERS.replace("[users.ana]", "[tenants.acme]\n[users.ana]\ntenant = \"acme\""));
     let counted = || {
@@ -353,7 +353,7 @@ fn keys_count_as_the_tenants_through_every_listener() {
 }
 
 #[test]
-fn a_token_lets_in_whom_it_names() {
+fn token_grants_the_permissions_of_its_user() {
     let guarded = Guarded::new(USERS);
     let kv = guarded.connect(Credentials::token(TOKEN.0.clone())).unwrap().kv();
     kv.put("a/1", "").unwrap();

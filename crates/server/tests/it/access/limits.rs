@@ -9,7 +9,7 @@ use super::{Guarded, PASSWORD, basic, refusal};
 use crate::nats_refusals::reported;
 
 #[test]
-fn what_is_over_the_rate_is_refused_and_says_after_how_long_to_retry() {
+fn publish_over_the_rate_is_refused_with_a_retry_time() {
     let guarded = Guarded::new(
         "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_records_per_s = 2\n",
     );
@@ -55,7 +55,7 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
 }
 
 #[test]
-fn what_may_not_pass_in_time_is_refused_and_the_connection_goes_on() {
+fn nats_publish_over_its_wait_is_refused_but_stays_connected() {
     let guarded = Guarded::with(
         "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 100\n",
         |config| config.limits.nats.rate_wait_ms_max = 100,
@@ -72,7 +72,7 @@ fn what_may_not_pass_in_time_is_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_was_published_too_much_is_not_forgotten_when_the_users_file_changes() {
+fn rate_debt_survives_a_change_of_the_users_file() {
     let users = "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 1000\n";
     let guarded = Guarded::new(users);
     let ana = basic("ana", PASSWORD);
@@ -86,7 +86,7 @@ fn what_was_published_too_much_is_not_forgotten_when_the_users_file_changes() {
 }
 
 #[test]
-fn bytes_are_metered_for_a_tenant_as_a_whole() {
+fn users_of_a_tenant_share_its_byte_rate() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\npublish_bytes_per_s = 1000\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\"acme.>\"]\n\
@@ -103,7 +103,7 @@ fn bytes_are_metered_for_a_tenant_as_a_whole() {
 }
 
 #[test]
-fn one_connection_too_many_of_a_user_or_a_tenant_is_refused_until_another_ends() {
+fn connection_over_the_user_or_tenant_limit_is_refused() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\nconnections = 2\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
          [users.ana.limits]\nconnections = 1\n[users.bob]\ntenant = \"acme\"\npassword = \"HASH\"\n",
@@ -123,7 +123,7 @@ fn one_connection_too_many_of_a_user_or_a_tenant_is_refused_until_another_ends()
 }
 
 #[test]
-fn a_tenant_has_so_many_topics_and_those_that_nobody_uses_make_room() {
+fn idle_topics_make_room_within_the_tenant_topic_limit() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\ntopics = 2\ntopic_idle = \"1s\"\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\"acme.>\"]\nsubscribe = [\"acme.>\"]\n\
@@ -144,7 +144,7 @@ fn a_tenant_has_so_many_topics_and_those_that_nobody_uses_make_room() {
 }
 
 #[test]
-fn a_topic_that_is_read_does_not_expire() {
+fn topic_with_a_subscriber_does_not_expire() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\ntopic_idle = \"1s\"\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
          publish = [\"acme.>\"]\nsubscribe = [\"acme.>\"]\n",
@@ -157,7 +157,7 @@ fn a_topic_that_is_read_does_not_expire() {
 }
 
 #[test]
-fn a_topic_that_is_created_on_purpose_stays_though_it_came_into_being_by_itself() {
+fn topic_created_explicitly_does_not_expire() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\ntopic_idle = \"1s\"\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
          publish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n\
@@ -178,7 +178,7 @@ fn a_topic_that_is_created_on_purpose_stays_though_it_came_into_being_by_itself(
 }
 
 #[test]
-fn a_tenants_memory_is_bounded_and_the_others_go_on() {
+fn tenant_memory_is_bounded_without_affecting_others() {
     let guarded = Guarded::new(
         "[tenants.small.limits]\nmemory_bytes = 200000\n\
          [users.ana]\ntenant = \"small\"\npassword = \"HASH\"\npublish = [\"small.>\"]\n\
@@ -195,7 +195,7 @@ fn a_tenants_memory_is_bounded_and_the_others_go_on() {
 }
 
 #[test]
-fn one_user_leaves_groups_to_others() {
+fn one_user_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";
     let guarded = Guarded::new(&format!("[users.ana]\n{may}[users.bob]\n{may}"));
     let (ana, bob) = (guarded.by_password("ana"), guarded.by_password("bob"));

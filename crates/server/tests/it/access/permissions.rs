@@ -21,7 +21,7 @@ fn forbidden<T: std::fmt::Debug>(asked: Result<T, AskError>) -> String {
 }
 
 #[test]
-fn a_denied_publish_is_refused_and_nothing_is_appended() {
+fn denied_publish_is_refused_and_appends_nothing() {
     let guarded = Guarded::new(USERS);
     let ana = guarded.by_password("ana");
     for denied in ["secret.a", "orders.secret.a", "other", "orders"] {
@@ -55,7 +55,7 @@ fn a_denied_publish_is_refused_and_nothing_is_appended() {
 }
 
 #[test]
-fn of_a_topic_with_many_subjects_a_user_publishes_to_those_it_may() {
+fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
     let guarded = Guarded::new(USERS);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -82,7 +82,7 @@ fn of_a_topic_with_many_subjects_a_user_publishes_to_those_it_may() {
 }
 
 #[test]
-fn a_denied_subscription_is_refused() {
+fn denied_subscription_is_refused() {
     let guarded = Guarded::new(USERS);
     let ana = guarded.by_password("ana");
     for denied in ["secret.a", "secret.*", "orders.secret.>", "_INBOX.>"] {
@@ -103,7 +103,7 @@ fn a_denied_subscription_is_refused() {
 
 /// `secret.>` is denied under `>`: of topics that are there, of those that come, and of one that holds more.
 #[test]
-fn a_permitted_wildcard_leaves_out_what_is_denied_and_loses_nothing() {
+fn wildcard_omits_denied_records_and_loses_no_others() {
     let guarded = Guarded::new(USERS);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -156,7 +156,7 @@ fn a_permitted_wildcard_leaves_out_what_is_denied_and_loses_nothing() {
 
 /// Over HTTP the position stands on each event: what is denied between two is a hole, and none of `gap`.
 #[test]
-fn server_sent_events_leave_out_what_is_denied_without_a_gap() {
+fn server_sent_events_omit_denied_records_without_a_gap() {
     let guarded = Guarded::new(USERS);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -174,7 +174,7 @@ fn server_sent_events_leave_out_what_is_denied_without_a_gap() {
 }
 
 #[test]
-fn topics_are_created_deleted_and_seen_by_those_who_may() {
+fn topic_operations_need_the_matching_permission() {
     let guarded = Guarded::new(USERS);
     let (ana, root) = (guarded.by_password("ana"), guarded.by_password("root"));
     ana.create_topic("orders.eu", &TopicConfig::default(), false).unwrap();
@@ -206,7 +206,7 @@ fn topics_are_created_deleted_and_seen_by_those_who_may() {
 }
 
 #[test]
-fn a_group_is_joined_by_who_may_read_all_that_it_shares() {
+fn group_needs_permission_to_read_its_whole_topic() {
     let guarded = Guarded::new(USERS);
     let ana = guarded.by_password("ana");
     for name in ["orders.eu", "secret.plans"] {
@@ -278,7 +278,7 @@ fn each_denied_record_of_a_burst_has_its_error() {
 }
 
 #[test]
-fn requests_are_answered_and_nobody_reads_anothers_answers() {
+fn replies_reach_only_the_user_of_the_request() {
     let guarded = Guarded::new(
         "[users.asks]\npassword = \"HASH\"\npublish = [\"ask\"]\n[users.answers]\npassword = \"HASH\"\nsubscribe = [\"ask\"]\n",
     );
@@ -314,7 +314,7 @@ fn requests_are_answered_and_nobody_reads_anothers_answers() {
 }
 
 #[test]
-fn who_may_survey_sees_what_lies_within_the_tenant_and_nothing_of_others() {
+fn surveying_user_sees_only_its_own_tenant() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[tenants.other]\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\

@@ -58,7 +58,7 @@ fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<
 
 /// No user's producer has another's records taken for repeated ones, or fences the other.
 #[test]
-fn producers_of_two_users_are_two() {
+fn producers_with_one_id_differ_by_user() {
     let guarded = Guarded::new(USERS);
     let created =
         guarded.http("PUT", "/v1/topics/acme.all", &basic("ana", PASSWORD), br#"{"pattern":"acme.>"}"#);

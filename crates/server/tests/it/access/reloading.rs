@@ -17,7 +17,7 @@ fn users(subscribe_deny: &str, publish: &str, groups: &str) -> String {
 }
 
 #[test]
-fn a_subscription_that_is_no_longer_allowed_ends_and_is_told_why() {
+fn subscription_ends_with_a_reason_when_its_permission_ends() {
     let guarded = Guarded::new(&users("", "\">\"", "\">\""));
     guarded.node.create_topic("secret.a", TopicConfig::default(), false).unwrap();
     let ana = guarded.by_password("ana");
@@ -39,7 +39,7 @@ fn a_subscription_that_is_no_longer_allowed_ends_and_is_told_why() {
 }
 
 #[test]
-fn a_wildcard_subscription_goes_on_without_what_is_denied_now() {
+fn wildcard_subscription_continues_without_newly_denied_topics() {
     let guarded = Guarded::new(&users("", "\">\"", ""));
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -70,7 +70,7 @@ fn a_wildcard_subscription_goes_on_without_what_is_denied_now() {
 }
 
 #[test]
-fn a_publisher_that_is_no_longer_allowed_is_refused() {
+fn publisher_is_refused_after_its_permission_ends() {
     let guarded = Guarded::new(&users("", "\">\"", ""));
     let ana = guarded.by_password("ana");
     let mut publisher = ana.publisher("a").unwrap();
@@ -88,7 +88,7 @@ fn a_publisher_that_is_no_longer_allowed_is_refused() {
 }
 
 #[test]
-fn a_removed_user_is_shut_out_at_once_and_told() {
+fn removed_user_is_disconnected_at_once_with_a_reason() {
     let guarded = Guarded::new(&users("", "\">\"", ""));
     let ana = guarded.by_password("ana");
     let mut subscriber = ana.subscribe("a", SubscribeOptions::default()).unwrap();
@@ -133,7 +133,7 @@ fn leases_of_a_removed_user_end_and_no_others() {
 }
 
 #[test]
-fn a_session_ends_with_the_credentials_that_it_came_by() {
+fn session_ends_when_its_own_credentials_are_removed() {
     let both = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\nsubscribe = [\">\"]\n";
     let guarded = Guarded::new(both);
     let mut by_password = guarded.nats_by_password("ana");
@@ -147,7 +147,7 @@ fn a_session_ends_with_the_credentials_that_it_came_by() {
 }
 
 #[test]
-fn a_changed_file_is_taken_without_being_told_and_a_broken_one_changes_nothing() {
+fn changed_users_file_is_reloaded_and_a_broken_one_ignored() {
     let guarded = Guarded::new(&users("", "\">\"", ""));
     let mut nats = guarded.nats_by_password("ana");
     std::fs::write(&guarded.file, "[users.ana]\npublish = [\"a..b\"]\n").unwrap();

@@ -152,7 +152,7 @@ fn source(dir: &Path, text: &mut String) {
 }
 
 #[test]
-fn table_of_permissions_names_functions_and_tests_that_there_are() {
+fn table_of_permissions_names_existing_functions_and_tests() {
     let (mut node, mut tests) = (String::new(), String::new());
     source(&root().join("crates/dunlin/src"), &mut node);
     for dir in ["crates/dunlin/src", "crates/server", "crates/control/tests", "crates/cli/tests", "tests"] {
@@ -171,7 +171,7 @@ fn table_of_permissions_names_functions_and_tests_that_there_are() {
 }
 
 #[test]
-fn table_of_permissions_opens_no_other_route_or_call_to_strangers() {
+fn strangers_reach_only_the_routes_listed_as_open() {
     let guarded = Guarded::new("[users.nobody]\npassword = \"HASH\"\n");
     let rows = rows();
     let is_open = |what: &str| {

@@ -20,7 +20,7 @@ const USERS: &str = "[tenants.acme]\n[tenants.other]\n\
                      [users.guest]\npassword = \"HASH\"\ntenant = \"acme\"\n";
 
 #[test]
-fn through_http_a_user_has_its_own_tenants_tasks_and_no_others() {
+fn http_user_reaches_only_the_tasks_of_its_tenant() {
     let guarded = Guarded::new(USERS);
     let ask = |user: &str, method: &str, path: &str, body: &str| {
         guarded.http(method, path, &basic(user, PASSWORD), body.as_bytes())
@@ -53,7 +53,7 @@ fn refusal_of<T: std::fmt::Debug>(asked: Result<T, TasksError>) -> ErrorCode {
 }
 
 #[test]
-fn through_its_own_door_a_worker_of_one_tenant_is_given_that_tenants_tasks_and_no_others() {
+fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     let guarded = Guarded::new(USERS);
     let (root, walt) = (guarded.by_password("root").tasks(), guarded.by_password("walt").tasks());
     let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;
@@ -95,7 +95,7 @@ fn through_its_own_door_a_worker_of_one_tenant_is_given_that_tenants_tasks_and_n
 }
 
 #[test]
-fn through_grpc_a_user_has_its_own_tenants_tasks_and_no_others() {
+fn grpc_user_reaches_only_the_tasks_of_its_tenant() {
     run(async {
         let guarded = Guarded::new(USERS);
         assert!(guarded.address(Door::Grpc).port() > 0);

@@ -13,7 +13,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npub
                      [users.maker]\npassword = \"HASH\"\nkeys = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
 
 #[test]
-fn who_may_watch_may_not_command_and_the_other_way_round() {
+fn watching_and_commanding_a_world_are_separate_permissions() {
     let guarded = Guarded::new(USERS);
     let server = serve_node(&guarded.node, |_| ());
     let process = Process::start(1, &[], guarded.node.clone(), server);

@@ -20,7 +20,7 @@ fn to_the_end(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn who_does_not_speak_http2_is_told_so() {
+fn http1_request_at_the_grpc_listener_gets_505() {
     let (_node, server) = serve_grpc();
     let mut stream = raw(&server);
     stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
@@ -36,7 +36,7 @@ fn who_does_not_speak_http2_is_told_so() {
 }
 
 #[test]
-fn a_preface_that_does_not_come_to_its_end_ends_the_connection() {
+fn unfinished_http2_preface_ends_the_connection() {
     let (_node, server) = serve_grpc_with(|config| config.limits.handshake_ms_max = 100);
     let mut stream = raw(&server);
     stream.write_all(b"PRI * HTT").unwrap();
@@ -57,7 +57,7 @@ fn garbage_ends_the_connection_that_sent_it_and_no_other() {
 }
 
 #[test]
-fn a_message_too_large_is_refused_by_its_head() {
+fn grpc_message_over_the_limit_is_refused() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_bytes_max = 10_000);
         let mut client = connect(&server).await;
@@ -79,7 +79,7 @@ fn compressed_messages_are_refused() {
 }
 
 #[test]
-fn a_call_that_does_not_exist_is_unimplemented() {
+fn unknown_grpc_call_is_unimplemented() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);
@@ -95,7 +95,7 @@ fn a_call_that_does_not_exist_is_unimplemented() {
 }
 
 #[test]
-fn a_message_that_is_no_protobuf_is_an_error_of_the_call() {
+fn invalid_protobuf_message_fails_only_its_call() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);
@@ -110,7 +110,7 @@ fn a_message_that_is_no_protobuf_is_an_error_of_the_call() {
 }
 
 #[test]
-fn a_connection_too_many_is_told_which_limit_it_met() {
+fn grpc_connection_over_the_limit_gets_the_limit_named() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.sessions_max = 1);
         let mut first = connect(&server).await;
@@ -124,7 +124,7 @@ fn a_connection_too_many_is_told_which_limit_it_met() {
 }
 
 #[test]
-fn a_flood_of_subjects_and_of_large_metadata_is_refused() {
+fn too_many_subjects_and_large_metadata_are_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -139,7 +139,7 @@ fn a_flood_of_subjects_and_of_large_metadata_is_refused() {
 }
 
 #[test]
-fn a_message_that_is_begun_and_not_ended_ends_its_call() {
+fn unfinished_grpc_message_ends_its_call() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_ms_max = 100);
         let stream = tokio::net::TcpStream::connect(grpc_address(&server)).await.unwrap();

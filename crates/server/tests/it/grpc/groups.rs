@@ -93,7 +93,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
 }
 
 #[test]
-fn work_comes_again_until_it_is_acknowledged() {
+fn grpc_work_is_redelivered_until_acknowledged() {
     run(async {
         let (node, server) = serve_grpc();
         let mut publisher = node.publisher("jobs").unwrap();
@@ -135,7 +135,7 @@ fn work_comes_again_until_it_is_acknowledged() {
 }
 
 #[test]
-fn a_member_that_breaks_the_rules_is_told_so() {
+fn invalid_group_requests_are_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

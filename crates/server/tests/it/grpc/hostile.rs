@@ -63,7 +63,7 @@ async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> 
 }
 
 #[test]
-fn a_message_that_says_it_is_compressed_is_refused_unseen() {
+fn message_marked_compressed_is_refused_without_decoding() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = bare(&server, |_| ()).await;
@@ -77,7 +77,7 @@ fn a_message_that_says_it_is_compressed_is_refused_unseen() {
 }
 
 #[test]
-fn text_that_is_no_utf8_is_refused_and_the_connection_goes_on() {
+fn invalid_utf8_text_is_refused_but_the_connection_works() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = bare(&server, |_| ()).await;
@@ -94,7 +94,7 @@ fn text_that_is_no_utf8_is_refused_and_the_connection_goes_on() {
 
 /// Calls of every kind with bytes that are nearly what they should be. A failure names the number it was made of.
 #[test]
-fn any_bytes_are_understood_or_refused_and_the_node_goes_on() {
+fn arbitrary_grpc_bytes_always_get_a_status() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut other = connect(&server).await;
@@ -148,7 +148,7 @@ fn damaged(right: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_gives_no_sign_of_life_is_cut_off() {
+fn unresponsive_grpc_client_is_disconnected() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.keep_alive_ms = 200);
         let mut other = connect(&server).await;
@@ -170,7 +170,7 @@ fn a_client_that_gives_no_sign_of_life_is_cut_off() {
 }
 
 #[test]
-fn calls_that_are_begun_and_reset_by_the_thousand_cost_only_who_makes_them() {
+fn thousands_of_reset_calls_leave_no_memory_and_delay_no_others() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;
@@ -192,7 +192,7 @@ fn calls_that_are_begun_and_reset_by_the_thousand_cost_only_who_makes_them() {
 }
 
 #[test]
-fn a_call_too_many_waits_with_its_client_and_other_connections_do_not() {
+fn call_over_the_stream_limit_delays_only_its_own_client() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.streams_max = 2);
         let (mut greedy, mut other) = (connect(&server).await, connect(&server).await);
@@ -210,7 +210,7 @@ fn a_call_too_many_waits_with_its_client_and_other_connections_do_not() {
 }
 
 #[test]
-fn a_subscriber_that_never_grants_room_gets_nothing_and_holds_up_nobody() {
+fn subscriber_with_a_zero_window_delays_no_others() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;

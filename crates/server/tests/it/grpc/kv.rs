@@ -64,7 +64,7 @@ async fn told(stream: &mut Streaming<v1::WatchResponse>) -> String {
 }
 
 #[test]
-fn a_key_is_put_found_swapped_and_deleted() {
+fn grpc_key_is_put_found_swapped_and_deleted() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -90,7 +90,7 @@ fn a_key_is_put_found_swapped_and_deleted() {
 }
 
 #[test]
-fn ranges_come_in_pages_and_what_is_none_is_refused() {
+fn grpc_ranges_are_paged_and_invalid_ones_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -125,7 +125,7 @@ fn ranges_come_in_pages_and_what_is_none_is_refused() {
 }
 
 #[test]
-fn a_transaction_does_one_thing_or_the_other() {
+fn grpc_txn_runs_exactly_one_branch() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -169,7 +169,7 @@ fn a_transaction_does_one_thing_or_the_other() {
 }
 
 #[test]
-fn a_watch_tells_every_revision_of_its_keys_from_where_it_is_asked_to() {
+fn grpc_watch_delivers_every_revision_from_its_start() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -235,7 +235,7 @@ fn large_revision_comes_to_a_watch_in_parts() {
 }
 
 #[test]
-fn a_watch_from_before_the_history_or_of_another_epoch_is_told_so() {
+fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
     run(async {
         let mut config = Config::default();
         config.limits.control.history_bytes = 64 << 10;
@@ -281,7 +281,7 @@ async fn until_it_waits(kv: &mut KvClient<Channel>, lease: u64) {
 }
 
 #[test]
-fn leases_are_kept_alive_and_locks_go_from_hand_to_hand() {
+fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -336,7 +336,7 @@ fn leases_are_kept_alive_and_locks_go_from_hand_to_hand() {
 }
 
 #[test]
-fn a_server_that_stops_ends_watches_and_waits_for_locks() {
+fn stopping_server_ends_watches_and_lock_waits() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;

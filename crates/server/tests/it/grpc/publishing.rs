@@ -9,7 +9,7 @@ fn from_the_first() -> SubscribeOptions {
 }
 
 #[test]
-fn a_record_arrives_with_all_that_it_was_published_with() {
+fn grpc_record_arrives_with_all_its_fields() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -55,7 +55,7 @@ fn a_record_arrives_with_all_that_it_was_published_with() {
 }
 
 #[test]
-fn reply_that_is_no_subject_is_refused() {
+fn grpc_publish_with_an_invalid_reply_subject_is_refused() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -71,7 +71,7 @@ fn reply_that_is_no_subject_is_refused() {
 }
 
 #[test]
-fn each_of_a_batch_has_an_outcome_of_its_own() {
+fn each_record_of_a_grpc_batch_has_its_own_outcome() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -90,7 +90,7 @@ fn each_of_a_batch_has_an_outcome_of_its_own() {
 }
 
 #[test]
-fn a_retry_is_found_out_and_an_expectation_that_fails_is_refused() {
+fn grpc_retry_is_deduplicated_and_a_stale_expectation_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -106,7 +106,7 @@ fn a_retry_is_found_out_and_an_expectation_that_fails_is_refused() {
 }
 
 #[test]
-fn a_stream_is_acknowledged_cumulatively_and_says_what_was_refused() {
+fn publish_stream_acks_cumulatively_and_lists_refused_records() {
     run(async {
         let (node, server) = serve_grpc();
         node.create_topic(
@@ -168,7 +168,7 @@ fn stream_to_a_refused_subject_gives_each_record_that_reason() {
 }
 
 #[test]
-fn publishing_waits_for_the_readers_of_a_reliable_topic_and_nobody_else_waits() {
+fn full_reliable_topic_delays_only_its_grpc_publisher() {
     run(async {
         let (node, server) = serve_grpc();
         let reliable =
@@ -211,7 +211,7 @@ fn publishing_waits_for_the_readers_of_a_reliable_topic_and_nobody_else_waits() 
 }
 
 #[test]
-fn publisher_that_goes_on_is_told_that_its_topic_began_anew() {
+fn grpc_publisher_learns_that_its_topic_was_recreated() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -26,7 +26,7 @@ async fn create(broker: &mut Broker, name: &str) -> String {
 }
 
 #[test]
-fn topics_come_and_go_with_its_names_and_errors() {
+fn ratatoskr_topics_follow_its_naming_rules_and_errors() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut broker = broker(&server).await;
@@ -51,7 +51,7 @@ fn topics_come_and_go_with_its_names_and_errors() {
 }
 
 #[test]
-fn what_is_published_is_delivered_under_the_id_that_publishing_gave() {
+fn message_is_delivered_with_the_id_of_its_publish_response() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut broker = broker(&server).await;
@@ -86,7 +86,7 @@ fn what_is_published_is_delivered_under_the_id_that_publishing_gave() {
 }
 
 #[test]
-fn a_subscription_is_ended_by_its_reference_or_its_subscriber() {
+fn subscription_is_ended_by_its_reference_or_subscriber_id() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut broker = broker(&server).await;
@@ -121,7 +121,7 @@ fn a_subscription_is_ended_by_its_reference_or_its_subscriber() {
 }
 
 #[test]
-fn a_topic_has_as_many_subscribers_as_it_may_and_no_more() {
+fn subscribers_of_a_topic_are_limited() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_subscribers_max = 2);
         let mut broker = broker(&server).await;
@@ -138,7 +138,7 @@ fn a_topic_has_as_many_subscribers_as_it_may_and_no_more() {
 }
 
 #[test]
-fn a_subscriber_that_lost_messages_is_not_left_in_the_dark() {
+fn lost_messages_end_the_stream_with_data_loss() {
     run(async {
         let (node, server) = serve_grpc();
         let retention = dunlin::topic::Retention { bytes: 64 << 10, ..Default::default() };

@@ -15,7 +15,7 @@ async fn answered(client: &mut Dunlin, subject: &str, payload: &str) -> String {
 }
 
 #[test]
-fn a_responder_in_the_node_and_one_behind_grpc_answer() {
+fn responders_in_process_and_over_grpc_answer_requests() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -41,7 +41,7 @@ fn a_responder_in_the_node_and_one_behind_grpc_answer() {
 }
 
 #[test]
-fn many_at_a_time_get_each_its_own_reply() {
+fn concurrent_requests_each_get_their_own_reply() {
     run(async {
         let (node, server) = serve_grpc();
         let client = connect(&server).await;
@@ -63,7 +63,7 @@ fn many_at_a_time_get_each_its_own_reply() {
 }
 
 #[test]
-fn who_asks_nobody_is_told_at_once_and_nothing_is_published() {
+fn grpc_request_without_responder_publishes_nothing() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -76,7 +76,7 @@ fn who_asks_nobody_is_told_at_once_and_nothing_is_published() {
 }
 
 #[test]
-fn who_is_not_answered_in_time_is_told_so_and_a_late_reply_goes_nowhere() {
+fn unanswered_grpc_request_times_out_and_ignores_a_late_reply() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -97,7 +97,7 @@ fn who_is_not_answered_in_time_is_told_so_and_a_late_reply_goes_nowhere() {
 }
 
 #[test]
-fn a_request_that_names_its_own_reply_subject_or_has_no_record_is_refused() {
+fn grpc_request_with_reply_subject_or_no_record_is_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -110,7 +110,7 @@ fn a_request_that_names_its_own_reply_subject_or_has_no_record_is_refused() {
 }
 
 #[test]
-fn the_inbox_of_a_connection_goes_with_it() {
+fn inbox_of_a_grpc_connection_ends_with_it() {
     run(async {
         let (node, server) = serve_grpc();
         let _inside = node.respond("echo", |mut request| {

@@ -6,7 +6,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::*;
 
 #[test]
-fn a_node_that_stops_says_so_to_every_stream() {
+fn stopping_node_ends_every_grpc_stream_as_unavailable() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -38,7 +38,7 @@ fn a_node_that_stops_says_so_to_every_stream() {
 }
 
 #[test]
-fn health_is_told_of_each_service() {
+fn health_is_reported_for_each_service() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut health = HealthClient::new(channel(&server).await);
@@ -54,7 +54,7 @@ fn health_is_told_of_each_service() {
 }
 
 #[test]
-fn a_connection_without_calls_is_ended_and_opened_again() {
+fn idle_grpc_connection_is_closed_and_reopened() {
     run(async {
         let (node, server) = serve_grpc_with(|config| config.limits.grpc.idle_ms_max = 50);
         let mut client = connect(&server).await;

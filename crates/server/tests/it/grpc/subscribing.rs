@@ -28,7 +28,7 @@ fn records_come_in_order_with_their_numbers() {
 }
 
 #[test]
-fn who_does_not_read_costs_nobody_and_is_told_exactly_what_was_lost() {
+fn stalled_grpc_subscriber_gets_exact_gaps() {
     run(async {
         let (node, server) = serve_grpc();
         small(&node, "t");
@@ -67,7 +67,7 @@ fn who_does_not_read_costs_nobody_and_is_told_exactly_what_was_lost() {
 }
 
 #[test]
-fn a_stalled_subscriber_holds_no_more_than_a_batch_or_two_in_the_node() {
+fn stalled_subscription_does_not_block_others_on_its_connection() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -86,7 +86,7 @@ fn a_stalled_subscriber_holds_no_more_than_a_batch_or_two_in_the_node() {
 }
 
 #[test]
-fn a_lost_record_ends_a_subscription_that_asks_for_that() {
+fn lost_record_ends_a_subscription_with_on_gap_fail() {
     run(async {
         let (node, server) = serve_grpc();
         small(&node, "t");
@@ -145,7 +145,7 @@ fn topics_that_come_later_are_read_from_their_first_record() {
 }
 
 #[test]
-fn a_reader_goes_on_in_every_log_where_it_stood() {
+fn subscriber_resumes_at_its_position_in_every_log() {
     run(async {
         let (node, server) = serve_grpc();
         for topic in ["m.a", "m.b"] {
@@ -168,7 +168,7 @@ fn a_reader_goes_on_in_every_log_where_it_stood() {
 }
 
 #[test]
-fn position_of_a_topic_that_is_gone_waits_for_it() {
+fn resume_position_of_a_missing_topic_waits_for_it() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -200,7 +200,7 @@ fn position_of_a_topic_that_is_gone_waits_for_it() {
 }
 
 #[test]
-fn what_is_filtered_is_skipped_and_told() {
+fn filtered_records_are_skipped_and_counted() {
     run(async {
         let (node, server) = serve_grpc();
         let config = TopicConfig { pattern: Some("all.>".to_owned()), ..Default::default() };
@@ -229,7 +229,7 @@ fn what_is_filtered_is_skipped_and_told() {
 }
 
 #[test]
-fn a_state_comes_first_in_parts_and_then_what_changes_it() {
+fn state_is_sent_in_parts_before_its_changes() {
     run(async {
         let (node, server) = serve_grpc();
         let fold = FoldConfig { kind: "last".to_owned(), ..Default::default() };
@@ -295,7 +295,7 @@ fn a_state_comes_first_in_parts_and_then_what_changes_it() {
 }
 
 #[test]
-fn a_deleted_topic_ends_its_readers_after_its_last_record() {
+fn deleted_topic_ends_grpc_streams_after_its_last_record() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -312,7 +312,7 @@ fn a_deleted_topic_ends_its_readers_after_its_last_record() {
 }
 
 #[test]
-fn operators_see_a_reader_by_its_name_as_long_as_it_lives() {
+fn subscriber_is_listed_by_name_until_its_stream_ends() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -326,7 +326,7 @@ fn operators_see_a_reader_by_its_name_as_long_as_it_lives() {
 }
 
 #[test]
-fn a_large_record_is_read_whole() {
+fn large_record_arrives_whole_over_grpc() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -342,7 +342,7 @@ fn a_large_record_is_read_whole() {
 }
 
 #[test]
-fn what_cannot_be_subscribed_to_is_refused() {
+fn invalid_subscriptions_are_refused_with_fitting_codes() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -91,7 +91,7 @@ fn tasks_are_submitted_found_explained_and_cancelled() {
 }
 
 #[test]
-fn dead_letters_are_begun_anew_one_or_all() {
+fn dead_tasks_are_retried_one_by_one_or_all_together() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;
@@ -125,7 +125,7 @@ fn dead_letters_are_begun_anew_one_or_all() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_its_row() {
+fn invalid_grpc_task_calls_are_refused_with_their_code() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;

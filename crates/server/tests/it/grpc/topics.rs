@@ -5,7 +5,7 @@ use tonic_types::StatusExt;
 use super::*;
 
 #[test]
-fn a_topic_is_created_described_listed_and_deleted() {
+fn topic_is_managed_over_grpc() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -40,7 +40,7 @@ fn a_topic_is_created_described_listed_and_deleted() {
 }
 
 #[test]
-fn a_list_comes_in_pages() {
+fn grpc_topic_list_is_paged() {
     run(async {
         let (node, server) = serve_grpc();
         for number in 0..25 {
@@ -63,7 +63,7 @@ fn a_list_comes_in_pages() {
 }
 
 #[test]
-fn a_refusal_has_its_row_of_the_table_in_its_details() {
+fn grpc_refusal_details_carry_its_error_code() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -86,7 +86,7 @@ fn a_refusal_has_its_row_of_the_table_in_its_details() {
 }
 
 #[test]
-fn stats_are_of_this_node() {
+fn grpc_stats_name_their_node() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

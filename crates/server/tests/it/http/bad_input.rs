@@ -10,7 +10,7 @@ fn assert_well(stage: &Stage) {
 }
 
 #[test]
-fn bodies_over_the_limit_are_refused_whether_they_say_so_or_not() {
+fn announced_and_chunked_bodies_over_the_limit_are_refused() {
     let stage = Stage::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
@@ -34,7 +34,7 @@ fn bodies_over_the_limit_are_refused_whether_they_say_so_or_not() {
 }
 
 #[test]
-fn a_body_that_does_not_fit_the_memory_budget_is_refused() {
+fn body_over_the_memory_budget_is_refused() {
     let limits = Limits { memory_bytes_max: 4 << 20, ..Limits::default() };
     let stage = Stage::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
     let refused = stage.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
@@ -58,7 +58,7 @@ fn heads_over_the_limits_are_refused() {
 }
 
 #[test]
-fn who_is_slow_with_a_head_or_a_body_is_cut_off() {
+fn slow_head_or_body_ends_the_connection() {
     let stage = Stage::with(|config| {
         config.limits.http.header_ms_max = 100;
         config.limits.http.body_ms_max = 100;
@@ -83,7 +83,7 @@ fn who_is_slow_with_a_head_or_a_body_is_cut_off() {
 
 /// A client that takes nothing any more, be it that it stands still or is gone, is like one whose line was cut.
 #[test]
-fn who_takes_nothing_of_what_was_sent_is_cut_off_in_the_end() {
+fn client_that_accepts_no_data_is_disconnected() {
     let stage = Stage::with(|config| config.limits.http.stalled_ms_max = 1_000);
     let events = stage.events("/v1/topics/t/events", &[]);
     assert_eq!(stage.server.sessions(), 1);
@@ -96,7 +96,7 @@ fn who_takes_nothing_of_what_was_sent_is_cut_off_in_the_end() {
 }
 
 #[test]
-fn a_body_that_breaks_off_publishes_nothing() {
+fn truncated_body_publishes_nothing() {
     let stage = Stage::new();
     stage.node.create_topic("t", TopicConfig::default(), false).unwrap();
     let mut peer = stage.peer();
@@ -109,7 +109,7 @@ fn a_body_that_breaks_off_publishes_nothing() {
 }
 
 #[test]
-fn compressed_bodies_are_refused_without_a_look() {
+fn compressed_bodies_are_refused_without_decoding() {
     let stage = Stage::new();
     for encoding in ["gzip", "br", "deflate", "zstd", "identity, gzip", "\u{7f}"] {
         let answer = stage.post("/v1/topics/t", &[("content-encoding", encoding)], b"\x1f\x8b bomb");
@@ -123,7 +123,7 @@ fn compressed_bodies_are_refused_without_a_look() {
 }
 
 #[test]
-fn what_is_no_http_is_answered_or_cut_and_harms_nobody() {
+fn invalid_http_gets_an_error_or_a_disconnect() {
     let stage = Stage::new();
     let garbage: [&[u8]; 9] = [
         b"\x00\x01\x02\x03\r\n\r\n",
@@ -166,7 +166,7 @@ fn one_request_cannot_hide_another() {
 }
 
 #[test]
-fn wrong_paths_methods_subjects_and_queries_are_named() {
+fn wrong_paths_methods_subjects_and_queries_get_their_code() {
     let stage = Stage::new();
     stage.publish("t", b"x");
     for (method, path, status, code) in [
@@ -196,7 +196,7 @@ fn wrong_paths_methods_subjects_and_queries_are_named() {
 }
 
 #[test]
-fn headers_that_mean_nothing_are_refused() {
+fn invalid_header_values_are_refused() {
     let stage = Stage::new();
     for headers in [
         [("dunlin-expect-seq", "soon")],
@@ -221,7 +221,7 @@ fn headers_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn a_topic_that_nobody_made_is_unknown_where_none_are_made_by_themselves() {
+fn unknown_topic_is_refused_without_auto_create() {
     let stage = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     assert_eq!(stage.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
     assert_eq!(stage.get("/v1/topics/t/events").code(), "NO_TOPIC");
@@ -233,7 +233,7 @@ fn a_topic_that_nobody_made_is_unknown_where_none_are_made_by_themselves() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn http_connection_over_the_limit_gets_429() {
     let stage = Stage::with(|config| config.limits.sessions_max = 2);
     let mut kept: Vec<Peer> = (0..2).map(|_| stage.peer()).collect();
     for peer in &mut kept {
@@ -253,7 +253,7 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
-fn a_head_that_came_at_once_is_measured_too() {
+fn head_received_in_one_read_is_limited_too() {
     let stage = Stage::with(|config| config.limits.http.header_bytes_max = 10_000);
     let ask = |bytes: usize| stage.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
     assert_eq!(ask(9_000).status, 200);
@@ -266,7 +266,7 @@ fn a_head_that_came_at_once_is_measured_too() {
 }
 
 #[test]
-fn what_is_the_systems_is_refused_and_called_no_bug() {
+fn system_subjects_are_refused_as_client_errors() {
     let stage = Stage::new();
     for subject in ["$DUNLIN.seq.a", "$DUNLIN.seq.%3E", "$SYS.a"] {
         let refused = stage.get(&format!("/v1/topics/{subject}/events"));

@@ -73,7 +73,7 @@ fn every_metric_of_the_dashboard_and_of_the_alerts_is_there() {
 }
 
 #[test]
-fn every_panel_asks_something_and_lies_in_its_own_place() {
+fn every_dashboard_panel_has_a_query_and_its_own_place() {
     let board: Value = serde_json::from_str(&file("grafana-dashboard.json")).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());

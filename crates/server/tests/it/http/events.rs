@@ -19,7 +19,7 @@ fn records_come_as_they_are_published_each_with_its_position() {
 }
 
 #[test]
-fn payloads_come_out_as_they_went_in() {
+fn event_stream_delivers_payloads_unchanged() {
     let stage = Stage::new();
     for payload in ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"] {
         stage.publish("t", payload.as_bytes());
@@ -36,7 +36,7 @@ fn payloads_come_out_as_they_went_in() {
 }
 
 #[test]
-fn as_json_shows_all_of_a_record() {
+fn json_event_has_every_field_of_a_record() {
     let stage = Stage::new();
     let headers = [("a", b"b".as_slice())];
     let meta = Meta { key: Some(b"k"), event_time_ns: Some(7), headers: &headers, ..Meta::default() };
@@ -54,7 +54,7 @@ fn as_json_shows_all_of_a_record() {
 }
 
 #[test]
-fn a_start_is_earliest_latest_a_position_or_a_time() {
+fn event_stream_starts_at_a_named_position_or_time() {
     let stage = Stage::new();
     let first = stage.publish("t", b"1");
     stage.publish("t", b"2");
@@ -74,7 +74,7 @@ fn a_start_is_earliest_latest_a_position_or_a_time() {
 }
 
 #[test]
-fn a_wildcard_reads_topics_that_are_there_and_those_to_come() {
+fn http_wildcard_reads_existing_and_later_topics() {
     let stage = Stage::new();
     stage.publish("orders.eu", b"1");
     let mut events = stage.events("/v1/topics/orders.*/events?from=earliest&as=json", &[]);
@@ -90,7 +90,7 @@ fn a_wildcard_reads_topics_that_are_there_and_those_to_come() {
 }
 
 #[test]
-fn a_reader_that_never_reads_costs_a_few_buffers_and_is_told_its_gap() {
+fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
     let stage = Stage::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let mut events = stage.events("/v1/topics/t/events?name=sleeper", &[]);
@@ -124,7 +124,7 @@ fn a_reader_that_never_reads_costs_a_few_buffers_and_is_told_its_gap() {
 }
 
 #[test]
-fn a_deleted_topic_is_told_and_ends_the_stream() {
+fn deleted_topic_is_reported_and_ends_the_event_stream() {
     let stage = Stage::new();
     let mut events = stage.events("/v1/topics/t/events?from=earliest", &[]);
     stage.publish("t", b"1");
@@ -138,7 +138,7 @@ fn a_deleted_topic_is_told_and_ends_the_stream() {
 }
 
 #[test]
-fn readers_are_told_that_the_node_stops() {
+fn stopping_node_ends_the_event_stream_with_a_reason() {
     let Stage { node, server } = Stage::new();
     let stage = Stage { node, server };
     let mut events = stage.events("/v1/topics/t/events", &[]);
@@ -152,7 +152,7 @@ fn readers_are_told_that_the_node_stops() {
 }
 
 #[test]
-fn silence_is_broken_by_comments() {
+fn idle_event_stream_sends_comments() {
     let stage = Stage::with(|config| config.limits.http.heartbeat_ms = 20);
     let mut events = stage.events("/v1/topics/t/events", &[]);
     for _ in 0..5 {
@@ -163,7 +163,7 @@ fn silence_is_broken_by_comments() {
 }
 
 #[test]
-fn a_stream_that_is_to_fail_at_a_gap_ends_there() {
+fn event_stream_with_on_gap_fail_ends_at_a_gap() {
     let stage = Stage::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let first = stage.publish("t", b"x").position;

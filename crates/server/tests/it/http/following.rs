@@ -21,7 +21,7 @@ fn set(stage: &Stage, key: &str, value: &str) {
 }
 
 #[test]
-fn a_reader_may_begin_with_the_state_and_go_on_with_records() {
+fn event_stream_starts_with_a_state_and_continues_with_records() {
     let stage = Stage::new();
     stateful(&stage);
     set(&stage, "a", "1");
@@ -38,7 +38,7 @@ fn a_reader_may_begin_with_the_state_and_go_on_with_records() {
 }
 
 #[test]
-fn a_reader_that_left_before_its_state_came_is_given_it_when_it_comes_back() {
+fn reconnected_state_subscriber_is_brought_up_to_date() {
     let stage = Stage::new();
     stateful(&stage);
     set(&stage, "a", "1");
@@ -60,7 +60,7 @@ fn a_reader_that_left_before_its_state_came_is_given_it_when_it_comes_back() {
 }
 
 #[test]
-fn a_state_that_a_topic_does_not_keep_is_refused() {
+fn state_request_to_a_plain_topic_is_refused() {
     let stage = Stage::new();
     stage.publish("t", b"x");
     for query in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {

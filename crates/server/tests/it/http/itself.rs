@@ -12,7 +12,7 @@ fn number(metrics: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn what_is_said_of_the_node_is_what_the_metrics_say() {
+fn node_pages_agree_with_the_metrics() {
     let stage = Stage::new();
     stage.node.create_topic("t", short(), false).unwrap();
     for _ in 0..500 {
@@ -40,7 +40,7 @@ fn what_is_said_of_the_node_is_what_the_metrics_say() {
 }
 
 #[test]
-fn rates_are_of_the_last_second_and_nothing_before_there_is_one() {
+fn rates_are_null_until_one_second_has_passed() {
     let stage = Stage::new();
     stage.publish("t", b"first");
     assert_eq!(stage.get("/v1/node/stats").json()["rates"], Value::Null);
@@ -58,7 +58,7 @@ fn rates_are_of_the_last_second_and_nothing_before_there_is_one() {
 }
 
 #[test]
-fn who_comes_late_has_the_last_of_everything_and_hears_more_every_second() {
+fn node_figures_start_with_the_last_and_update_every_second() {
     let stage = Stage::new();
     let mut first = stage.events("/v1/topics/$node.%3E/events?from=snapshot&as=json", &[]);
     let mut heard = Vec::new();
@@ -86,7 +86,7 @@ fn who_comes_late_has_the_last_of_everything_and_hears_more_every_second() {
 }
 
 #[test]
-fn nobody_but_the_node_speaks_for_it() {
+fn clients_cannot_write_to_node_topics() {
     let stage = Stage::new();
     assert!(stage.post("/v1/topics/$node.1.stats", &[], b"{}").status >= 400);
     assert!(stage.peer().request("DELETE", "/v1/topics/$node", &[], b"").status >= 400);

@@ -8,7 +8,7 @@ fn ask(stage: &Stage, method: &str, path: &str, headers: &[(&str, &str)], body: 
 }
 
 #[test]
-fn a_key_is_put_got_swapped_and_deleted() {
+fn http_key_is_put_read_swapped_and_deleted() {
     let stage = Stage::new();
     let put = ask(&stage, "PUT", "/v1/kv/config/limit", &[], "100");
     assert_eq!((put.status, put.json()), (200, json!({"revision": 1, "keys": 1})));
@@ -28,7 +28,7 @@ fn a_key_is_put_got_swapped_and_deleted() {
 }
 
 #[test]
-fn ranges_come_in_pages_and_bytes_that_are_no_text_as_base64() {
+fn http_ranges_are_paged_and_binary_values_are_base64() {
     let stage = Stage::new();
     for number in 0..25 {
         ask(&stage, "PUT", &format!("/v1/kv/k/{number:02}"), &[], "v");
@@ -55,7 +55,7 @@ fn ranges_come_in_pages_and_bytes_that_are_no_text_as_base64() {
 }
 
 #[test]
-fn a_transaction_does_one_thing_or_the_other() {
+fn http_txn_runs_exactly_one_branch() {
     let stage = Stage::new();
     let transaction = json!({
         "compare": [{"key": "a", "modified": 0}],
@@ -71,7 +71,7 @@ fn a_transaction_does_one_thing_or_the_other() {
 }
 
 #[test]
-fn a_watch_goes_on_after_the_revision_that_was_seen_last() {
+fn http_watch_resumes_after_the_last_event_id() {
     let stage = Stage::new();
     for value in ["1", "2", "3"] {
         ask(&stage, "PUT", "/v1/kv/a", &[], value);
@@ -109,7 +109,7 @@ fn epoch(stage: &Stage) -> u32 {
 }
 
 #[test]
-fn who_goes_on_after_revisions_began_anew_is_told_so_whatever_its_id_says() {
+fn http_watch_from_an_old_epoch_ends_as_compacted() {
     let before = Stage::new();
     ask(&before, "PUT", "/v1/kv/a", &[], "1");
     let told = before.events("/v1/watch?from=1", &[]).next().unwrap();
@@ -131,7 +131,7 @@ fn who_goes_on_after_revisions_began_anew_is_told_so_whatever_its_id_says() {
 }
 
 #[test]
-fn a_watch_from_before_the_history_ends_and_names_the_oldest() {
+fn http_watch_before_the_history_names_the_oldest_revision() {
     let mut config = Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let stage = Stage::of(dunlin::Node::start(config).unwrap(), |_| ());
@@ -148,7 +148,7 @@ fn a_watch_from_before_the_history_ends_and_names_the_oldest() {
 }
 
 #[test]
-fn leases_and_locks_are_had_kept_and_given_back() {
+fn leases_and_locks_are_granted_renewed_and_released() {
     let stage = Stage::new();
     let granted = ask(&stage, "POST", "/v1/leases", &[], r#"{"ttl_ms": 60000}"#);
     assert_eq!(granted.status, 201);
@@ -173,7 +173,7 @@ fn leases_and_locks_are_had_kept_and_given_back() {
 }
 
 #[test]
-fn what_is_too_large_or_the_systems_is_refused() {
+fn large_keys_and_values_and_system_keys_are_refused() {
     let stage = Stage::new();
     let long = format!("/v1/kv/{}", "k".repeat(5_000));
     let refused = ask(&stage, "PUT", &long, &[], "");
@@ -195,7 +195,7 @@ fn what_is_too_large_or_the_systems_is_refused() {
 }
 
 #[test]
-fn metrics_tell_of_the_cluster_once_the_node_takes_part_in_one() {
+fn cluster_metrics_appear_once_the_node_is_a_member() {
     let stage = Stage::new();
     assert!(!stage.get("/metrics").text().contains("dunlin_raft_"));
     ask(&stage, "PUT", "/v1/kv/a", &[], "1");

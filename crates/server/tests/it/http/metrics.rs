@@ -39,7 +39,7 @@ fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) 
 }
 
 #[test]
-fn metrics_say_what_was_published_lost_and_is_behind() {
+fn metrics_count_published_lost_and_lagging_records() {
     let stage = Stage::new();
     stage.node.create_topic("a.\"b", short(), false).unwrap();
     let options = SubscribeOptions { name: "slow".to_owned(), start: Start::Earliest, ..Default::default() };
@@ -94,7 +94,7 @@ fn topics_and_subscriptions_are_shown_up_to_their_limits() {
 }
 
 #[test]
-fn connections_and_answers_are_counted() {
+fn connections_and_responses_are_counted() {
     let stage = Stage::new();
     let mut kept = stage.peer();
     assert_eq!(kept.request("GET", "/nothing", &[], b"").status, 404);

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Stage, short};
 
 #[test]
-fn probes_say_that_all_is_well() {
+fn probes_of_a_healthy_node_succeed() {
     let stage = Stage::new();
     for (path, name) in [("/healthz", "alive"), ("/readyz", "ready"), ("/startupz", "started")] {
         let answer = stage.get(path);
@@ -19,7 +19,7 @@ fn probes_say_that_all_is_well() {
 }
 
 #[test]
-fn the_slowest_subscriptions_come_first_with_why() {
+fn slowest_subscriptions_come_first_with_a_reason() {
     let stage = Stage::new();
     stage.node.create_topic("t", short(), false).unwrap();
     stage.publish("t", b"x");
@@ -92,7 +92,7 @@ fn refused_topic_says_why_and_how_to_delete_it() {
 }
 
 #[test]
-fn strangers_are_not_told_the_names_of_refused_topics() {
+fn names_of_refused_topics_are_hidden_from_strangers() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     let password = dunlin_server::access::hash_password(b"correct horse").unwrap();

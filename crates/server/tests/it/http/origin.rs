@@ -31,7 +31,7 @@ fn pages_of_other_origins_are_refused_unless_they_are_named() {
 }
 
 #[test]
-fn a_browser_that_asks_first_is_told_what_a_named_page_may() {
+fn preflight_lists_the_methods_for_an_allowed_origin() {
     let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let ask = |origin: &str| {
         let headers = [("origin", origin), ("access-control-request-method", "PUT")];
@@ -46,7 +46,7 @@ fn a_browser_that_asks_first_is_told_what_a_named_page_may() {
 }
 
 #[test]
-fn a_name_that_was_made_to_point_here_is_refused() {
+fn foreign_host_name_is_refused() {
     let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let get = |host: &str| stage.peer().request("GET", "/v1/topics", &[("host", host)], b"").status;
     for host in ["localhost", "localhost:8222", "127.0.0.1:8222", "[::1]:8222", "app.example", "a.localhost"]
@@ -62,7 +62,7 @@ fn a_name_that_was_made_to_point_here_is_refused() {
 }
 
 #[test]
-fn what_says_twice_where_it_comes_from_or_whom_it_is_for_is_refused() {
+fn request_with_two_origins_or_hosts_is_refused() {
     let stage = Stage::new();
     let own = format!("http://{}", stage.address());
     let twice = [("origin", own.as_str()), ("origin", "http://evil.example")];

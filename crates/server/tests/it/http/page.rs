@@ -1,7 +1,7 @@
 use super::Stage;
 
 #[test]
-fn a_report_is_given_without_scripts_and_its_absence_is_said() {
+fn report_is_sandboxed_and_a_missing_one_explained() {
     let none = Stage::new().get("/report");
     assert_eq!(none.status, 404);
     assert!(none.text().contains("http.report"), "{none:?}");
@@ -25,7 +25,7 @@ const BROWSER: [(&str, &str); 2] =
     [("accept", "text/html,application/xhtml+xml"), ("accept-encoding", "gzip, br")];
 
 #[test]
-fn a_browser_is_given_the_page_under_a_strict_policy_and_curl_is_given_words() {
+fn browser_gets_the_page_with_a_strict_policy_and_curl_text() {
     let stage = Stage::new();
     let words = stage.get("/");
     assert!(words.text().starts_with("Dunlin, door http."), "{words:?}");
@@ -44,7 +44,7 @@ fn a_browser_is_given_the_page_under_a_strict_policy_and_curl_is_given_words() {
 }
 
 #[test]
-fn all_that_the_page_names_is_there_compressed_and_small() {
+fn every_file_of_the_page_exists_compressed_and_small() {
     let stage = Stage::new();
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
     // Below the path at which the page is, which a proxy may choose.

@@ -29,7 +29,7 @@ fn text(record: &Record<'_>) -> String {
 }
 
 #[test]
-fn a_posted_record_carries_all_that_its_headers_say() {
+fn posted_record_carries_the_fields_of_its_headers() {
     let stage = Stage::new();
     let headers = [
         ("content-type", "application/json"),
@@ -62,7 +62,7 @@ fn a_posted_record_carries_all_that_its_headers_say() {
 }
 
 #[test]
-fn any_bytes_and_none_at_all_are_a_payload() {
+fn payload_may_be_any_bytes_or_empty() {
     let stage = Stage::new();
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     for payload in [&bytes, &Vec::new()] {
@@ -89,7 +89,7 @@ fn one_connection_takes_many_requests_in_turn() {
 }
 
 #[test]
-fn a_retry_of_a_producer_is_answered_with_the_first_outcome() {
+fn http_retry_of_a_producer_gets_the_first_outcome() {
     let stage = Stage::new();
     let post = |seq: &str| {
         let headers =
@@ -106,7 +106,7 @@ fn a_retry_of_a_producer_is_answered_with_the_first_outcome() {
 }
 
 #[test]
-fn an_expected_sequence_that_is_not_the_last_is_refused_with_both() {
+fn wrong_expected_sequence_is_refused_with_both_numbers() {
     let stage = Stage::new();
     let post = |expected: &str| stage.post("/v1/topics/t", &[("dunlin-expect-seq", expected)], b"x");
     assert_eq!(post("0").status, 200);
@@ -117,7 +117,7 @@ fn an_expected_sequence_that_is_not_the_last_is_refused_with_both() {
 }
 
 #[test]
-fn a_batch_of_objects_is_appended_whole_and_in_order() {
+fn batch_of_objects_is_appended_whole_and_in_order() {
     let stage = Stage::new();
     let lines = concat!(
         "{\"payload\": \"text\", \"key\": \"k\", \"headers\": [{\"name\": \"a\", \"value\": \"b\"}]}\n",
@@ -144,7 +144,7 @@ fn a_batch_of_objects_is_appended_whole_and_in_order() {
 }
 
 #[test]
-fn a_batch_of_text_is_a_record_for_each_line() {
+fn text_batch_makes_one_record_for_each_line() {
     let stage = Stage::new();
     let answer = stage.post("/v1/topics/t/batch", &[("content-type", "text/plain")], b"one\n\nthree\n");
     assert_eq!(answer.json()["published"], 3);
@@ -152,7 +152,7 @@ fn a_batch_of_text_is_a_record_for_each_line() {
 }
 
 #[test]
-fn a_batch_with_one_bad_line_publishes_nothing() {
+fn batch_with_one_bad_line_publishes_nothing() {
     let stage = Stage::new();
     let bad = [
         "{\"payload\": \"a\"}\n{\"payload\": ",
@@ -176,7 +176,7 @@ fn a_batch_with_one_bad_line_publishes_nothing() {
 }
 
 #[test]
-fn a_batch_over_several_partitions_has_an_outcome_for_each() {
+fn batch_over_several_partitions_has_an_outcome_for_each() {
     let stage = Stage::new();
     let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
@@ -194,7 +194,7 @@ fn a_batch_over_several_partitions_has_an_outcome_for_each() {
 }
 
 #[test]
-fn a_durable_topic_answers_when_the_record_is_synced() {
+fn durable_topic_acknowledges_after_the_sync() {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
     let stage = Stage::of(node, |_| ());
@@ -207,7 +207,7 @@ fn a_durable_topic_answers_when_the_record_is_synced() {
 }
 
 #[test]
-fn a_publish_that_waits_for_a_reader_keeps_nobody_else_waiting() {
+fn publish_waiting_for_a_subscriber_delays_no_other_request() {
     let stage = Stage::new();
     let reliable = Some(Reliable { wait_max: Duration::from_secs(120), ..Reliable::default() });
     stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
@@ -239,7 +239,7 @@ fn a_publish_that_waits_for_a_reader_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn a_publish_that_finds_no_room_in_time_is_refused() {
+fn publish_without_room_in_time_is_refused() {
     let stage = Stage::new();
     let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
     stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
@@ -263,7 +263,7 @@ fn level(price: i64) -> Vec<u8> {
 }
 
 #[test]
-fn publisher_that_goes_on_is_told_that_its_topic_began_anew() {
+fn http_publisher_learns_that_its_topic_was_recreated() {
     let stage = Stage::new();
     let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
     for config in [TopicConfig::default(), TopicConfig { fold, ..TopicConfig::default() }] {

@@ -23,7 +23,7 @@ fn recent(stage: &Stage, is_it: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[test]
-fn a_nats_client_that_was_overtaken_is_found_with_why_and_how_far_it_was_behind() {
+fn disconnected_slow_nats_client_is_listed_with_its_lag() {
     let stage = Stage::with(|config| config.nats = any());
     stage.node.create_topic("gaps", short(), false).unwrap();
     let mut slow = NatsPeer::open_with(&stage.server, ",\"name\":\"dashboard\"");
@@ -43,7 +43,7 @@ fn a_nats_client_that_was_overtaken_is_found_with_why_and_how_far_it_was_behind(
 }
 
 #[test]
-fn who_does_not_speak_the_doors_language_is_found_and_counted() {
+fn clients_of_a_wrong_protocol_are_listed_and_counted() {
     let stage = Stage::with(|config| (config.tcp, config.nats) = (any(), any()));
     let address = stage.server.tcp_addresses()[0];
     for _ in 0..3 {
@@ -61,7 +61,7 @@ fn who_does_not_speak_the_doors_language_is_found_and_counted() {
 }
 
 #[test]
-fn a_refused_stream_of_events_is_found_under_the_name_it_gave() {
+fn refused_event_stream_is_listed_under_its_name() {
     let stage = Stage::new();
     assert_eq!(stage.get("/v1/topics/a..b/events?name=page").status, 400);
     let found = recent(&stage, |one| one["name"] == "page");

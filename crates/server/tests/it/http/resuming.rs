@@ -10,7 +10,7 @@ use super::{Stage, short};
 const ID: &str = "last-event-id";
 
 #[test]
-fn a_reader_that_comes_back_gets_what_follows_the_last_it_had() {
+fn returning_subscriber_gets_the_records_after_its_last() {
     let stage = Stage::new();
     let mut events = stage.events("/v1/topics/t/events", &[]);
     for n in 0..10 {
@@ -27,7 +27,7 @@ fn a_reader_that_comes_back_gets_what_follows_the_last_it_had() {
 }
 
 #[test]
-fn a_reader_that_was_given_nothing_yet_has_a_place_to_come_back_to() {
+fn subscriber_gets_a_resume_position_before_any_record() {
     let stage = Stage::new();
     stage.publish("t", b"before");
     let mut events = stage.events("/v1/topics/t/events", &[]);
@@ -43,7 +43,7 @@ fn a_reader_that_was_given_nothing_yet_has_a_place_to_come_back_to() {
 }
 
 #[test]
-fn a_reader_that_comes_back_too_late_is_told_exactly_what_it_missed() {
+fn late_returning_subscriber_gets_an_exact_gap() {
     let stage = Stage::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let first = stage.publish("t", b"first").position;
@@ -68,7 +68,7 @@ fn a_reader_that_comes_back_too_late_is_told_exactly_what_it_missed() {
 
 /// Publishes to many topics while a reader of all of them is cut off again and again.
 #[test]
-fn a_reader_of_many_logs_comes_back_to_its_place_in_each() {
+fn subscriber_of_many_logs_resumes_in_each() {
     let stage = Stage::new();
     stage
         .node
@@ -108,7 +108,7 @@ fn a_reader_of_many_logs_comes_back_to_its_place_in_each() {
 }
 
 #[test]
-fn an_id_of_many_logs_names_those_that_are_gone() {
+fn resume_id_of_many_logs_reports_deleted_ones() {
     let stage = Stage::new();
     stage.publish("m.a", b"1");
     stage.publish("m.b", b"2");
@@ -130,7 +130,7 @@ fn an_id_of_many_logs_names_those_that_are_gone() {
 }
 
 #[test]
-fn a_node_that_was_started_anew_says_that_the_epoch_is_over() {
+fn restarted_node_reports_an_epoch_change() {
     let stage = Stage::new();
     let old = stage.publish("t", b"1").position;
     drop(stage);
@@ -149,7 +149,7 @@ fn a_node_that_was_started_anew_says_that_the_epoch_is_over() {
 }
 
 #[test]
-fn reader_that_goes_on_or_wants_a_state_makes_no_topic() {
+fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
     let stage = Stage::new();
     let old = stage.publish("t", b"1").position;
     drop(stage);
@@ -166,7 +166,7 @@ fn reader_that_goes_on_or_wants_a_state_makes_no_topic() {
 
 /// Over server-sent events and a WebSocket that speaks JSON alike.
 #[test]
-fn plain_topic_in_the_place_of_a_state_ends_its_readers() {
+fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     let stage = Stage::new();
     let fold = FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() };
     stage.node.create_topic("t", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false).unwrap();
@@ -201,7 +201,7 @@ fn plain_topic_in_the_place_of_a_state_ends_its_readers() {
 }
 
 #[test]
-fn ids_that_nobody_gave_out_are_refused() {
+fn invented_event_ids_are_refused() {
     let stage = Stage::new();
     let at = stage.publish("t", b"1").position;
     stage.publish("u.a", b"1");

@@ -151,7 +151,7 @@ impl Socket {
 }
 
 #[test]
-fn a_page_of_another_origin_gets_no_socket_and_the_nodes_own_does() {
+fn only_own_and_allowed_origins_may_open_a_websocket() {
     let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let protocol = ("sec-websocket-protocol", "dunlin.v1.json");
     let own = format!("http://{}", stage.address());
@@ -166,7 +166,7 @@ fn a_page_of_another_origin_gets_no_socket_and_the_nodes_own_does() {
 }
 
 #[test]
-fn what_is_said_in_json_is_done_in_its_order() {
+fn json_messages_are_processed_in_order() {
     let stage = Stage::new();
     let mut socket = Socket::json(&stage);
     socket.say(&json!({"op": "subscribe", "id": 7, "pattern": "a.>"}));
@@ -199,7 +199,7 @@ fn what_is_said_in_json_is_done_in_its_order() {
 }
 
 #[test]
-fn who_breaks_the_rules_is_told_by_which_status_and_the_node_lives_on() {
+fn websocket_violations_close_with_the_fitting_status() {
     let stage = Stage::new();
     let mut text = Socket::open(&stage, "dunlin.v1");
     text.frame(0x80 | TEXT, b"{}");
@@ -226,7 +226,7 @@ fn who_breaks_the_rules_is_told_by_which_status_and_the_node_lives_on() {
 }
 
 #[test]
-fn a_request_of_http_1_0_is_no_handshake() {
+fn http_1_0_request_is_no_websocket_handshake() {
     let stage = Stage::new();
     let mut peer = stage.peer();
     let head = format!(
@@ -238,7 +238,7 @@ fn a_request_of_http_1_0_is_no_handshake() {
 }
 
 #[test]
-fn a_message_over_the_limit_is_refused_before_it_is_whole() {
+fn websocket_message_over_the_limit_is_refused_early() {
     let stage = Stage::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
     let mut socket = Socket::json(&stage);
     socket.frame(0x80 | TEXT, &vec![b' '; 1 << 17]);
@@ -253,7 +253,7 @@ fn a_message_over_the_limit_is_refused_before_it_is_whole() {
 }
 
 #[test]
-fn who_has_not_said_who_it_is_may_say_little() {
+fn message_before_hello_has_a_smaller_limit() {
     let stage = Stage::new();
     let mut socket = Socket::open(&stage, "dunlin.v1.json");
     socket.frame(0x80 | TEXT, &vec![b' '; 20_000]);
@@ -263,7 +263,7 @@ fn who_has_not_said_who_it_is_may_say_little() {
 }
 
 #[test]
-fn a_message_that_never_ends_is_not_waited_for() {
+fn unfinished_websocket_message_times_out() {
     let stage = Stage::with(|config| {
         config.limits.ws.message_ms_max = 300;
         config.limits.http.heartbeat_ms = 100;
@@ -276,7 +276,7 @@ fn a_message_that_never_ends_is_not_waited_for() {
 }
 
 #[test]
-fn a_length_in_more_bytes_than_it_takes_breaks_the_rules_however_it_comes() {
+fn overlong_length_encoding_is_a_protocol_violation() {
     let stage = Stage::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
         let mut socket = Socket::open(&stage, protocol);
@@ -291,7 +291,7 @@ fn a_length_in_more_bytes_than_it_takes_breaks_the_rules_however_it_comes() {
 }
 
 #[test]
-fn a_ping_is_answered_in_either_language_and_a_close_by_a_close() {
+fn ping_gets_a_pong_and_close_gets_a_close() {
     let stage = Stage::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
         let mut socket = Socket::open(&stage, protocol);
@@ -303,7 +303,7 @@ fn a_ping_is_answered_in_either_language_and_a_close_by_a_close() {
 }
 
 #[test]
-fn who_does_not_read_costs_the_node_no_more_than_what_it_was_sent_and_is_told_its_gap() {
+fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
     let stage = Stage::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let mut socket = Socket::json(&stage);
@@ -337,7 +337,7 @@ fn who_does_not_read_costs_the_node_no_more_than_what_it_was_sent_and_is_told_it
 }
 
 #[test]
-fn a_node_that_stops_says_so_and_closes() {
+fn stopping_node_closes_websockets_with_a_reason() {
     let stage = Stage::new();
     let mut socket = Socket::json(&stage);
     let server = stage.server;
@@ -349,7 +349,7 @@ fn a_node_that_stops_says_so_and_closes() {
 }
 
 #[test]
-fn connections_are_counted_at_the_door_they_came_to() {
+fn connections_are_counted_by_their_listener() {
     let stage = Stage::new();
     let _socket = Socket::json(&stage);
     until("it is counted", || stage.get("/metrics").text().contains("dunlin_connections{door=\"ws\"} 1\n"));
@@ -360,7 +360,7 @@ fn connections_are_counted_at_the_door_they_came_to() {
 }
 
 #[test]
-fn reply_that_is_no_subject_is_refused() {
+fn websocket_publish_with_invalid_reply_subject_is_refused() {
     let stage = Stage::new();
     let mut socket = Socket::json(&stage);
     let mut subscriber = stage.node.subscribe("chat", &Default::default()).unwrap();

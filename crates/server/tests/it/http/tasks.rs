@@ -34,7 +34,7 @@ fn one_task_is_submitted_looked_at_and_cancelled() {
 }
 
 #[test]
-fn many_tasks_are_submitted_together_with_all_that_can_be_said_of_one() {
+fn many_tasks_with_all_options_are_submitted_together() {
     let stage = Stage::new();
     let now_ms = dunlin::now_ns() / 1_000_000;
     let first = json!({
@@ -73,7 +73,7 @@ fn many_tasks_are_submitted_together_with_all_that_can_be_said_of_one() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
+fn list_with_an_invalid_task_is_refused_whole() {
     let stage = Stage::new();
     let refused = |tasks: &str| {
         let answer = stage.post("/v1/tasks", &[], tasks.as_bytes());
@@ -125,7 +125,7 @@ fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
 }
 
 #[test]
-fn damaged_tasks_are_not_taken_for_none() {
+fn damaged_task_log_is_reported_instead_of_no_tasks() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(
         dir.path().join("tasks/log/0000000001-00000000000000000001-e7bbb6e93abeff84.log"),

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::Stage;
 
 #[test]
-fn a_topic_is_made_shown_listed_and_deleted() {
+fn topic_is_managed_over_http() {
     let stage = Stage::new();
     let put = |body: &str| stage.peer().request("PUT", "/v1/topics/orders", &[], body.as_bytes());
     let config = r#"{"pattern": "orders.>", "partitions": 2, "retention": {"records": 1000, "age": "10m"}}"#;
@@ -28,7 +28,7 @@ fn a_topic_is_made_shown_listed_and_deleted() {
 }
 
 #[test]
-fn a_long_list_comes_in_pages() {
+fn http_topic_list_is_paged() {
     let stage = Stage::new();
     for n in 0..25 {
         stage.publish(&format!("t{n:02}"), b"x");

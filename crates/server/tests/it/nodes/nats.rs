@@ -183,7 +183,7 @@ fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
 }
 
 #[test]
-fn queue_members_follow_their_topic_when_it_is_moved() {
+fn queue_members_follow_a_moved_topic() {
     let hall = Hall::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let (mut member, mut publisher) = (hall.nats(2), hall.nats(3));
@@ -277,7 +277,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
 
 /// What is published at the owner as soon as a reader at another node was answered is the reader's.
 #[test]
-fn nats_reader_elsewhere_has_what_follows_its_pong() {
+fn remote_nats_subscriber_gets_records_published_after_pong() {
     let hall = Hall::of(2);
     let mut reader = hall.nats(1);
     for n in 0..40 {

@@ -38,7 +38,7 @@ fn level(number: i64) -> Vec<u8> {
 }
 
 #[test]
-fn refused_record_takes_no_other_along_to_another_node() {
+fn refused_remote_record_does_not_fail_others() {
     let hall = Hall::of(3);
     hall.topic_at(1, "md", book());
     let log = || hall.node(1).topic("md").unwrap().logs()[0].fold_info().unwrap();
@@ -107,7 +107,7 @@ async fn stream_levels(hall: &Hall, numbers: std::ops::RangeInclusive<i64>) -> (
 }
 
 #[test]
-fn readers_of_every_node_are_told_of_publishers_at_any_node() {
+fn publisher_status_of_any_node_reaches_all_subscribers() {
     let hall = Hall::of(3);
     hall.topic_at(1, "md", book());
     let clients = [1, 2, 3].map(|id| hall.client(id));
@@ -146,7 +146,7 @@ fn state_that_changes_hands_keeps_its_publishers() {
 }
 
 #[test]
-fn owner_takes_nothing_behind_what_it_gave_back() {
+fn owner_accepts_no_record_sent_after_a_returned_one() {
     let hall = Hall::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
@@ -298,7 +298,7 @@ fn lost_state_is_refused_once_through_each_node_and_protocol() {
 }
 
 #[test]
-fn records_sent_before_a_loss_was_heard_of_are_refused_too() {
+fn records_sent_before_a_loss_was_known_are_refused_too() {
     let hall = Hall::of(3);
     hall.topic_at(2, "md", book());
     let client = hall.client(1);

@@ -59,7 +59,7 @@ fn answer(service: &mut NatsPeer, text: &str) -> Got {
 }
 
 #[test]
-fn request_no_node_hears_gets_503_and_leaves_nothing() {
+fn request_without_subscriber_on_any_node_gets_503() {
     let hall = Hall::patient(3);
     for id in [1, 2, 3] {
         let mut asker = hall.asker(id);
@@ -72,7 +72,7 @@ fn request_no_node_hears_gets_503_and_leaves_nothing() {
 }
 
 #[test]
-fn request_is_heard_by_a_subscriber_at_another_node() {
+fn request_reaches_a_subscriber_at_another_node() {
     let hall = Hall::patient(3);
     let mut asker = hall.asker(1);
     let subscriptions = [(2, "plain 1", "plain"), (3, "jobs workers 1", "jobs"), (2, "wide.> 1", "wide.a.b")];
@@ -120,7 +120,7 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
 }
 
 #[test]
-fn dunlin_client_is_told_that_no_node_hears_its_request() {
+fn dunlin_client_gets_no_responder_if_no_node_has_one() {
     let hall = Hall::patient(3);
     let nobody = |subject: &str| {
         let outcome = hall.client(1).request(subject, "?", PATIENCE);
@@ -155,7 +155,7 @@ fn node_that_does_not_answer_may_have_a_subscriber() {
 }
 
 #[test]
-fn inbox_of_own_prefix_leaves_nothing_on_any_node() {
+fn inbox_with_custom_prefix_leaves_nothing_on_any_node() {
     const REQUESTS: usize = 50;
     let hall = Hall::patient(3);
     for (asks, answers) in [(1, 2), (2, 3), (3, 3)] {
@@ -196,7 +196,7 @@ fn subjects_read_at_two_nodes_are_no_inbox() {
 }
 
 #[test]
-fn inbox_of_own_prefix_gives_way_to_a_topic_of_all_nodes() {
+fn inbox_with_custom_prefix_yields_to_a_topic_of_all_nodes() {
     let hall = Hall::patient(2);
     let mut asker = hall.nats(1);
     asker.subscribe("acme.reply.u.* 1");

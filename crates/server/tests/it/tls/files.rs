@@ -16,7 +16,7 @@ fn start(authority: &Authority, mutual: bool) -> String {
 }
 
 #[test]
-fn files_that_are_of_no_use_are_named_with_the_reason() {
+fn unusable_tls_files_are_named_with_the_reason() {
     let authority = Authority::new();
     std::fs::remove_file(authority.path("server-key.pem")).unwrap();
     let said = start(&authority, false);
@@ -36,7 +36,7 @@ fn files_that_are_of_no_use_are_named_with_the_reason() {
 }
 
 #[test]
-fn a_new_certificate_is_met_by_those_who_come_then_and_a_broken_one_by_nobody() {
+fn reloaded_certificate_is_used_and_a_broken_one_ignored() {
     let (old, new) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&old, false);
     let before = connect(&server, old.trusted()).unwrap();
@@ -55,7 +55,7 @@ fn a_new_certificate_is_met_by_those_who_come_then_and_a_broken_one_by_nobody() 
 }
 
 #[test]
-fn files_that_changed_are_read_again_by_themselves() {
+fn changed_tls_files_are_reloaded_automatically() {
     let (old, new) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&old, false);
     connect(&server, old.trusted()).unwrap();
@@ -64,7 +64,7 @@ fn files_that_changed_are_read_again_by_themselves() {
 }
 
 #[test]
-fn an_authority_that_is_taken_away_lets_nobody_in_any_more() {
+fn removed_client_authority_admits_no_client() {
     let (theirs, other) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&theirs, true);
     let worker = theirs.sign("worker-7");

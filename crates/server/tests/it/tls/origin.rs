@@ -7,7 +7,7 @@ use super::other_doors::{curl, text};
 use super::{at, serve_tls};
 
 #[test]
-fn a_page_that_came_without_tls_is_not_of_a_door_that_speaks_it() {
+fn http_origin_is_foreign_to_an_https_listener() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let (ca, place) = (authority.path("ca.pem"), at(&server, Door::Http));

@@ -43,7 +43,7 @@ pub(super) fn line(reader: &mut impl BufRead) -> String {
 }
 
 #[test]
-fn nats_clients_are_greeted_in_plain_and_go_on_by_tls() {
+fn nats_clients_upgrade_to_tls_after_a_plain_info() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     let mut plain = BufReader::new(socket(&server, Door::Nats));
@@ -60,7 +60,7 @@ fn nats_clients_are_greeted_in_plain_and_go_on_by_tls() {
 }
 
 #[test]
-fn nats_clients_that_begin_with_tls_are_greeted_by_tls() {
+fn tls_first_nats_listener_sends_info_over_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.tls.iter_mut().for_each(|tls| tls.nats_first = true);
@@ -72,7 +72,7 @@ fn nats_clients_that_begin_with_tls_are_greeted_by_tls() {
 }
 
 #[test]
-fn a_nats_client_without_tls_is_told_so() {
+fn nats_client_without_tls_is_refused_with_the_reason() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, true);
     let mut plain = BufReader::new(socket(&server, Door::Nats));
@@ -83,7 +83,7 @@ fn a_nats_client_without_tls_is_told_so() {
 }
 
 #[test]
-fn a_nats_client_is_told_that_there_is_no_place() {
+fn nats_client_over_the_session_limit_is_refused_before_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.sessions_max = 1);
     let mut first = BufReader::new(socket(&server, Door::Nats));
@@ -129,7 +129,7 @@ fn curl_publishes_and_reads_by_tls() {
 
 /// What a browser's `wss://` does: a text frame each way.
 #[test]
-fn a_websocket_publishes_by_tls() {
+fn websocket_publishes_over_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let mut peer = secured(socket(&server, Door::Http), &authority);
@@ -158,7 +158,7 @@ fn a_websocket_publishes_by_tls() {
 }
 
 #[test]
-fn curl_without_tls_is_told_so() {
+fn http_request_without_tls_gets_tls_required() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let told = curl(&["-i", &format!("http://{}/healthz", at(&server, Door::Http))]);
@@ -168,7 +168,7 @@ fn curl_without_tls_is_told_so() {
 }
 
 #[test]
-fn curl_has_to_show_a_certificate_where_one_is_asked_for() {
+fn http_clients_need_a_certificate_under_mutual_tls() {
     let authority = Authority::new();
     authority.put_signed("me", &authority.sign("me"));
     let (_node, server) = serve_tls(&authority, true);
@@ -232,7 +232,7 @@ fn grpc_clients_publish_and_subscribe_by_tls() {
 }
 
 #[test]
-fn grpc_clients_have_to_show_a_certificate_where_one_is_asked_for() {
+fn grpc_clients_need_a_certificate_under_mutual_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, true);
     run(async {
@@ -246,7 +246,7 @@ fn grpc_clients_have_to_show_a_certificate_where_one_is_asked_for() {
 }
 
 #[test]
-fn a_certificate_is_a_user_through_http_and_grpc() {
+fn certificate_identifies_a_user_over_http_and_grpc() {
     let authority = Authority::new();
     authority.put("users.toml", "[users.me]\ncertificates = ['CN=me']\npublish = ['t']\n");
     let file = authority.path("users.toml");
@@ -272,7 +272,7 @@ fn a_certificate_is_a_user_through_http_and_grpc() {
 }
 
 #[test]
-fn a_grpc_client_without_tls_is_told_so_in_http2() {
+fn grpc_client_without_tls_gets_goaway_with_the_reason() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let mut plain = socket(&server, Door::Grpc);
@@ -285,7 +285,7 @@ fn a_grpc_client_without_tls_is_told_so_in_http2() {
 }
 
 #[test]
-fn who_speaks_no_http2_at_the_grpc_door_is_told_so_by_tls() {
+fn http1_request_over_tls_at_the_grpc_listener_gets_505() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let mut peer = secured(socket(&server, Door::Grpc), &authority);

@@ -18,7 +18,7 @@ fn earliest() -> SubscribeOptions {
 }
 
 #[test]
-fn records_of_every_size_go_both_ways() {
+fn records_of_every_size_pass_over_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let client = connect(&server, authority.trusted()).unwrap();
@@ -38,7 +38,7 @@ fn records_of_every_size_go_both_ways() {
 
 /// The reader sleeps until everything that lies between is full: nothing of it may be left lying in TLS.
 #[test]
-fn a_reader_that_stops_reading_gets_everything_when_it_goes_on() {
+fn paused_tls_subscriber_gets_everything_once_it_resumes() {
     const RECORDS: u32 = 60_000;
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
@@ -59,7 +59,7 @@ fn a_reader_that_stops_reading_gets_everything_when_it_goes_on() {
 }
 
 #[test]
-fn a_server_that_spins_speaks_tls_alike() {
+fn spinning_server_serves_tls_clients() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.spin = true);
     let client = connect(&server, authority.trusted()).unwrap();
@@ -75,7 +75,7 @@ fn a_server_that_spins_speaks_tls_alike() {
 }
 
 #[test]
-fn a_client_that_waits_as_a_task_speaks_tls_alike() {
+fn async_client_reads_over_tls() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     let client = connect(&server, authority.trusted()).unwrap();
@@ -96,7 +96,7 @@ fn a_client_that_waits_as_a_task_speaks_tls_alike() {
 }
 
 #[test]
-fn a_client_goes_on_after_the_node_was_away() {
+fn tls_client_continues_after_a_node_restart() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     let address = server.tcp_addresses()[0];
@@ -122,7 +122,7 @@ fn a_client_goes_on_after_the_node_was_away() {
 }
 
 #[test]
-fn a_node_whose_authority_is_unknown_is_not_trusted() {
+fn node_of_an_unknown_authority_is_not_trusted() {
     let (mine, theirs) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&theirs, false);
     let said = refused(connect(&server, mine.trusted()));
@@ -133,7 +133,7 @@ fn a_node_whose_authority_is_unknown_is_not_trusted() {
 }
 
 #[test]
-fn a_certificate_for_another_name_is_not_trusted() {
+fn certificate_for_another_name_is_not_trusted() {
     let authority = Authority::new();
     authority.put_signed("server", &authority.sign("elsewhere.example"));
     let (_node, server) = serve_tls(&authority, false);
@@ -142,7 +142,7 @@ fn a_certificate_for_another_name_is_not_trusted() {
 }
 
 #[test]
-fn an_expired_certificate_is_not_trusted() {
+fn expired_certificate_is_not_trusted() {
     let authority = Authority::new();
     authority.put_signed("server", &authority.sign_expired("localhost"));
     let (_node, server) = serve_tls(&authority, false);
@@ -151,7 +151,7 @@ fn an_expired_certificate_is_not_trusted() {
 }
 
 #[test]
-fn mutual_tls_lets_in_who_shows_a_certificate_of_the_authority_and_nobody_else() {
+fn mutual_tls_admits_only_certificates_of_the_authority() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (_node, server) = serve_tls(&authority, true);
     let client = connect(&server, authority.showing(&authority.sign("worker-7"))).unwrap();
@@ -165,7 +165,7 @@ fn mutual_tls_lets_in_who_shows_a_certificate_of_the_authority_and_nobody_else()
 }
 
 #[test]
-fn options_that_cannot_work_are_refused_before_anybody_is_asked() {
+fn invalid_tls_options_are_refused_before_connecting() {
     let authority = Authority::new();
     let connect = |tls| refused(Client::connect("tls://localhost:1", Options { tls, ..Options::default() }));
     let mut tls = authority.trusted();
@@ -179,7 +179,7 @@ fn options_that_cannot_work_are_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_client_without_tls_is_told_so() {
+fn client_without_tls_gets_tls_required() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let options = unhurried(TlsOptions::default());
@@ -188,7 +188,7 @@ fn a_client_without_tls_is_told_so() {
 }
 
 #[test]
-fn a_client_with_tls_is_told_that_a_node_has_none() {
+fn tls_client_learns_that_the_node_has_no_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_with(|_| ());
     let said = refused(connect(&server, authority.trusted()));
@@ -196,7 +196,7 @@ fn a_client_with_tls_is_told_that_a_node_has_none() {
 }
 
 #[test]
-fn another_door_is_told_from_dunlins_own() {
+fn client_recognizes_another_protocol_behind_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let options = unhurried(authority.trusted());
@@ -206,7 +206,7 @@ fn another_door_is_told_from_dunlins_own() {
 
 /// Bytes of a handshake that drip: they are given an end, and nobody else notices.
 #[test]
-fn a_handshake_that_drips_is_ended_and_others_are_served_meanwhile() {
+fn slow_handshakes_time_out_and_do_not_block_others() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.handshake_ms_max = 500);
     let mut dripping: Vec<_> =
@@ -231,7 +231,7 @@ fn a_handshake_that_drips_is_ended_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn handshakes_count_as_sessions() {
+fn pending_handshakes_count_as_sessions() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.limits.sessions_max = 1;
@@ -247,7 +247,7 @@ fn handshakes_count_as_sessions() {
 }
 
 #[test]
-fn so_many_handshakes_go_on_at_a_time_and_who_comes_then_waits_for_its_turn() {
+fn handshakes_over_the_limit_wait_for_their_turn() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.limits.handshakes_max = 1;
@@ -276,7 +276,7 @@ fn so_many_handshakes_go_on_at_a_time_and_who_comes_then_waits_for_its_turn() {
 }
 
 #[test]
-fn a_certificate_is_a_user_where_the_users_file_says_so() {
+fn users_file_maps_a_certificate_to_a_user() {
     let authority = Authority::new();
     let file = authority.path("users.toml");
     let users = "[users.worker]\ncertificates = ['CN=worker-7']\npublish = ['jobs']\n\
@@ -302,7 +302,7 @@ fn a_certificate_is_a_user_where_the_users_file_says_so() {
 }
 
 #[test]
-fn a_server_stops_in_the_middle_of_a_handshake() {
+fn server_stops_during_an_unfinished_handshake() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.limits.handshake_ms_max = 600_000;

@@ -30,7 +30,7 @@ fn each_record_goes_to_one_member() {
 }
 
 #[test]
-fn a_member_that_confirms_nothing_gets_no_more_than_its_share() {
+fn member_without_confirmations_gets_no_more_than_its_share() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=100);
     let a = share.join().unwrap();
@@ -41,7 +41,7 @@ fn a_member_that_confirms_nothing_gets_no_more_than_its_share() {
 }
 
 #[test]
-fn what_a_member_took_with_it_is_told_to_those_that_stay() {
+fn unconfirmed_records_of_a_departed_member_are_reported() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=4);
     let (a, b) = (share.join().unwrap(), share.join().unwrap());
@@ -57,7 +57,7 @@ fn what_a_member_took_with_it_is_told_to_those_that_stay() {
 }
 
 #[test]
-fn records_that_a_member_gives_back_go_to_others() {
+fn returned_records_go_to_other_members() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=6);
     let (a, b) = (share.join().unwrap(), share.join().unwrap());
@@ -81,7 +81,7 @@ fn records_that_a_member_gives_back_go_to_others() {
 }
 
 #[test]
-fn returned_records_that_the_log_gave_up_are_lost() {
+fn returned_records_dropped_by_the_log_are_lost() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=4);
     let a = share.join().unwrap();
@@ -101,7 +101,7 @@ fn returned_records_that_the_log_gave_up_are_lost() {
 }
 
 #[test]
-fn losses_without_members_wait_for_the_next_one() {
+fn losses_without_members_are_reported_to_the_next_one() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=2);
     let a = share.join().unwrap();
@@ -112,7 +112,7 @@ fn losses_without_members_wait_for_the_next_one() {
 }
 
 #[test]
-fn a_loss_that_only_a_leaver_knew_of_is_handed_on() {
+fn loss_known_only_to_a_departed_member_is_passed_on() {
     let mut share = Share::new(&limits(), 0);
     let a = share.join().unwrap();
     let mut incoming = [Incoming::Lost { first: 1, last: 2 }].into_iter();
@@ -124,7 +124,7 @@ fn a_loss_that_only_a_leaver_knew_of_is_handed_on() {
 }
 
 #[test]
-fn one_member_too_many_is_refused() {
+fn member_over_the_limit_is_refused() {
     let mut share = Share::new(&limits(), 0);
     (0..3).for_each(|_| assert!(share.join().is_ok()));
     assert_eq!(share.join(), Err(GroupError::Full { members_max: 3 }));

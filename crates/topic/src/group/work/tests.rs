@@ -20,7 +20,7 @@ fn seq(claim: Result<Option<Claim>, GroupError>) -> Option<u64> {
 }
 
 #[test]
-fn an_acknowledged_record_is_done_and_moves_the_position() {
+fn acknowledged_record_is_done_and_moves_the_position() {
     let mut work = work(5);
     let mut source = keyed(&[None, None]);
     let a = work.join().unwrap();
@@ -34,7 +34,7 @@ fn an_acknowledged_record_is_done_and_moves_the_position() {
 }
 
 #[test]
-fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
+fn expired_claim_is_given_again_and_its_late_ack_refused() {
     let mut work = work(5);
     let mut source = keyed(&[None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -53,7 +53,7 @@ fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
 }
 
 #[test]
-fn a_renewed_claim_outlives_its_first_deadline() {
+fn renewed_claim_outlives_its_first_deadline() {
     let mut work = work(5);
     let a = work.join().unwrap();
     let claim = work.claim(a, 0, &mut keyed(&[None])).unwrap().unwrap();
@@ -62,7 +62,7 @@ fn a_renewed_claim_outlives_its_first_deadline() {
 }
 
 #[test]
-fn a_nacked_record_waits_out_its_delay() {
+fn nacked_record_waits_out_its_delay() {
     let mut work = work(5);
     let mut source = keyed(&[None, None]);
     let a = work.join().unwrap();
@@ -74,7 +74,7 @@ fn a_nacked_record_waits_out_its_delay() {
 }
 
 #[test]
-fn after_the_last_attempt_a_record_is_a_dead_letter_and_its_key_goes_on() {
+fn dead_letter_after_the_last_attempt_frees_its_key() {
     let mut work = work(2);
     let mut source = keyed(&[Some(7), Some(7)]);
     let a = work.join().unwrap();
@@ -89,7 +89,7 @@ fn after_the_last_attempt_a_record_is_a_dead_letter_and_its_key_goes_on() {
 }
 
 #[test]
-fn a_stuck_key_holds_up_only_itself() {
+fn stuck_key_delays_only_its_own_records() {
     let mut work = work(5);
     let keys: Vec<Option<u64>> = (0..1_000).map(|n| Some(if n % 10 == 0 { 0 } else { n })).collect();
     let mut source = keyed(&keys);
@@ -105,7 +105,7 @@ fn a_stuck_key_holds_up_only_itself() {
 }
 
 #[test]
-fn a_keys_records_come_in_order_through_death_and_delay() {
+fn records_of_a_key_stay_in_order_through_death_and_delay() {
     let mut work = work(5);
     let mut source = keyed(&[Some(1), Some(1), Some(1)]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -123,7 +123,7 @@ fn a_keys_records_come_in_order_through_death_and_delay() {
 }
 
 #[test]
-fn a_member_that_leaves_has_tried_nothing_one_that_dies_has() {
+fn only_a_dead_members_claim_counts_as_an_attempt() {
     let mut work = work(1);
     let mut source = keyed(&[None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -138,7 +138,7 @@ fn a_member_that_leaves_has_tried_nothing_one_that_dies_has() {
 }
 
 #[test]
-fn records_the_log_gave_up_are_told_to_every_member() {
+fn records_dropped_by_the_log_are_reported_to_every_member() {
     let mut work = work(5);
     let mut source = keyed(&[Some(1), Some(1), Some(1), None, None]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());
@@ -158,7 +158,7 @@ fn records_the_log_gave_up_are_told_to_every_member() {
 }
 
 #[test]
-fn at_a_limit_the_group_waits_and_says_at_which() {
+fn group_at_a_limit_pauses_and_names_the_limit() {
     let limits = Limits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..Limits::default() };
     let mut work = Work::new(WorkConfig::default(), &limits, 0);
     let mut source = keyed(&[Some(1), Some(1), Some(1), None]);
@@ -418,7 +418,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_record_is_acknowledged_dead_or_lost_and_no_key_is_held_twice(
+    fn every_record_ends_once_and_no_key_is_held_twice(
         keys in prop::collection::vec(prop::option::weighted(0.7, 0..4u64), 1..40),
         steps in prop::collection::vec(step(), 1..150),
     ) {

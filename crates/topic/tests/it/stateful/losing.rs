@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::*;
 
 #[test]
-fn a_resuming_reader_gets_only_what_it_lacks_while_that_is_shorter_than_the_state() {
+fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(500);
@@ -28,7 +28,7 @@ fn a_resuming_reader_gets_only_what_it_lacks_while_that_is_shorter_than_the_stat
 }
 
 #[test]
-fn a_reader_that_lacks_a_few_records_gets_those_however_many_came_before_them() {
+fn subscriber_lacking_three_records_gets_exactly_those() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     // Many times the state's own bytes, all in the newest segment.
@@ -43,7 +43,7 @@ fn a_reader_that_lacks_a_few_records_gets_those_however_many_came_before_them() 
 }
 
 #[test]
-fn what_a_reader_is_made_to_lose_is_lost_once_and_every_loss_can_be_noticed() {
+fn simulated_losses_happen_once_and_are_all_noticed() {
     for options in [following(), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }] {
         let topic = stateful(1 << 20, &budget(), MANUAL);
         let mut setter = Setter::of(&topic);
@@ -65,7 +65,7 @@ fn what_a_reader_is_made_to_lose_is_lost_once_and_every_loss_can_be_noticed() {
 }
 
 #[test]
-fn a_lost_tail_is_noticed_by_the_checksum() {
+fn lost_tail_is_noticed_by_the_checksum() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
@@ -82,7 +82,7 @@ fn a_lost_tail_is_noticed_by_the_checksum() {
 }
 
 #[test]
-fn a_reader_that_goes_back_is_given_the_checksum_it_was_given_before() {
+fn subscriber_that_goes_back_gets_the_checksum_again() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
@@ -110,7 +110,7 @@ fn a_reader_that_goes_back_is_given_the_checksum_it_was_given_before() {
 }
 
 #[test]
-fn a_topic_may_say_what_all_of_its_readers_lose() {
+fn topic_can_simulate_losses_for_all_its_subscribers() {
     let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
     let lose_every = NonZeroU32::new(10);
     let losing = Arc::new(TopicConfig { fold, lose_every, ..config(1 << 20) });
@@ -134,7 +134,7 @@ fn a_topic_may_say_what_all_of_its_readers_lose() {
 }
 
 #[test]
-fn a_topic_that_loses_records_for_trying_is_not_durable() {
+fn topic_that_simulates_losses_cannot_be_durable() {
     let lose_every = NonZeroU32::new(10);
     let refused = TopicConfig { lose_every, durable: Some(Durable::default()), ..config(1 << 20) }.check();
     assert!(matches!(refused, Err(ConfigError::Unfit(why)) if why.contains("not durable")), "{refused:?}");

@@ -115,7 +115,7 @@ pub(super) fn owner(epoch: u32) -> Arc<Topic> {
 }
 
 #[test]
-fn a_mirror_that_is_read_again_has_the_owners_state_though_the_one_in_stock_is_older_than_its_own() {
+fn mirror_read_again_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(500);
@@ -139,7 +139,7 @@ fn a_mirror_that_is_read_again_has_the_owners_state_though_the_one_in_stock_is_o
 }
 
 #[test]
-fn no_reader_is_shown_the_state_of_an_epoch_that_is_over_as_that_of_the_next() {
+fn state_of_an_ended_epoch_is_not_shown_for_the_next() {
     let (first, second) = (owner(1), owner(8));
     let mut setter = Setter::of(&first);
     setter.set(300);
@@ -171,7 +171,7 @@ fn no_reader_is_shown_the_state_of_an_epoch_that_is_over_as_that_of_the_next() {
 }
 
 #[test]
-fn a_mirror_that_lacks_more_than_the_owner_holds_goes_on_with_the_owners_state() {
+fn mirror_far_behind_continues_with_the_owners_state() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(10);
@@ -196,7 +196,7 @@ fn a_mirror_that_lacks_more_than_the_owner_holds_goes_on_with_the_owners_state()
 }
 
 #[test]
-fn a_state_that_went_wrong_is_found_out_and_mended() {
+fn wrong_mirrored_state_is_detected_and_repaired() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(200);
@@ -234,7 +234,7 @@ impl Encoded {
 }
 
 #[test]
-fn who_takes_over_goes_on_from_the_state_that_its_readers_have() {
+fn new_owner_continues_from_the_state_subscribers_have() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);
@@ -257,7 +257,7 @@ fn who_takes_over_goes_on_from_the_state_that_its_readers_have() {
 }
 
 #[test]
-fn mirror_tells_what_its_owner_knows_of_publishers() {
+fn mirror_reports_its_owners_count_of_publishers() {
     let owned = owner(1);
     let mirror = Mirror::new();
     let here = mirror.topic.publisher("t");
@@ -276,7 +276,7 @@ fn mirror_tells_what_its_owner_knows_of_publishers() {
 }
 
 #[test]
-fn owner_that_takes_over_leaves_publishers_time_to_return() {
+fn new_owner_gives_publishers_time_to_return() {
     let owned = owner(1);
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);

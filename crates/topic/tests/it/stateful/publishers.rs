@@ -21,7 +21,7 @@ pub(super) fn connected(told: &[Publishers]) -> Vec<bool> {
 }
 
 #[test]
-fn joining_a_state_without_a_publisher_tells_its_age() {
+fn joining_without_a_publisher_reports_the_states_age() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     pass(Duration::from_secs(1));
@@ -45,7 +45,7 @@ fn joining_a_state_without_a_publisher_tells_its_age() {
 }
 
 #[test]
-fn state_that_never_had_a_publisher_says_since_when() {
+fn state_without_any_publisher_reports_since_when() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
     pass(Duration::from_secs(5));
@@ -56,7 +56,7 @@ fn state_that_never_had_a_publisher_says_since_when() {
 }
 
 #[test]
-fn first_publisher_to_come_and_last_to_go_are_told() {
+fn first_arriving_and_last_leaving_publisher_are_reported() {
     for options in [following(), conflated()] {
         let topic = small();
         let mut one = Setter::of(&topic);
@@ -79,7 +79,7 @@ fn first_publisher_to_come_and_last_to_go_are_told() {
 }
 
 #[test]
-fn reader_that_goes_on_is_told_that_all_is_well() {
+fn resuming_subscriber_learns_that_publishers_are_connected() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     setter.set(3);
@@ -92,7 +92,7 @@ fn reader_that_goes_on_is_told_that_all_is_well() {
 }
 
 #[test]
-fn reader_of_records_alone_is_told_nothing_of_publishers() {
+fn plain_subscriber_receives_no_publisher_notices() {
     let (kept, plain) = (small(), small_topic());
     let mut readers = [(&kept, earliest()), (&plain, earliest())].map(|(topic, options)| {
         let publisher = topic.publisher("t");
@@ -127,7 +127,7 @@ fn sleeping_readers_are_woken_when_the_last_publisher_goes() {
 }
 
 #[test]
-fn no_change_is_missed_by_a_reader_that_falls_asleep() {
+fn subscriber_falling_asleep_misses_no_publisher_change() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut publisher = Some(topic.publisher("t"));
     let mut subscriber = Subscriber::one(cursor(&topic, &following()), Wait::Parked);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_slow_conflated_reader_comes_to_every_log_by_turns() {
+fn slow_conflated_subscriber_reads_every_log_in_turn() {
     const LOGS: usize = 10;
     let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
     let topic = |number: usize| {

@@ -29,7 +29,7 @@ fn why(is_durable: bool, ledger: &Ledger, told: Vec<Told>) -> String {
 }
 
 #[test]
-fn a_durable_topic_goes_on_over_epochs_and_misses_nothing() {
+fn audit_allows_no_missing_record_of_a_durable_topic() {
     let ledger = ledger(&[(1, 2, Some(at(1, 2))), (3, 3, Some(at(3, 3)))]);
     let whole = vec![record(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, None, at(3, 3)), record(3, 3, 3)];
     let counts = topic(true, &ledger, &[&trace(whole.clone())]).unwrap();
@@ -45,7 +45,7 @@ fn a_durable_topic_goes_on_over_epochs_and_misses_nothing() {
 }
 
 #[test]
-fn of_a_volatile_topic_what_is_missing_is_told() {
+fn audit_allows_only_reported_losses_of_a_volatile_topic() {
     let ledger = ledger(&[(1, 4, Some(at(1, 4))), (5, 5, None), (6, 6, Some(at(2, 1)))]);
     let told = vec![
         record(1, 1, 1),
@@ -68,7 +68,7 @@ fn of_a_volatile_topic_what_is_missing_is_told() {
 }
 
 #[test]
-fn readers_are_told_the_same() {
+fn audit_requires_equal_records_for_all_subscribers() {
     let ledger = ledger(&[]);
     let (one, other) = (trace(vec![record(1, 1, 1)]), trace(vec![record(1, 1, 2)]));
     assert!(topic(false, &ledger, &[&one, &one]).is_ok());

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_that_is_missing_added_or_shorter_is_told() {
+    fn missing_added_and_shortened_topics_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let entry = |records| Entry { records, identity: Some(records * 3) };
         let topics = |all: &[(&str, u64)]| -> Topics {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_cut_or_changed_is_none() {
+    fn truncated_or_changed_list_is_rejected() {
         let (old, new) = (
             "dunlin recording 1\n5 md.a\n7 md.b\n2 topics\n",
             "dunlin recording 2\n5 1f md.a\n7 2e md.b\n2 topics\n",

@@ -68,7 +68,7 @@ mod tests {
     const WINDOW: Window = Window { columns: 20, rows: 24 };
 
     #[test]
-    fn ladders_share_the_height() {
+    fn ladders_share_the_window_height() {
         assert_eq!(WINDOW.depth(10, 1), 10);
         assert_eq!(WINDOW.depth(30, 1), 21);
         assert_eq!(WINDOW.depth(10, 3), 5);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_no_line_is_longer_than_the_window() {
+    fn lines_are_cut_to_the_window_and_hidden_ones_counted() {
         let lines: Vec<String> =
             (0..50).map(|line| format!("\x1b[1mline {line}\x1b[0m and more than that")).collect();
         let fitted = WINDOW.fit(lines.clone());

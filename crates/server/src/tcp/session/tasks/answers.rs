@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_moves_no_answer_to_another_command() {
+    fn unreadable_response_shifts_no_other_response() {
         let tasks = vec![Taken { task: 7, known: false }];
         let done = Answered::Done { reply: Reply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 } };
         let refused = Answered::Refused { refusal: Refusal::NoTask { task: 9 } };
