@@ -15,6 +15,7 @@ mod prose;
 mod repository;
 mod source;
 mod table;
+mod test_names;
 
 use anyhow::{Result, bail};
 
@@ -23,7 +24,7 @@ use repository::Repository;
 /// The page whose tables are compared with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-const RULES: [fn(&Repository, &mut Findings); 9] = [
+const RULES: [fn(&Repository, &mut Findings); 10] = [
     crates::check,
     absence::check,
     naming::check,
@@ -33,6 +34,7 @@ const RULES: [fn(&Repository, &mut Findings); 9] = [
     patches::check,
     changelog::check,
     prose::check,
+    test_names::check,
 ];
 
 /// Runs every rule, prints what was found, and fails unless there were only warnings.

@@ -1,4 +1,4 @@
-//! The names a Rust source uses outside its tests, by line.
+//! The names a Rust source uses outside its tests, and those of its tests, by line.
 //!
 //! The file is cut into tokens, not parsed: comments and strings cannot mislead it, macros are seen through, and it
 //! knows nothing of types. A path comes out whole (`std::fs::File`), those of a braced `use` one by one.
@@ -19,12 +19,57 @@ pub struct Names {
 
 /// Reads the names out of a source; the error says where it is not Rust.
 pub fn names(source: &str) -> Result<Names, String> {
-    let tokens: TokenStream = source
-        .parse()
-        .map_err(|error: proc_macro2::LexError| format!("{}: {error}", error.span().start().line))?;
     let mut names = Names::default();
-    names.walk("", tokens);
+    names.walk("", tokens(source)?);
     Ok(names)
+}
+
+/// The functions under `#[test]`, or an attribute whose path ends so (`#[tokio::test]`), with their line.
+///
+/// A test to which a macro gives its name is not found.
+pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
+    let mut tests = Vec::new();
+    collect_tests(tokens(source)?, &mut tests);
+    Ok(tests)
+}
+
+fn tokens(source: &str) -> Result<TokenStream, String> {
+    source.parse().map_err(|error: proc_macro2::LexError| format!("{}: {error}", error.span().start().line))
+}
+
+fn collect_tests(tokens: TokenStream, tests: &mut Vec<(usize, String)>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for (at, token) in tokens.iter().enumerate() {
+        if let TokenTree::Group(group) = token {
+            collect_tests(group.stream(), tests);
+        }
+        if marks_test(&tokens[at..]) {
+            tests.extend(function_name(&tokens[at + 2..]));
+        }
+    }
+}
+
+/// Whether an attribute begins here that makes the function below it a test.
+fn marks_test(tokens: &[TokenTree]) -> bool {
+    let [TokenTree::Punct(mark), TokenTree::Group(attribute), ..] = tokens else { return false };
+    let path = attribute.stream().into_iter().take_while(|token| match token {
+        TokenTree::Ident(_) => true,
+        TokenTree::Punct(mark) => mark.as_char() == ':',
+        _ => false,
+    });
+    mark.as_char() == '#'
+        && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
+}
+
+/// The name of the function whose other attributes and signature stand here, with its line.
+fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
+    let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
+    tokens[..end].windows(2).find_map(|pair| match pair {
+        [TokenTree::Ident(word), TokenTree::Ident(name)] if word == "fn" => {
+            Some((name.span().start().line, name.to_string()))
+        }
+        _ => None,
+    })
 }
 
 impl Names {
@@ -172,7 +217,18 @@ mod tests {
     }
 
     #[test]
+    fn test_functions_are_found_by_their_attribute() {
+        let source = "#[test]\nfn one() {}\nmod tests {\n#[tokio::test(flavor = \"multi_thread\")]\n#[ignore]\n\
+                      async fn two() -> Result<(), Error> { }\n#[cfg(test)] fn none() {}\n#[doc = \"test\"] fn none() {}\n}\n\
+                      proptest! { #[test] fn three(x in 0..3) { fn none() {} } }\n\
+                      macro_rules! m { ($name:ident) => { #[test] fn $name() {} } }";
+        let expected = [(2, "one"), (6, "two"), (10, "three")].map(|(line, name)| (line, name.to_owned()));
+        assert_eq!(tests(source).unwrap(), expected);
+    }
+
+    #[test]
     fn text_that_is_not_rust_is_an_error() {
         assert!(names("fn f( {").is_err());
+        assert!(tests("fn f( {").is_err());
     }
 }

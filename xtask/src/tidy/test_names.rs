@@ -1,0 +1,103 @@
+//! The name of a test is a claim that can be read at a glance.
+//!
+//! It has at most 60 characters and does not begin with who, what, whose, of or from. The tests of Rust sources and of
+//! Python are looked at; of a Python test's name, what follows `test_` counts.
+
+use super::repository::Repository;
+use super::{Findings, source};
+
+const CHARACTERS_MAX: usize = 60;
+const OPENINGS: [&str; 5] = ["who_", "what_", "whose_", "of_", "from_"];
+
+/// Looks at every test.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    for (path, text) in repository.texts() {
+        let tests = match path.rsplit_once('.') {
+            // A source that cannot be read does not compile either.
+            Some((_, "rs")) => source::tests(text).unwrap_or_default(),
+            Some((_, "py")) => python_tests(text),
+            _ => continue,
+        };
+        for (line, name) in tests {
+            if let Some(opening) = OPENINGS.iter().find(|opening| name.starts_with(**opening)) {
+                let advice = "begin with the noun that acts, or is acted on";
+                findings.fail(path, line, format!("test `{name}` begins with `{opening}`: {advice}"));
+            }
+            let characters = name.chars().count();
+            if characters > CHARACTERS_MAX {
+                let advice = "claim one thing, and leave its conditions to the test";
+                findings.fail(
+                    path,
+                    line,
+                    format!("test `{name}` has {characters} characters, {CHARACTERS_MAX} at most: {advice}"),
+                );
+            }
+        }
+    }
+}
+
+/// The names of Python's test functions without their `test_`, with their line.
+fn python_tests(text: &str) -> Vec<(usize, String)> {
+    let lines = text.lines().zip(1..);
+    let tests = lines.filter_map(|(text, line)| {
+        let text = text.trim_start();
+        let definition = text.strip_prefix("async ").unwrap_or(text).strip_prefix("def test_")?;
+        let (name, _) = definition.split_once('(')?;
+        Some((line, name.to_owned()))
+    });
+    tests.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        let mut findings = Findings::default();
+        check(&Repository::of([(path, text)]), &mut findings);
+        findings.failures()
+    }
+
+    /// One test in Rust, and one in Python.
+    fn findings_of(name: &str) -> [Vec<String>; 2] {
+        let rust = format!("mod tests {{\n#[tokio::test]\nasync fn {name}() {{}}\n}}");
+        let python = format!("class TestIt:\n    @mark\n    async def test_{name}(self) -> None:\n");
+        [findings("crates/a/src/a.rs", &rust), findings("clients/python/tests/test_a.py", &python)]
+    }
+
+    #[test]
+    fn name_over_60_characters_fails() {
+        assert_eq!(findings_of(&"n".repeat(60)), [[""; 0]; 2]);
+        for (found, path) in findings_of(&"n".repeat(61))
+            .iter()
+            .zip(["crates/a/src/a.rs:3: ", "clients/python/tests/test_a.py:3: "])
+        {
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(
+                found[0].starts_with(path) && found[0].contains("has 61 characters, 60 at most"),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_refused_opening_fails() {
+        for opening in ["who", "what", "whose", "of", "from"] {
+            for found in findings_of(&format!("{opening}_reads")) {
+                assert_eq!(found.len(), 1, "{found:?}");
+                assert!(found[0].contains(&format!("begins with `{opening}_`")), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_openings_and_functions_pass() {
+        for name in ["whoever_reads", "office_reads", "fromage_reads", "reader_of_a_topic", "what"] {
+            assert_eq!(findings_of(name), [[""; 0]; 2], "{name}");
+        }
+        let long = "n".repeat(61);
+        assert_eq!(findings("a.rs", &format!("fn who_reads() {{}} #[cfg(test)] fn {long}() {{}}")), [""; 0]);
+        assert_eq!(findings("a.py", &format!("def who_reads():\n    pass\n# def test_{long}(\n")), [""; 0]);
+        assert_eq!(findings("a.go", "func test_who() {}"), [""; 0]);
+    }
+}
