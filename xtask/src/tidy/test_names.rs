@@ -7,7 +7,7 @@ use super::repository::Repository;
 use super::{Findings, source};
 
 const CHARACTERS_MAX: usize = 60;
-const OPENINGS: [&str; 5] = ["who_", "what_", "whose_", "of_", "from_"];
+const OPENINGS: [&str; 8] = ["who_", "what_", "whose_", "of_", "from_", "a_", "an_", "the_"];
 
 /// Looks at every test.
 pub fn check(repository: &Repository, findings: &mut Findings) {
