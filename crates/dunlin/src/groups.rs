@@ -51,7 +51,7 @@ use machine::Machine;
 pub use options::{DeadLetters, GroupKind, ShareOptions, WorkOptions};
 use seat::Seat;
 use share::Confirms;
-pub use share::{ShareMember, after_epoch};
+pub use share::ShareMember;
 pub use work::{Claimed, WorkEvent, WorkMember};
 
 /// One user makes one in so many of the groups at most.
@@ -131,6 +131,7 @@ impl Node {
         let limits = self.config().limits.topic;
         let new = NewGroup {
             start: options.start,
+            after_epoch: options.after_epoch,
             registered: options.registered,
             is_lasting: options.lasting,
             dead_letters: None,
@@ -162,8 +163,13 @@ impl Node {
             attempts_max: if options.attempts_max == 0 { u32::MAX } else { options.attempts_max },
         };
         let dead_letters = options.dead_letters_of(topic);
-        let new =
-            NewGroup { start: options.start, registered: options.registered, is_lasting: true, dead_letters };
+        let new = NewGroup {
+            start: options.start,
+            after_epoch: None,
+            registered: options.registered,
+            is_lasting: true,
+            dead_letters,
+        };
         let machine = |after_seq| Work::new(config, &limits, after_seq);
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
@@ -279,6 +285,7 @@ impl Node {
                     Arc::clone(&topic),
                     name.to_owned(),
                     &options,
+                    new.after_epoch,
                     (new.is_lasting, new.dead_letters),
                     machine,
                 )?;
@@ -331,6 +338,7 @@ impl Node {
 /// What a group is made with beside its state machine.
 struct NewGroup {
     start: Start,
+    after_epoch: Option<u32>,
     registered: bool,
     is_lasting: bool,
     dead_letters: Option<String>,

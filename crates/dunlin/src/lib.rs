@@ -66,7 +66,7 @@ pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
     Claimed, DeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim, WorkEvent,
-    WorkMember, WorkOptions, after_epoch,
+    WorkMember, WorkOptions,
 };
 pub use inbox::Inbox;
 pub use itself::ITSELF;

@@ -14,13 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-use dunlin_topic::{
-    Consumption, Cursor, Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter,
-};
+use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
 
 use super::error::JoinError;
 use super::machine::Machine;
-use super::part::Part;
+use super::part::{self, Part};
 use super::state::State;
 use super::{GroupInfo, GroupKind};
 use crate::clock::now_ns;
@@ -73,13 +71,19 @@ impl<M: Machine> Group<M> {
         topic: Arc<Topic>,
         name: String,
         options: &SubscribeOptions,
+        after_epoch: Option<u32>,
         (is_lasting, dead_letters): (bool, Option<String>),
         machine: impl Fn(u64) -> M,
     ) -> Result<(Arc<Group<M>>, Vec<Notice>), JoinError> {
         let mut notices = Vec::new();
-        let part =
-            |log| Part::new(Cursor::new(log, options, None, Consumption::Told)?, &machine, &mut notices);
-        let parts = topic.logs().iter().cloned().map(part).collect::<Result<_, SubscribeError>>()?;
+        let part = |log| {
+            let cursor = match after_epoch {
+                Some(epoch) => part::cursor_after(log, options, epoch),
+                None => part::cursor(log, options),
+            };
+            Part::new(cursor?, &machine, &mut notices)
+        };
+        let parts = topic.logs().iter().map(part).collect::<Result<_, SubscribeError>>()?;
         let group = Arc::new_cyclic(|group| Group {
             topic,
             name,

@@ -31,6 +31,9 @@ pub struct ShareOptions {
     pub member: String,
     /// Where the group starts, when this makes it.
     pub start: Start,
+    /// The group delivers nothing of this epoch, nor of an earlier one, when this makes it. It begins with the next epoch, or,
+    /// where this one goes on, with the next record. Takes precedence over `start`.
+    pub after_epoch: Option<u32>,
     /// On a `reliable` topic: publishers wait for this group, when this makes it.
     pub registered: bool,
     /// It stands when its last member has left, when this makes it. One that does not is ended by
@@ -49,6 +52,7 @@ impl Default for ShareOptions {
         ShareOptions {
             member: String::new(),
             start: Start::Latest,
+            after_epoch: None,
             registered: false,
             lasting: true,
             anywhere: false,

@@ -1,6 +1,10 @@
 //! One partition of a group's topic: where the group stands in its log, and the state machine.
 
-use dunlin_topic::{Cursor, DeadLetter, Fill, Notice, SubscribeError};
+use std::sync::Arc;
+
+use dunlin_topic::{
+    Consumption, Cursor, DeadLetter, Fill, Log, Notice, Position, Start, SubscribeError, SubscribeOptions,
+};
 
 use super::feed::Feed;
 use super::machine::Machine;
@@ -16,6 +20,30 @@ pub(super) struct Part<M> {
     pub(super) pending: Option<DeadLetter>,
     /// The topic has another owner: the group is given no record of a later epoch here.
     pub(super) last_epoch: Option<u32>,
+}
+
+/// A cursor of a group in one log.
+pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Cursor, SubscribeError> {
+    Cursor::new(Arc::clone(log), options, None, Consumption::Told)
+}
+
+/// A cursor that begins behind all records of an epoch: with the next epoch, or, where this one goes on, with the next record.
+pub(super) fn cursor_after(
+    log: &Arc<Log>,
+    options: &SubscribeOptions,
+    epoch: u32,
+) -> Result<Cursor, SubscribeError> {
+    loop {
+        let is_over = log.last().epoch > epoch;
+        // No log comes so far.
+        let end = Position { epoch, seq: u64::MAX - 1 };
+        let start = if is_over { Start::After(end) } else { Start::Latest };
+        let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
+        // The next epoch may have begun in between, with records that belong to the group.
+        if is_over || cursor.next().epoch <= epoch {
+            return Ok(cursor);
+        }
+    }
 }
 
 impl<M: Machine> Part<M> {

@@ -53,15 +53,6 @@ struct Again {
     news: (Arc<Waiter>, u32),
 }
 
-/// The start of a group that gives out nothing of an epoch again, nor of one before it: with the first record of the next one, or
-/// with what comes next where that epoch goes on.
-pub fn after_epoch(topic: &Topic, epoch: u32) -> Start {
-    let is_over = topic.logs().iter().all(|log| log.last().epoch > epoch);
-    // No log comes so far.
-    let end = Position { epoch, seq: u64::MAX - 1 };
-    if is_over { Start::After(end) } else { Start::Latest }
-}
-
 impl ShareMember {
     pub(super) fn here(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> ShareMember {
         ShareMember { place: Place::Here(Here::new(seat, ahead, confirms)), again: None }
@@ -188,12 +179,11 @@ impl Place {
         options: &ShareOptions,
         news: &(Arc<Waiter>, u32),
     ) -> Result<Place, JoinError> {
-        // Another owner says for itself where its epochs begin.
-        let start = match (options.start, node.topic(topic)) {
-            (Start::After(at), Some(topic)) => after_epoch(&topic, at.epoch),
-            (start, _) => start,
+        let after_epoch = match options.start {
+            Start::After(at) => Some(at.epoch),
+            _ => None,
         };
-        let here = ShareOptions { start, ..options.clone() };
+        let here = ShareOptions { after_epoch, ..options.clone() };
         match node.share_seat(topic, group, &here, news.clone()) {
             Ok(seat) => Ok(Place::Here(Here::new(seat, options.ahead, Confirms::Told))),
             Err(refused @ JoinError::Topic(TopicError::Elsewhere { .. })) => {

@@ -99,8 +99,14 @@ impl Session {
         let Some(of) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
         let queue = of.queue.as_deref().unwrap_or_default();
         let group = group_of(queue, &of.pattern, filter.is_some());
-        let options =
-            ShareOptions { member, start, registered: true, lasting: false, anywhere: true, ahead: 1 };
+        let options = ShareOptions {
+            member,
+            start,
+            registered: true,
+            lasting: false,
+            anywhere: true,
+            ..ShareOptions::default()
+        };
         let news = (Arc::clone(&self.waiter), number);
         let share = self.node.join_share_waking(&log.name().topic, &group, &options, news);
         let share = share.map_err(|error| match error {

@@ -14,7 +14,6 @@ use dunlin::wire::{
 };
 use dunlin::{
     DeadLetters, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember, WorkOptions,
-    after_epoch,
 };
 
 use super::outbound::protocol;
@@ -98,13 +97,15 @@ impl Session {
         join: &JoinGroup<'_>,
         news: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
-        let topic = self.node.topic(join.topic).ok_or_else(|| TopicError::Unknown(join.topic.to_owned()))?;
-        let start = match join.start {
-            StartAt::After(position) => after_epoch(&topic, position.epoch),
-            other => start(other),
+        if self.node.topic(join.topic).is_none() {
+            return Err(TopicError::Unknown(join.topic.to_owned()).into());
+        }
+        let after_epoch = match join.start {
+            StartAt::After(position) => Some(position.epoch),
+            _ => None,
         };
         let lasting = join.attempts_max & JoinGroup::ENDS_WITH_LAST == 0;
-        let options = ShareOptions { start, lasting, ..share_options(join) };
+        let options = ShareOptions { after_epoch, lasting, ..share_options(join) };
         self.node.join_share_waking(join.topic, join.group, &options, news)
     }
 

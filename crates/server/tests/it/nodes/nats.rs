@@ -7,7 +7,7 @@ use std::thread;
 
 use dunlin::journal::FakeDisk;
 use dunlin::state::Command;
-use dunlin::topic::{Durable, Event, Publish, Start, Subscribe, TopicConfig, Waiter};
+use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
 use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::{PATIENCE, until};
 
@@ -217,11 +217,10 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     let member = |id: u64| {
         let options = ShareOptions {
             member: id.to_string(),
-            start: Start::Latest,
             registered: true,
             lasting: false,
             anywhere: true,
-            ahead: 1,
+            ..ShareOptions::default()
         };
         hall.node(id).join_share_waking("t", "workers", &options, (Waiter::new(), 0)).unwrap()
     };
