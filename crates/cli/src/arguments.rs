@@ -13,10 +13,10 @@ use crate::commands::{
 };
 use crate::outcome::Refusal;
 
-/// Publish, subscribe, and be told exactly what you missed
+/// Publish and subscribe to topics, with exact reports of missed records
 ///
-/// A node keeps topics: sequenced logs in memory. Every subscriber sees every record of a topic in order, or is told
-/// which records it missed.
+/// A node keeps topics: ordered logs of records. Each subscriber receives every record of a topic in order, or a
+/// report of exactly which records it missed.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin", version, styles = STYLES, max_term_width = 80)]
 #[command(after_help = after_help())]
@@ -30,8 +30,8 @@ pub struct Arguments {
 const TRY_IT: &str = "\
 Try it:
   dunlin dev                                    start a node
-  yes tick | dunlin pub ticks                   publish as fast as it goes
-  dunlin sub ticks --sleep 1ms --on-gap newest  a reader that cannot keep up, and is told so";
+  yes tick | dunlin pub ticks                   publish at full speed
+  dunlin sub ticks --sleep 1ms --on-gap newest  subscribe too slowly and see gaps";
 
 fn after_help() -> String {
     format!("{TRY_IT}\n\n{}", crate::outcome::EXIT_CODES)
@@ -51,31 +51,32 @@ pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The node to talk to, or several nodes (HOST:PORT,HOST:PORT): dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
+    /// Address of the node: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH; several nodes:
+    /// dunlin://HOST:PORT,HOST:PORT [default: dunlin://127.0.0.1:4220]
     #[arg(long, global = true, env = "DUNLIN_URL")]
     pub url: Option<String>,
-    /// Our user, for a node that asks; its password is in --password-file
+    /// User name, for a node that requires one; needs --password-file
     #[arg(long, global = true, env = "DUNLIN_USER", value_name = "NAME")]
     pub user: Option<String>,
-    /// The file with our user's password
+    /// File with the user's password
     #[arg(long, global = true, env = PASSWORD_FILE, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// The file with our token, in the place of user and password
+    /// File with an access token, used instead of user name and password
     #[arg(long, global = true, env = "DUNLIN_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Certificates of the authorities that may vouch for a tls:// node, PEM [default: the system's]
+    /// File with the certificate authorities (PEM) to trust for a tls:// node [default: the system's]
     #[arg(long, global = true, env = "DUNLIN_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Our own certificate, for a tls:// node that asks for one, PEM
+    /// File with the client certificate (PEM), for a tls:// node that requires one
     #[arg(long, global = true, env = "DUNLIN_CLIENT_CERT", value_name = "FILE")]
     pub client_cert: Option<PathBuf>,
-    /// The key of our own certificate, PEM
+    /// File with the private key of --client-cert (PEM)
     #[arg(long, global = true, env = "DUNLIN_CLIENT_KEY", value_name = "FILE")]
     pub client_key: Option<PathBuf>,
-    /// Print one JSON object per line instead of a table
+    /// Print one JSON object per line instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// When to colour the output; NO_COLOR is respected
+    /// When to use colours: auto, always or never; auto respects NO_COLOR and CLICOLOR_FORCE
     #[arg(
         long,
         global = true,
@@ -84,7 +85,6 @@ pub struct Global {
         value_name = "WHEN",
         hide_possible_values = true
     )]
-    #[arg(help = "When to colour: auto, always or never; NO_COLOR and CLICOLOR_FORCE are respected")]
     pub color: Color,
 }
 
@@ -133,52 +133,52 @@ pub enum Color {
 pub enum Command {
     /// Run a node
     Serve(serve::Arguments),
-    /// Run a node to try things on: it says where it listens and what to type next
+    /// Run a node for development: open all listeners and print commands to try
     Dev(dev::Arguments),
-    /// Look after a cluster: see its nodes, let others in, hand the lead over, back it up
+    /// Manage a cluster: show its members, add and remove nodes, move the leadership, back up
     Cluster(cluster::Arguments),
-    /// Publish records: arguments, lines of standard input, or files
+    /// Publish records from arguments, standard input or files
     Pub(publish::Arguments),
-    /// Read records, and be told what was missed
+    /// Subscribe to subjects; print their records and report gaps
     Sub(subscribe::Arguments),
-    /// Send a request and print the replies
+    /// Send a request and print the reply
     Req(request::Arguments),
-    /// Answer requests: with a command's output, a fixed text, or what was sent
+    /// Reply to requests with a command's output, a fixed text or the request itself
     Reply(reply::Arguments),
-    /// List, create, delete and describe topics
+    /// List, create, delete, move and describe topics
     Topics(topics::Arguments),
-    /// Keys and values that all nodes of a cluster agree on: read, written, compared and watched
+    /// Read, write, compare and watch keys that all nodes of a cluster agree on
     Kv(kv::Arguments),
     /// Run a command while holding a lock
     Lock(lock::Arguments),
-    /// Beside `lock`, started by it: kills the command when `lock` is killed or its lease is over
+    /// Kill the command of `dunlin lock` when that process is killed or its lease ends
     #[command(hide = true)]
     LockGuard,
-    /// Be elected, and stay so until ended
+    /// Take part in an election and stay elected until stopped
     Elect(elect::Arguments),
-    /// Work for workers that come and go: submitted, done, looked at, tried again
+    /// Submit, run, list and retry tasks
     Task(task::Arguments),
-    /// How a node does, in the terminal: rates, memory, who is slow, topics, cluster, work and worlds
+    /// Show a node's rates, memory, slowest subscribers, topics, cluster, tasks and worlds
     Top(top::Arguments),
-    /// Who reads what, and how far behind
+    /// List subscriptions and their lag
     Subscriptions(subscriptions::Arguments),
-    /// Look into the logs behind topics
+    /// Print the logs of topics
     Log(log::Arguments),
-    /// How many workers there should be: planned, recommended, simulated
+    /// Plan, recommend or simulate how many workers tasks need
     Scale(scale::Arguments),
-    /// A world full of moving entities, over as many processes as wanted
+    /// Run and watch a world of moving entities, on one or more processes
     Space(space::Arguments),
-    /// Order books and other live state: made up, watched, recorded and replayed
+    /// Simulate, watch, import, record, replay and verify order books and other states
     Feed(feed::Arguments),
-    /// Replay recorded markets to many subscribers, and account for every record
+    /// Replay recorded markets to many subscribers and account for every record
     Demo(demo::Arguments),
-    /// Measure: this node, or real peers beside it
+    /// Measure performance, of Dunlin alone or beside other systems
     Bench(bench::Arguments),
-    /// Turn kept benchmark runs into a page
+    /// Write a report page from benchmark runs
     Report(report::Arguments),
-    /// Show a node's configuration and where each value came from
+    /// Print a node's configuration, with the source of each value
     Config(config::Arguments),
-    /// Who may come in: add, remove and list users, and make tokens
+    /// Add, change, remove and list users, and create access tokens
     User(user::Arguments),
     /// Explain error codes
     Errors(errors::Arguments),

@@ -411,7 +411,7 @@ mod tests {
         }
         for key in keys::KEYS
             .iter()
-            .filter(|key| ["COUNT", "MILLI", "SIZE"].iter().any(|kind| key.value.starts_with(kind)))
+            .filter(|key| ["COUNT", "MILLI", "BYTES"].iter().any(|kind| key.value.starts_with(kind)))
         {
             assert!(with(key.name, "0").is_err() || key.name == "scale_warm", "{}", key.name);
             assert!(with(key.name, "-1").is_err(), "{}", key.name);

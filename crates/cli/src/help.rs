@@ -23,7 +23,7 @@ pub fn matches(mut command: Command) -> ArgMatches {
         };
         if let Some(hint) = hint {
             let _ = error.print();
-            eprintln!("\n  tip: there is `{hint}`");
+            eprintln!("\n  tip: did you mean `{hint}`?");
             std::process::exit(error.exit_code());
         }
         error.exit()

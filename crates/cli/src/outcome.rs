@@ -46,10 +46,10 @@ const FAILED: u8 = 2;
 /// What the help says of exit codes.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; also what would go on for ever and was ended by Ctrl-C or SIGTERM
-  1    refused: by the node, or by a rule of the command; nothing is broken
-  2    failed: no node, no file, a command line that cannot be understood, an unknown outcome
-  130  ended by a second Ctrl-C, without putting anything in order";
+  0    success; also a command without an end that was ended by Ctrl-C or SIGTERM
+  1    refused by the node or by a check of the command; nothing is broken
+  2    failure: no connection, file error, invalid command line, unknown outcome
+  130  ended at once by a second Ctrl-C, without cleanup";
 
 /// Says what went wrong on standard error, as one object where that was asked for.
 pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {

@@ -5,43 +5,44 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin bench spot                              every case of one suite
+  dunlin bench spot                              all cases of one suite
   dunlin bench spot --case latency --param bytes=64 --runs 5
-  dunlin bench peers spot                        the same work on libzmq, nats-server and raw sockets
-  dunlin bench peers broker                      every door, beside nats-server and Redis
+  dunlin bench peers spot                        the same work with libzmq, nats-server and raw sockets
+  dunlin bench peers broker                      every protocol, beside nats-server and Redis
   dunlin bench all --quick --json
   dunlin bench control --against bench-runs/2026-11-22T18-42-05Z-control-peers.json
 
-Figures are medians over runs, and deliveries count when their content was checked. Runs are kept;
-`dunlin report` makes the page from them. --url measures a node that already runs elsewhere.")]
+Results are medians over runs. A delivery counts only after a check of its content. Results are kept in a directory, from
+which `dunlin report` makes a page. With --url, the command measures a node that is already running.")]
 pub struct Arguments {
-    /// `SUITE`, or `peers SUITE` to run the same work on real peers; `all` is every suite
+    /// Suite to run, or `all`; `peers SUITE` also runs the same work with other systems
     #[arg(required = true, num_args = 1..=2, value_name = "SUITE")]
     pub words: Vec<String>,
-    /// Only this case; may be given several times
+    /// Case to run; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     pub cases: Vec<String>,
-    /// Only points with this parameter; a name given twice means either value
+    /// Parameter that the measured points must have; a repeated NAME allows either value
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
-    /// Runs that count [default: 3]
+    /// Number of runs that count [default: 3]
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u32>,
-    /// Runs before them that do not [default: 1]; for feeds also a time, such as 1s, at the start of each run
+    /// Number of runs before them that do not count [default: 1]; for feeds also a time at the start of each run,
+    /// such as 1s
     #[arg(long, value_name = "COUNT")]
     pub warmup: Option<String>,
-    /// How long one run of a sustained measurement takes [default: 1s]
+    /// Duration of one run of a sustained measurement [default: 1s; 2s for feeds]
     #[arg(long, value_name = "DURATION")]
     pub time: Option<String>,
-    /// Fewer and shorter runs, checked as strictly; implied by CI and GITHUB_ACTIONS
+    /// Make fewer and shorter runs with the same checks; the default if CI or GITHUB_ACTIONS is set
     #[arg(long)]
     pub quick: bool,
-    /// A kept run: say which rows got worse since, beyond noise
-    #[arg(long, value_name = "RUN")]
+    /// Kept run to compare with; the output shows which rows are worse by more than noise
+    #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
     #[command(flatten)]
     pub feed: FeedArguments,
-    /// Where runs are kept
+    /// Directory in which results are kept
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     pub keep: PathBuf,
 }
@@ -50,25 +51,25 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Suite feed")]
 pub struct FeedArguments {
-    /// Instruments of your own instead of the five scenarios: a JSON or TOML file, or one that comes with Dunlin
+    /// Instruments instead of the five scenarios: a JSON or TOML file, or the name of a built-in one
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Clients, instead of each scenario's own
+    /// Number of clients [default: each scenario's own]
     #[arg(long, value_name = "COUNT")]
     pub clients: Option<usize>,
-    /// Only this instrument; may be given several times
+    /// Instrument to run; may be given several times [default: all]
     #[arg(long = "instrument", value_name = "ID")]
     pub instruments: Vec<String>,
-    /// Levels of a side that a view shows [default: 10]
-    #[arg(long, value_name = "LEVELS")]
+    /// Price levels per side in a view [default: 10]
+    #[arg(long, value_name = "COUNT")]
     pub depth: Option<usize>,
-    /// What a client takes over each message
+    /// Time that a client spends on each message, in milliseconds [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub delay_ms: Option<u64>,
-    /// Withhold every so manyth update from the clients
+    /// Withhold every Nth update from the clients [default: none]
     #[arg(long, value_name = "N")]
     pub drop_every_n: Option<u32>,
-    /// What the made-up updates begin with [default: 123]
+    /// Seed of the generated updates [default: 123]
     #[arg(long)]
     pub seed: Option<u64>,
 }

@@ -17,65 +17,69 @@ use crate::table::Table;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
-  dunlin cluster init --data-dir /var/lib/dunlin       begin a cluster, once
+  dunlin cluster init --data-dir /var/lib/dunlin       create a cluster
   dunlin cluster status --data-dir /var/lib/dunlin
-  dunlin cluster add --data-dir /var/lib/dunlin        how another node joins
+  dunlin cluster add --data-dir /var/lib/dunlin        show how another node joins
   dunlin cluster remove 3 --data-dir /var/lib/dunlin
   dunlin cluster backup keys.backup --data-dir /var/lib/dunlin
 
-Whoever may read a node's data directory may look after its cluster.")]
+These commands need read access to the data directory of one node of the cluster; its certificates are the permission.")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// The data directory of a node of the cluster; it need not be the leader, nor running
+    /// Data directory of any node of the cluster; the node need not be the leader, nor running
     #[arg(long, global = true, env = "DUNLIN_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Begin a new cluster, once: its first node is started in this data directory then
+    /// Create a cluster with one node, in an empty data directory or that of a single node
     Init {
-        /// Where the node will be reached by others; it may be another when it starts
-        #[arg(long, default_value = "127.0.0.1:6222")]
+        /// Address at which other nodes reach this node; the node may start with another one
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]
         address: String,
     },
-    /// Each node: what it is, how far it has come, what it lacks
+    /// Show the role, progress and state of each node
     Status,
-    /// Make a token for one more node, and say how it joins
+    /// Create a join token and print the commands for a new node
     Add {
-        /// How long the token is good
+        /// Time to live of the token
         #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = ttl)]
         ttl: Duration,
     },
-    /// Make a join token: for one node, and an hour, unless told otherwise
+    /// Print a join token, for one node unless --reusable is given
     Token {
-        /// How long it is good; `off` for as long as it is not used
+        /// Time to live of the token; `off` is no limit
         #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = ttl_or_off)]
         ttl: TokenTtl,
-        /// For any number of nodes
+        /// Allow the token for any number of nodes
         #[arg(long)]
         reusable: bool,
     },
-    /// Take a node out for good: it never comes back under its number
+    /// Remove a node for ever; its number is never used again
     Remove {
-        /// Its number, as `dunlin cluster status` shows it
+        /// Number of the node, as `dunlin cluster status` shows it
         #[arg(value_parser = node_number)]
         node: u64,
     },
-    /// Have another node lead
+    /// Make another node the leader
     Transfer {
-        /// Which one [default: any that can]
+        /// Number of the node [default: any that can lead]
         #[arg(value_parser = node_number)]
         node: Option<u64>,
     },
-    /// Write all that the cluster has agreed on into a file; not the records of topics
-    Backup { file: PathBuf },
-    /// Make a new cluster's first node from a backup, in an empty data directory
-    Restore {
+    /// Write a backup of all keys and tasks to a file; records of topics are not included
+    Backup {
+        /// File to create
         file: PathBuf,
-        /// Where the node will be reached by others; it may be another when it starts
-        #[arg(long, default_value = "127.0.0.1:6222")]
+    },
+    /// Create the first node of a new cluster from a backup, in an empty data directory
+    Restore {
+        /// File of `dunlin cluster backup`
+        file: PathBuf,
+        /// Address at which other nodes reach this node; the node may start with another one
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]
         address: String,
     },
 }

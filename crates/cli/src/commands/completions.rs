@@ -8,16 +8,16 @@ use clap_complete::Shell;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The shell reads the script from where it looks for such; open a new one afterwards.
-
 Examples:
   mkdir -p ~/.local/share/bash-completion/completions
   dunlin completions bash > ~/.local/share/bash-completion/completions/dunlin
   dunlin completions zsh > \"${fpath[1]}/_dunlin\"
   dunlin completions fish > ~/.config/fish/completions/dunlin.fish
-  source <(dunlin completions bash)              in this shell alone")]
+  source <(dunlin completions bash)              only in this shell
+
+Open a new shell after installing a script.")]
 pub struct Arguments {
-    /// The shell
+    /// Shell to print the script for
     #[arg(value_enum)]
     shell: Shell,
 }

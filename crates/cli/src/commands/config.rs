@@ -18,14 +18,14 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Print each value and where it came from: a flag, a variable, a line of the file, or the default
+    /// Print each value and its source: a flag, a variable, a line of the file, or the default
     #[command(after_help = "\
 Examples:
   dunlin config show --config node.toml
   DUNLIN_LISTEN=127.0.0.1:0 dunlin config show --retention-bytes 1GiB
   dunlin config show --json | jq -r 'select(.origin != \"default\") | .key'")]
     Show(ConfigFlags),
-    /// Print a configuration file with every key at its default, to be changed
+    /// Print a configuration file with every key at its default
     #[command(after_help = "\
 Examples:
   dunlin config example > node.toml

@@ -8,59 +8,61 @@ use crate::commands::parse;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-One topic for each market, and the lines as they are. At the end a table says for each subscriber and
-topic what it saw, what it was told it missed, and whether its bytes are the recording's. Exit code 2
-if a single record is unaccounted for.
+The demo publishes each line of each recorded market to a topic of its own. At the end, a table shows for each subscriber
+and topic the records that it received, the gaps that were reported, and whether its bytes equal the recording. Exit
+code 2 means that a record is unaccounted for.
 
-The recordings are fetched by `cargo xtask data`; `cargo xtask demo` does that first.
+`cargo xtask data` downloads the recordings; `cargo xtask demo` does that first.
 
 Examples:
-  dunlin demo --data data                     over in about a minute; the node stays up to be looked at
+  dunlin demo --data data                     about a minute; then the node stays up until Ctrl-C
   dunlin demo --data data --speed max --once
-  dunlin demo --allow-generated               without the recordings
-  dunlin demo --nodes 3                       over a cluster, whose nodes are killed and started again meanwhile
-  dunlin demo --space                         aircraft and a flock of 50,000 over three processes
-  dunlin demo --together                      all of it at once on the nodes of one cluster, with a dashboard
+  dunlin demo --allow-generated               generated markets if the recordings are missing
+  dunlin demo --nodes 3                       on a cluster whose nodes are killed and restarted
+  dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
+  dunlin demo --together                      all of it on one cluster, with a dashboard
 
-`cargo xtask demo` is `--together` with the tasks' program built for it; `--only FACE` shows one face.")]
+`cargo xtask demo` runs `--together`, with the program for tasks built first; `--only FACE` runs one part.")]
 pub struct Arguments {
     /// Directory of the recordings
     #[arg(long, value_name = "DIRECTORY", default_value = "data")]
     pub data: PathBuf,
-    /// How fast: 1x is as recorded, 10x ten times that; 30s is each market within that time; max does not wait [default: 55s]
+    /// Speed of the replay: a factor such as 10x, a duration for each market such as 30s, or max [default: 55s]
     #[arg(long, value_name = "SPEED")]
     pub speed: Option<Speed>,
-    /// Replay over so many nodes that are one cluster, each a process of its own, and kill them one after another
+    /// Number of nodes; more than 1 form a cluster, whose nodes are killed one after another
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub nodes: u32,
-    /// With --nodes: how often a node is killed
+    /// With --nodes: number of times that a node is killed
     #[arg(long, value_name = "COUNT", default_value_t = 6, requires = "nodes")]
     pub kills: u32,
-    /// Only so many lines of each market
+    /// Number of lines of each market to publish [default: all]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..))]
     pub lines: Option<u32>,
-    /// Not markets, but a world: recorded aircraft and a flock over three processes, one of which is killed and comes back
+    /// Run a world instead of markets: recorded aircraft and birds on three processes, one of which is killed and
+    /// restarted
     #[arg(long, group = "world", conflicts_with_all = ["nodes", "kills", "lines"])]
     pub space: bool,
-    /// All faces at once: markets, books, tasks and a world on three nodes, one of which is killed and healed every minute
+    /// Run markets, books, tasks and a world on three nodes, one of which is killed and restarted repeatedly
     #[arg(long, group = "world", conflicts_with_all = ["nodes", "kills"])]
     pub together: bool,
-    /// With --together: how often a node is killed [default: 1m; 30s with --once]
+    /// With --together: time between two kills [default: 1m; 30s with --once]
     #[arg(long, value_name = "DURATION", requires = "together", value_parser = parse::positive_duration)]
     pub kill_every: Option<Duration>,
-    /// With --together: where recordings.py and its worker are, clients/python/examples; without it nobody submits tasks
+    /// With --together: directory of recordings.py and its worker, such as clients/python/examples [default: no
+    /// tasks]
     #[arg(long, value_name = "DIRECTORY", requires = "together")]
     pub work: Option<PathBuf>,
-    /// With --work: a Python that has the dunlin package
+    /// With --work: Python interpreter that has the dunlin package
     #[arg(long, value_name = "FILE", default_value = "python3", requires = "work")]
     pub python: PathBuf,
-    /// With --space or --together: how many flock [default: 50000; 10000 with --together]
+    /// With --space or --together: number of birds [default: 50000; 10000 with --together]
     #[arg(long, value_name = "COUNT", requires = "world", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub flock: Option<u64>,
-    /// End after the table instead of leaving the node up
+    /// End after the table instead of keeping the node up
     #[arg(long)]
     pub once: bool,
-    /// Without recordings, replay made-up ones instead of failing
+    /// Replay generated markets if the recordings are missing, instead of failing
     #[arg(long)]
     pub allow_generated: bool,
 }

@@ -22,20 +22,21 @@ use crate::workers::WorkersConfig;
 #[command(after_help = "\
 Examples:
   dunlin dev
-  dunlin dev --listen 127.0.0.1:0            beside another node
-  dunlin dev --tls                           by TLS, with certificates of its own in ./dunlin-tls
-  dunlin dev --nodes 3                       a cluster of three, each a process of its own
+  dunlin dev --listen 127.0.0.1:0            on a free port, beside another node
+  dunlin dev --tls                           with TLS, and certificates in ./dunlin-tls
+  dunlin dev --nodes 3                       a cluster of three processes
   dunlin dev --workers 'python3 worker.py' --scale 1..8
-                                             workers for tasks, as many as those that wait need
+                                             with as many task workers as the waiting tasks need
 
-The same node as `dunlin serve` with the same options; it only says more, and opens all doors.")]
+The node is that of `dunlin serve` with the same options, but with all listeners open and with more output.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
-    /// Speak TLS, with the certificates in this directory; if it has none they are made, for this machine only
+    /// Use TLS, with the certificates in DIR (dunlin-tls if DIR is omitted); if there are none, create them, valid
+    /// for this machine only
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "dunlin-tls")]
     tls: Option<PathBuf>,
-    /// Run so many nodes that are one cluster, each a process of its own
+    /// Number of nodes; more than 1 form a cluster of processes
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9), conflicts_with = "tls")]
     nodes: u32,
 }

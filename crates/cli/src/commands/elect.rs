@@ -22,22 +22,23 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin elect leader                           wait to be elected, stay so until Ctrl-C
-  dunlin elect leader --value host-1:8080       what others see
-  dunlin elect leader --show                    who is elected, by now
+  dunlin elect leader                           wait to be elected; stay elected until Ctrl-C
+  dunlin elect leader --value host-1:8080       publish a value with the election
+  dunlin elect leader --show                    print the elected candidate
 
-A line says when we are elected, with a token that grows from one elected to the next. Exit code 2
-when the cluster did not hear from us for --ttl, and elected another.")]
+When this candidate is elected, a line shows it with a fencing token, which grows with each election.
+
+Exit code 2 means that the lease was not renewed within --ttl, so that another candidate may be elected.")]
 pub struct Arguments {
-    /// The election
+    /// Name of the election
     pub name: String,
-    /// How long we stay elected when nobody hears from us
+    /// Time to live of the lease: how long this candidate stays elected without a connection
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
-    /// What others see of us [default: host and process]
+    /// Value of this candidate, shown to others [default: host name and process id]
     #[arg(long)]
     pub value: Option<String>,
-    /// Only show who is elected; exit code 1 when nobody is
+    /// Print the elected candidate and end; exit code 1 if there is none
     #[arg(long)]
     pub show: bool,
 }

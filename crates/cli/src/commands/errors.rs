@@ -14,11 +14,11 @@ use crate::table::Table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin errors
-  dunlin errors SEQ_MOVED
+  dunlin errors              list all error codes
+  dunlin errors SEQ_MOVED    explain one
   dunlin errors 47")]
 pub struct Arguments {
-    /// A name or number; all of them without
+    /// Name or number of an error code [default: all]
     code: Option<String>,
 }
 

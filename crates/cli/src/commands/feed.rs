@@ -21,9 +21,9 @@ use crate::console::Console;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Try it:
-  dunlin feed serve --config baseline_1x1_10k   a node with a simulated order book
-  dunlin feed watch md.BTC-USD                  its ladder, live, in another terminal
-  dunlin feed import --check data/*             what is in recordings of exchanges
+  dunlin feed serve --config baseline_1x1_10k   run a node with a simulated order book
+  dunlin feed watch md.BTC-USD                  show the book live, in another terminal
+  dunlin feed import --check data/*             check recordings of exchanges
   dunlin feed record --out rec/ 'md.>' --time 10s
   dunlin feed verify --strict rec/")]
 pub struct Arguments {
@@ -33,17 +33,17 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Publish simulated order books, on a node of its own or a running one
+    /// Publish simulated order books, on a new node or a running one
     Serve(serve::Arguments),
-    /// Follow order books: a live ladder in the terminal, lines in a pipe
+    /// Watch order books: a live view in the terminal, or one line for each change
     Watch(watch::Arguments),
-    /// Publish recordings of exchanges as order books
+    /// Publish exchanges' recordings as order books
     Import(import::Arguments),
-    /// Write live state down as it comes
+    /// Record state topics to files
     Record(record::Arguments),
     /// Publish a recording again
     Replay(replay::Arguments),
-    /// Say whether a recording is whole
+    /// Check that a recording is complete and its states are correct
     Verify(verify::Arguments),
 }
 

@@ -29,15 +29,15 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Print what a key holds
+    /// Print the value of a key
     #[command(after_help = "\
 Examples:
   dunlin kv get config/limit
-  dunlin kv get config/limit --json     with the revisions that created and last wrote it")]
+  dunlin kv get config/limit --json     with the revisions that created and changed it")]
     Get {
-        /// The key
+        /// Key to read
         key: String,
-        /// As the node has it, which may be late, and without a word to the others
+        /// Read this node's copy without asking the cluster; the value may be old
         #[arg(long)]
         stale: bool,
     },
@@ -47,91 +47,92 @@ Examples:
   dunlin kv put config/limit 100
   dunlin kv put config/page - < page.html")]
     Put {
-        /// The key
+        /// Key to write
         key: String,
-        /// The value; `-` is standard input
+        /// Value to write; `-` is standard input
         value: String,
-        /// It goes when this lease ends
+        /// Number of the lease; the key is deleted when the lease ends [default: no lease]
         #[arg(long, default_value_t, hide_default_value = true)]
         lease: u64,
     },
-    /// Delete a key, or all that begin so
+    /// Delete a key, or all keys with a prefix
     #[command(after_help = "\
 Examples:
   dunlin kv del config/limit
-  dunlin kv del config/limit --if 42    if revision 42 was the last to write it
-  dunlin kv del sessions/ --prefix")]
+  dunlin kv del config/limit --if 42    only if revision 42 was the last to change it
+  dunlin kv del sessions/ --prefix      all keys that start with sessions/")]
     Del {
-        /// The key
+        /// Key to delete
         key: String,
-        /// All keys that begin with it
+        /// Delete all keys that start with KEY
         #[arg(long, conflicts_with = "revision")]
         prefix: bool,
-        /// Only if this revision was the last to write it
+        /// Revision that must be the last to change the key
         #[arg(long = "if", value_name = "REVISION")]
         revision: Option<u64>,
     },
-    /// Write a key if nobody has written it since (compare and swap)
+    /// Write a key if its revision is unchanged (compare and swap)
     #[command(after_help = "\
 Examples:
-  dunlin kv cas config/limit 42 200     if revision 42 was the last to write it
-  dunlin kv cas config/limit 0 100      if there is no such key
+  dunlin kv cas config/limit 42 200     only if revision 42 was the last to change it
+  dunlin kv cas config/limit 0 100      only if the key does not exist
 
-Exit code 1 when it was written since, with the revision that did.")]
+Exit code 1 means that another revision changed the key; the error shows it.")]
     Cas {
-        /// The key
+        /// Key to write
         key: String,
-        /// The revision that last wrote it; 0 for a key that is not there
+        /// Revision that must be the last to change the key; 0: the key must not exist
         revision: u64,
-        /// The value; `-` is standard input
+        /// Value to write; `-` is standard input
         value: String,
     },
-    /// If all that is compared is so do this, else that; in one revision
+    /// Run a transaction: compare keys, then write, delete and read others in one revision
     #[command(after_help = txn::EXAMPLES)]
     Txn(txn::Arguments),
-    /// List keys and what they hold, in the order of their bytes
+    /// List keys and their values, in the order of the keys' bytes
     #[command(after_help = "\
 Examples:
-  dunlin kv range                       all but the system's own, which begin with $
-  dunlin kv range config/               those that begin so
-  dunlin kv range a --end b --limit 10  from a, and before b")]
+  dunlin kv range                       all keys, except system keys ($…)
+  dunlin kv range config/               keys that start with config/
+  dunlin kv range a --end b --limit 10  keys from a to b, b excluded")]
     Range {
-        /// What the keys begin with, or with --end the first
+        /// Prefix of the keys; with --end, the first key [default: all keys]
         #[arg(default_value = "", hide_default_value = true)]
         start: String,
-        /// Before this one
+        /// Key before which the list ends
         #[arg(long)]
         end: Option<String>,
-        /// At most so many
+        /// Maximum number of keys [default: all]
         #[arg(long, short = 'n')]
         limit: Option<usize>,
-        /// Their names alone
+        /// Print only the keys, without values
         #[arg(long)]
         keys: bool,
-        /// The system's own keys, too, which begin with `$`; so does asking for what begins with it
+        /// Include system keys, which start with `$`; a START with `$` includes them too
         #[arg(long)]
         system: bool,
-        /// As the node has it, which may be late, and without a word to the others
+        /// Read this node's copy without asking the cluster; the keys may be old
         #[arg(long)]
         stale: bool,
     },
-    /// Print what changes, revision by revision
+    /// Print changes of keys, revision by revision
     #[command(after_help = "\
 Examples:
-  dunlin kv watch                       all, from now on
-  dunlin kv watch config/ --from 74-42  what begins so, from revision 42 of epoch 74 on
-  dunlin kv watch --from oldest --json  all that is held; each line says its epoch and revision
+  dunlin kv watch                       changes of all keys, from now on
+  dunlin kv watch config/ --from 74-42  changes under config/, from revision 42 of epoch 74
+  dunlin kv watch --from oldest --json  all retained changes, with epoch and revision
 
-Exit code 1 when revisions are not held any more (the error names the oldest), or have begun anew in another epoch.")]
+Exit code 1 means that revisions from --from on are no longer retained, or that revisions restarted in another epoch.
+The error shows the oldest retained revision.")]
     Watch {
-        /// What the keys begin with
+        /// Prefix of the keys [default: all keys]
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
-        /// A revision as EPOCH-REVISION, `oldest` or `now`
+        /// First revision: EPOCH-REVISION, `oldest` or `now`
         #[arg(long, default_value = "now", value_parser = from)]
         from: WatchStart,
-        /// End after so many revisions
-        #[arg(long, short = 'n', value_name = "REVISIONS")]
+        /// Number of revisions after which to end [default: no end]
+        #[arg(long, short = 'n', value_name = "COUNT")]
         count: Option<usize>,
     },
 }

@@ -35,35 +35,35 @@ const NOTICE: u32 = 4;
 #[command(after_help = "\
 Examples:
   dunlin lock backup -- ./backup.sh             wait for the lock, then run
-  dunlin lock backup --no-wait -- ./backup.sh   or do not run at all
+  dunlin lock backup --no-wait -- ./backup.sh   run only if the lock is free
   dunlin lock deploy --ttl 30s -- sh -c 'store --token $DUNLIN_LOCK_TOKEN'
 
-The lock is released when the command has ended, and the exit code is the command's. The command
-runs in a process group of its own, and what is left of the group is killed before the lock is
-released: a process that is to go on without the lock needs `setsid`. Ctrl-Z has no effect.
+When the command ends, `dunlin lock` releases the lock and ends with the command's exit code. The command runs in its own
+process group. Before the release, all processes of that group are killed; use `setsid` for a process that must survive.
+Ctrl-Z has no effect.
 
-SIGTERM, SIGHUP, SIGINT and SIGQUIT are passed on to the group; it is killed after 2 s. If
-`dunlin lock` itself is killed, a guard process kills the group at once.
+SIGTERM, SIGHUP, SIGINT and SIGQUIT are forwarded to the group, which is killed after 2 s. If `dunlin lock` itself is
+killed, a guard process kills the group at once.
 
-If the node cannot be reached for --ttl, another gets the lock. The group is sent SIGTERM a quarter
-of --ttl (at most 2 s) before that, and SIGKILL at that time; the exit code is 2.
+If the node is unreachable for --ttl, the lock is free for others. The group receives SIGTERM a quarter of --ttl (at most
+2 s) before that moment, and SIGKILL at that moment. The exit code is then 2.
 
-DUNLIN_LOCK_TOKEN grows from holder to holder: what the lock protects refuses a lower token than
-the highest it has seen.")]
+DUNLIN_LOCK_TOKEN is the fencing token, which grows with each holder. A resource behind the lock should refuse a token
+lower than the highest it has received.")]
 pub struct Arguments {
-    /// The lock
+    /// Name of the lock
     pub name: String,
-    /// How long it stays ours when nobody hears from us
+    /// Time to live of the lease: how long the lock is kept without a connection
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
-    /// What others see of the holder [default: host and process]
+    /// Value of this holder, shown to others [default: host name and process id]
     #[arg(long)]
     pub value: Option<String>,
-    /// Exit code 1 when another holds it
+    /// Do not wait; end with exit code 1 if another process holds the lock
     #[arg(long)]
     pub no_wait: bool,
-    /// The command
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command to run, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 

@@ -25,27 +25,27 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Print every record that is held, with position, times, key and headers, and end
+    /// Print all retained records with position, times, key and headers
     #[command(after_help = "\
 Examples:
   dunlin log dump ticks
   dunlin log dump orders --from 10m --count 100
   dunlin log dump ticks --json | jq -r .append_time_ns
-  dunlin log dump /var/lib/dunlin             the files of durable topics; no node is asked
+  dunlin log dump /var/lib/dunlin             read a data directory, without a node
 
-One line for each record: partition/position, append time, subject, then event=, expires=, reply=,
-key= and headers where it has them, and after a bar the payload.")]
+Each line shows one record: PARTITION/POSITION, append time and subject; then event=, expires=, reply=, key= and headers,
+if the record has them; then a bar and the payload.")]
     Dump(Dump),
 }
 
 #[derive(Debug, clap::Args)]
 struct Dump {
-    /// The topic's name, or a node's data directory, or the directory of one of its logs
+    /// Topic, or a node's data directory, or the directory of one log in it
     topic: String,
-    /// Where to start: earliest, after a position EPOCH-SEQ, at a time (RFC 3339), or so long ago (5m)
+    /// Start: earliest, a position EPOCH-SEQ to start after, an RFC 3339 time, or an age such as 5m
     #[arg(long, value_name = "START", default_value = "earliest", value_parser = parse::start)]
     from: Start,
-    /// Records at most
+    /// Maximum number of records [default: all]
     #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<u64>,
 }

@@ -9,10 +9,10 @@ use clap_mangen::Man;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin man | man -l -                          read it here
-  dunlin man --dir ~/.local/share/man/man1       install a page for every command")]
+  dunlin man | man -l -                          read the main page
+  dunlin man --dir ~/.local/share/man/man1       install a page for each command")]
 pub struct Arguments {
-    /// Write a page for every command into this directory instead of the main page to standard output
+    /// Directory to write a page for each command to [default: the main page on standard output]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 }

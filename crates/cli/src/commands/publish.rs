@@ -22,56 +22,60 @@ use crate::signals::{GRACE, Stop};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin pub greetings hello 'hello again'       one record for each text
-  yes tick | dunlin pub ticks                    one record for each line, as fast as it goes
+  dunlin pub greetings hello 'hello again'       publish two records
+  yes tick | dunlin pub ticks                    publish each line as a record
   dunlin pub photos --file cat.jpg --file dog.jpg
   dunlin pub orders.eu.1042 '{\"qty\":5}' --key 1042 --header trace=7f3a
-  dunlin pub ticks tick --repeat 1000 --rate 100 a hundred a second
-  dunlin pub config v2 --expect-seq 41           only if record 41 is still the last
+  dunlin pub ticks tick --repeat 1000 --rate 100   publish 100 records per second
+  dunlin pub config v2 --expect-seq 41           publish only if 41 is the last sequence number
 
-A closing line on standard error says how many records the node has acknowledged, and the last position (--json: an object
-on standard output). It comes after Ctrl-C, too. A node that goes away is waited for: what it had not acknowledged is sent
-again, and found if it was there. So is one that has no room: what it refused is sent again in the same order. Exit code 2
-when the fate of something that was sent is not known.")]
+The last line on standard error shows how many records the node acknowledged, and the last position. With --json, an
+object on standard output shows it instead. It also appears after Ctrl-C.
+
+If the node is unreachable, the command reconnects and sends the records that were not acknowledged again. The node
+recognises records that it already has. If the node has no room, the command sends the refused records again, in the
+same order.
+
+Exit code 2 means that some records were sent, and it is unknown whether the node stored them.")]
 pub struct Arguments {
-    /// Where to publish
+    /// Subject to publish to
     pub subject: String,
-    /// Records to publish; without any (and without --file) each line of standard input is one
+    /// Payloads, one record each; without payloads and files, each line of standard input is a record
     pub texts: Vec<String>,
-    /// Publish a whole file as one record; `-` is standard input
-    #[arg(long, value_name = "PATH", conflicts_with = "texts")]
+    /// File to publish as one record; `-` is standard input; may be given several times
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
     pub file: Vec<PathBuf>,
-    /// Publish each line of a file as one record; `-` is standard input
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["texts", "file"])]
+    /// File to publish line by line, one record each; `-` is standard input; may be given several times
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["texts", "file"])]
     pub lines: Vec<PathBuf>,
-    /// Key: chooses the partition, and groups keep the order of its records
+    /// Key of the records: it selects the partition, and records with the same key stay in order in groups
     #[arg(long)]
     pub key: Option<String>,
-    /// Header; may be given several times
+    /// Header of the records; may be given several times
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// When it happened: RFC 3339 or `now`
+    /// Event time of the records: RFC 3339, such as 2026-11-20T09:30:00Z, or `now`
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub event_time: Option<std::time::SystemTime>,
-    /// Readers skip the record when it is older than this
+    /// Time after which subscribers skip the records [default: never]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub expires_in: Option<Duration>,
-    /// Where a reply is expected
+    /// Subject for replies to the records
     #[arg(long, value_name = "SUBJECT")]
     pub reply: Option<String>,
-    /// Publish only if this is the log's last sequence
+    /// Sequence number that must be the log's last; otherwise the record is refused
     #[arg(long, value_name = "SEQ", conflicts_with_all = ["repeat", "file", "lines"])]
     pub expect_seq: Option<u64>,
-    /// Publish everything this many times
-    #[arg(long, value_name = "COUNT", default_value_t = 1, hide_default_value = true)]
+    /// Number of times to publish everything
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub repeat: u64,
-    /// Records per second at most
-    #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
+    /// Maximum number of records per second [default: no limit]
+    #[arg(long, value_name = "RECORDS_PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
-    /// Give up when the node has had no room for so long; 0s: at once [default: never]
+    /// Maximum time to wait while the node has no room; 0s fails at once [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub patience: Option<Duration>,
-    /// Say nothing when all went well
+    /// Print nothing on success
     #[arg(long, short)]
     pub quiet: bool,
 }

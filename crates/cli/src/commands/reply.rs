@@ -22,33 +22,33 @@ use crate::signals::{GRACE, Stop};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin reply echo --echo                       what was sent
-  dunlin reply motd --text 'mind the gap'        always the same
-  dunlin reply time.now -- date -u               a command's output
-  dunlin reply 'math.*' -- bc                    the request is the command's standard input
+  dunlin reply echo --echo                       reply with the request's payload
+  dunlin reply motd --text 'mind the gap'        reply with the same text always
+  dunlin reply time.now -- date -u               reply with a command's output
+  dunlin reply 'math.*' -- bc                    the command reads the request from standard input
 
-A command finds DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. When it fails, the reply carries
-the header dunlin-error with its exit code.
+COMMAND has DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. If it fails, the
+reply has the header dunlin-error with its exit code.
 
-A request names the subject of its reply. A reply to another than an inbox (_INBOX.…) is not sent, so that a requester cannot have this
-command publish where the requester may not; --reply-to allows more.")]
+Replies go only to inboxes (subjects that start with _INBOX.) and to subjects that match --reply-to. Otherwise a request
+could make this command publish to a subject to which the requester may not publish.")]
 #[command(group = clap::ArgGroup::new("answer").required(true))]
 pub struct Arguments {
-    /// What to answer; wildcards are fine
+    /// Subjects of the requests to reply to; `*` and `>` are wildcards
     pub pattern: String,
-    /// Answer with what was sent
+    /// Reply with the payload of the request
     #[arg(long, group = "answer")]
     pub echo: bool,
-    /// Answer with this text
+    /// Reply with this text
     #[arg(long, group = "answer")]
     pub text: Option<String>,
-    /// Answer with the output of this command
+    /// Reply with the output of this command
     #[arg(last = true, group = "answer", value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// Send replies to the subjects of this pattern as well; may be given more than once
+    /// Subjects besides inboxes to which replies may go; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub reply_to: Vec<Pattern>,
-    /// End after this many requests
+    /// Number of requests after which to end [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
 }

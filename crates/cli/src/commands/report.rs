@@ -6,15 +6,15 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   dunlin bench peers spot && dunlin report
-  dunlin report --out report.html          one file, with plots
+  dunlin report --out report.html          one HTML file with plots
   dunlin report --runs elsewhere/bench-runs --out page.md
 
-Quick runs, debug builds and files that are no kept run are left out, and named.")]
+The page leaves out quick runs, debug builds and files that are not benchmark runs; warnings name them.")]
 pub struct Arguments {
-    /// Directory of kept runs
+    /// Directory of kept benchmark runs
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     pub runs: PathBuf,
-    /// The page to write: HTML with plots where the name ends in .html, else Markdown
+    /// Page to write: HTML with plots if the name ends in .html, otherwise Markdown
     #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
     pub out: PathBuf,
 }

@@ -19,22 +19,22 @@ use crate::outcome::Refusal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin req time.now                            no text: an empty request
+  dunlin req time.now                            send an empty request
   dunlin req math.square 12 --timeout 200ms
   dunlin req img.scale - --header width=100 < cat.jpg > small.jpg
 
-The reply goes to standard output, byte for byte (in a terminal with a newline, and with control
-characters escaped). Exit code 1 when
-nobody answers in time, or the reply carries the header dunlin-error.")]
+Standard output receives the bytes of the reply. On a terminal, control characters are escaped and a newline is added.
+
+Exit code 1 means that no reply arrived in time, or that the reply has the header dunlin-error.")]
 pub struct Arguments {
-    /// Where someone answers
+    /// Subject to send the request to
     pub subject: String,
-    /// The request; `-` is standard input
+    /// Payload of the request; `-` is standard input [default: empty]
     pub text: Option<String>,
-    /// Header; may be given several times
+    /// Header of the request; may be given several times
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// How long to wait for the reply
+    /// Maximum time to wait for the reply
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
     pub timeout: Duration,
 }

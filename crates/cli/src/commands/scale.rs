@@ -13,13 +13,13 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// What a described cluster would cost and carry, and what is wrong with it
+    /// Calculate the cost and load of a described cluster, and warn of problems
     Plan(PlanArguments),
-    /// What a cluster should be, by what was measured
+    /// Recommend machines and worker counts for a measured load
     Recommend(RecommendArguments),
-    /// Run clusters in virtual time, and print what came of it
+    /// Simulate clusters in virtual time and print the results
     Simulate(SimulateArguments),
-    /// Print the table of prices, to be edited
+    /// Print the table of machine prices, as a file to edit
     Prices,
 }
 
@@ -27,19 +27,19 @@ pub enum Verb {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is asked of it")]
 pub struct Asked {
-    /// Tasks that arrive in a second, on average
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    /// Average number of tasks that arrive per second
+    #[arg(long, value_name = "TASKS_PER_SECOND", allow_negative_numbers = true)]
     pub per_s: f64,
-    /// And at the most [default: twice that]
-    #[arg(long, value_name = "COUNT")]
+    /// Highest number of tasks that arrive per second [default: twice --per-s]
+    #[arg(long, value_name = "TASKS_PER_SECOND")]
     pub peak_per_s: Option<f64>,
-    /// How long a task takes, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 11.76)]
+    /// Duration of a task in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 11.76)]
     pub task_ms: f64,
-    /// Tasks that wait at the most
+    /// Maximum number of waiting tasks
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub queued: u64,
-    /// Bytes of a task's payload
+    /// Size of a task's payload in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 200)]
     pub payload_bytes: u64,
 }
@@ -50,13 +50,13 @@ Examples:
   dunlin scale plan cluster.yaml --per-s 5000 --peak-per-s 11000
   dunlin scale prices > prices.toml; dunlin scale plan cluster.yaml --per-s 5000 --prices prices.toml
 
-The file describes coordinators, workers and scaling: docs/autoscaling.md has one.")]
+The file describes coordinators, workers and scaling; docs/autoscaling.md has an example.")]
 pub struct PlanArguments {
-    /// The description, YAML
+    /// File that describes the cluster (YAML)
     pub file: PathBuf,
     #[command(flatten)]
     pub asked: Asked,
-    /// A table of prices
+    /// File with machine prices, as `dunlin scale prices` prints it [default: built-in prices]
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 }
@@ -67,26 +67,26 @@ Examples:
   dunlin scale recommend --per-s 5000 --peak-per-s 11000 --cpus 1.4 --memory-gib 4.6
   dunlin scale recommend cluster.yaml --per-s 5000 --used used.txt
 
---used is what workers were measured to use: a line for each measurement, processors and GiB.
-The recommendation is such a description itself; with a FILE it is held against that.")]
+--used names a file with measurements of workers: processors and GiB on each line. The command prints the recommendation
+as a description of a cluster. With FILE, it also prints the differences from that description.")]
 pub struct RecommendArguments {
-    /// A description to hold it against, YAML
+    /// File that describes the present cluster, to compare with (YAML)
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub asked: Asked,
-    /// Processors that a worker uses, 95 times in 100
+    /// Processors that a worker uses: the 95th percentile
     #[arg(long, value_name = "COUNT", required_unless_present = "used")]
     pub cpus: Option<f64>,
-    /// GiB that a worker uses, 99 times in 100
+    /// Memory that a worker uses, in GiB: the 99th percentile
     #[arg(long, value_name = "GIB", required_unless_present = "used")]
     pub memory_gib: Option<f64>,
-    /// Measurements of both, in their place
+    /// File with measurements, instead of --cpus and --memory-gib: processors and GiB on each line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
     pub used: Option<PathBuf>,
-    /// Of workers beyond the least, so many in a hundred on the spot market
+    /// Percentage of the workers above the minimum that run on spot machines
     #[arg(long, value_name = "PERCENT", default_value_t = 70)]
     pub spot: u32,
-    /// A table of prices
+    /// File with machine prices, as `dunlin scale prices` prints it [default: built-in prices]
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 }
@@ -98,54 +98,54 @@ Examples:
   dunlin scale simulate throughput --workers 100000 --tasks 10000000
   cargo xtask data; dunlin scale simulate policies --series data/taylor.py
 
-The scheduler and the scaler are the ones that nodes run; how long tasks and machines take is made up:
-docs/autoscaling.md says how. The same seed gives the same numbers.")]
+The simulation uses the scheduler and the autoscaler of the nodes. The durations of tasks and machine starts are models,
+which docs/autoscaling.md describes. The same seed gives the same numbers.")]
 pub struct SimulateArguments {
-    /// Which tables; all without
+    /// Tables to print [default: all]
     #[arg(value_enum)]
     pub tables: Vec<Which>,
-    /// Seed of all random choices
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Workers, for throughput
+    /// Numbers of workers, separated by commas; one row of `throughput` each
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
     pub workers: Vec<u32>,
-    /// Tasks of each of its rows
+    /// Number of tasks in each row of `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
     pub tasks: u64,
-    /// Groups that tenants are sharded over, for throughput
+    /// Number of shards of the tasks' scheduler in `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub shards: u32,
-    /// A series of half-hourly values, for policies: data/taylor.py, of which the ninth week is run
+    /// File with a series of half-hourly values for `policies`, such as data/taylor.py
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
-    /// How long a task takes, for policies and cost, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 500.0)]
+    /// Duration of a task in milliseconds, in `policies` and `cost`
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 500.0)]
     pub task_ms: f64,
-    /// Workers that the peak takes, for policies and cost
+    /// Number of workers that the peak needs, in `policies` and `cost`
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub peak: u32,
-    /// A table of prices, for cost
+    /// File with machine prices, for `cost` [default: built-in prices]
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Which {
-    /// Tasks in a second, efficiency, bottleneck
+    /// Tasks per second, efficiency and bottleneck
     Throughput,
-    /// From a threshold to more workers
+    /// Time from a threshold to more workers
     Out,
-    /// From too many workers to fewer
+    /// Time from too many workers to fewer
     In,
-    /// With and without prepared workers
+    /// Starts with and without warm workers
     Warm,
-    /// Share of its quota that each tenant gets
+    /// Share of its quota that each tenant receives
     Tenants,
     /// Effect of one tenant's flood on the others
     Noisy,
-    /// Reactive, predictive and an oracle
+    /// Reactive and predictive scaling, compared with an oracle
     Policies,
-    /// Cost of a month, and how much each measure would save
+    /// Cost of a month, and the savings of each measure
     Cost,
 }

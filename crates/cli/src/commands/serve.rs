@@ -17,31 +17,30 @@ use crate::workers::GRACE;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints one line once it serves, and logs to standard error:
+When the node is ready, it prints one line on standard output; log lines go to standard error:
   READY pid=4711 tcp=127.0.0.1:4220 unix=/run/dunlin.sock
 
 Examples:
-  dunlin serve --listen 127.0.0.1:0          any free port; the READY line says which
+  dunlin serve --listen 127.0.0.1:0          any free port, shown in the READY line
   dunlin serve --config node.toml
-  dunlin serve --data-dir /var/lib/dunlin    durable topics are kept there, and found again
-  dunlin serve --nats-listen 127.0.0.1:4222  NATS clients are served too
-  dunlin serve --http-listen 127.0.0.1:8222  topics, events, probes and metrics for whoever speaks HTTP; READY says
-                                             where the dashboard is
-  dunlin serve --grpc-listen 127.0.0.1:50051 gRPC clients, too
+  dunlin serve --data-dir /var/lib/dunlin    with durable topics
+  dunlin serve --nats-listen 127.0.0.1:4222  with a listener for NATS clients
+  dunlin serve --http-listen 127.0.0.1:8222  with topics, events, health checks, metrics and the dashboard over HTTP
+  dunlin serve --grpc-listen 127.0.0.1:50051   with a listener for gRPC clients
   dunlin serve --tls-cert node.pem --tls-key node-key.pem
-                                             every address speaks TLS
+                                             with TLS on every TCP listener
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
   dunlin cluster init --data-dir /var/lib/dunlin
   dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.1:6222
-                                             the first node of a cluster; `dunlin cluster token` lets others join:
+                                             the first node of a cluster; `dunlin cluster token` prints a token for the next
   dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.2:6222 --join 10.0.0.1:6222 --token-file token
 
-Ctrl-C or SIGTERM ends it in order; a second one at once. SIGHUP has it read certificates again, as it does by itself
-within seconds after they changed.")]
+Ctrl-C or SIGTERM ends the node in order; a second one ends it at once. The node reads changed certificates again within
+seconds, or at once after SIGHUP.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
-    /// End when standard input does: whoever started this has gone
+    /// End when standard input ends, which means that the parent process has ended
     #[arg(long, hide = true)]
     end_with_stdin: bool,
 }

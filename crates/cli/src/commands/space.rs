@@ -21,13 +21,13 @@ use crate::console::Console;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Try it, in three terminals:
-  dunlin space run --processes 2 --flock 20000     the first process of a world, and its node
-  dunlin space join                                the second: now the regions are shared out
-  dunlin space watch                               the map
-  dunlin space near 1000000 --within 40            who flies near one of them
+  dunlin space run --processes 2 --flock 20000     start the world's first process, with its node
+  dunlin space join                                start the second; each process then owns regions
+  dunlin space watch                               show the map
+  dunlin space near 1000000 --within 40            show the entities near one entity
 
-Regions belong to processes by leases of the node or cluster at --url. Each has another process that
-stands by for it: kill one, and its entities go on there, where they were at most one tick before.")]
+A process owns a region by a lease of the node or cluster at --url. Another process is the region's standby. If the owner
+dies, the standby continues the region's entities from its copy, which is at most one tick old.")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -35,22 +35,22 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Begin a world: its first process, beside a node that holds what the processes agree on
+    /// Start a world: its first process, and a node that holds the world's leases
     Run(run::Arguments),
-    /// Take part in a world that somebody began
+    /// Start another process for an existing world
     Join(process::Arguments),
-    /// See it move: a map in the terminal, or a line a second
+    /// Watch a world: draw a map in the terminal, or print each region once a second
     Watch(watch::Arguments),
-    /// Which process owns which region, and who stands by for it
+    /// List regions with their owners and standbys
     #[command(visible_alias = "owners")]
     Owner(owner::Arguments),
-    /// Who is within so far of an entity, as they come and go, wherever it goes
+    /// List the entities within a distance of an entity, or follow how they come and go
     Near(near::Arguments),
-    /// Change an entity: where it is, how fast, of which kind
+    /// Change an entity's position, velocity or kind
     Command(command::Arguments),
-    /// Spawn an entity at a place of the world
+    /// Add an entity to a world
     Spawn(spawn::Arguments),
-    /// Take an entity out of the world
+    /// Remove an entity from a world
     Despawn(spawn::Despawn),
 }
 

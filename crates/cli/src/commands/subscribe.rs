@@ -24,67 +24,66 @@ use crate::signals::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin sub ticks                               from now on
-  dunlin sub 'orders.>' 'stock.*.eu'             wildcards, and several patterns
-  dunlin sub ticks --from earliest --count 10    the ten oldest records that are still held
-  dunlin sub ticks --from 1-1042                 what came after position 1-1042
-  dunlin sub ticks --from 5m                     the last five minutes
-  dunlin sub ticks --sleep 1ms --on-gap newest   play a reader that cannot keep up
+  dunlin sub ticks                               records from now on
+  dunlin sub 'orders.>' 'stock.*.eu'             several patterns with wildcards
+  dunlin sub ticks --from earliest --count 10    the ten oldest retained records
+  dunlin sub ticks --from 1-1042                 records after position 1-1042
+  dunlin sub ticks --from 5m                     records of the last five minutes
+  dunlin sub ticks --sleep 1ms --on-gap newest   simulate a slow subscriber
   dunlin sub ticks --format '{time} {subject} {key} {payload}'
-  dunlin sub prices --from snapshot              the state that the topic keeps, then what changes
-  dunlin sub prices --conflate --sleep 1s        the newest state of what changed, once a second
+  dunlin sub prices --from snapshot              the topic's state, then its changes
+  dunlin sub prices --conflate --sleep 1s        what changed, once a second
   dunlin sub files --format raw --count 1 > cat.jpg
-  dunlin sub jobs --group crew                   each record to one member of the crew, at most once
-  dunlin sub jobs --group crew --work -- ./job   each again and again until ./job has succeeded
+  dunlin sub jobs --group crew                   each record to one member, at most once
+  dunlin sub jobs --group crew --work -- ./job   retry each record until ./job succeeds
 
 Output, one line each (--format text):
-  1042 tick                                      a record: its sequence and its payload
-  LAGGING  behind 524,288 of 1,048,576 retained  more than half of the history is yet to be read
+  1042 tick                                      record: sequence number and payload
+  LAGGING  behind 524,288 of 1,048,576 retained  more than half of the retained records are still unread
   GAP      40,211 … 1,311,873  (1,271,663 records)   now at 1,311,874
-  EPOCH    3 → 4                                 the log began anew
-  STATE    at 7-1042: 3 values                   the state then, an entry a line below; `set`, `remove` … change it
+                                                 range of the missed records, and the next one
+  EPOCH    3 → 4                                 the log continues in a new epoch
+  STATE    at 7-1042: 3 values                   the state, one entry per line; then its changes, such as `set` and `remove`
 
 Fields of a template: {subject} {topic} {partition} {seq} {epoch} {position} {payload} {key}
 {headers} {time} {event_time} {reply} {attempt}. With raw or a template, notices go to standard error.
 
-A command finds DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_ATTEMPT, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. Its
-deadline should be longer than it runs: a claim that has ended goes to somebody else. `dunlin topics describe` shows
-groups.")]
+COMMAND reads the payload from standard input. Its environment has DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_ATTEMPT,
+DUNLIN_KEY and DUNLIN_HEADER_<NAME>. `dunlin topics describe` shows groups.")]
 pub struct Arguments {
-    /// Subjects; `*` stands for one token, `>` for all that follow
+    /// Subjects to subscribe to; `*` matches one token, `>` all that follow
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<String>,
-    /// Where to start: earliest, latest, after a position EPOCH-SEQ, at a time (RFC 3339), so long ago (5m), or, on
-    /// topics that keep a state, snapshot: with the state [default: latest; with --conflate snapshot]
+    /// Start: earliest, latest, a position EPOCH-SEQ to start after, an RFC 3339 time, an age such as 5m, or, on
+    /// state topics, snapshot [default: latest; snapshot with --conflate]
     #[arg(long, value_name = "START", value_parser = parse::start)]
     pub from: Option<Start>,
-    /// End after this many records
+    /// Number of records after which to end [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
-    /// End when nothing has come for this long
+    /// Time without records after which to end [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     pub idle: Option<Duration>,
-    /// text, json, raw (payloads and nothing else), or a template like '{seq} {payload}'
+    /// Output format: text, json, raw (payloads only), or a template such as '{seq} {payload}'
     #[arg(long, short, value_name = "FORMAT", default_value = "text", conflicts_with = "json")]
     pub format: Format,
-    /// What ends each record in raw and template output
+    /// Text after each record in raw and template output
     #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::escaped)]
     pub delimiter: String,
-    /// Where to go on after a loss: oldest, newest, fail, or, on topics that keep a state, snapshot: by what changed, or
-    /// with the state [default: oldest; with --conflate, or from a snapshot, snapshot]
-    #[arg(long, value_name = "WHERE", value_parser = parse::on_gap)]
+    /// Where to continue after a gap: oldest or newest retained record, fail, or, on state topics, snapshot
+    /// [default: oldest; snapshot with --conflate or --from snapshot]
+    #[arg(long, value_name = "POLICY", value_parser = parse::on_gap)]
     pub on_gap: Option<OnGap>,
-    /// On topics that keep a state: each read gives what changed since the last as one record, so that a slow reader is late
-    /// by its own work only
+    /// On state topics, merge all changes since the last read into one record
     #[arg(long, conflicts_with = "group")]
     pub conflate: bool,
-    /// Wait this long after each record, as a slow reader would
+    /// Pause after each record, to simulate a slow subscriber
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     pub sleep: Option<Duration>,
-    /// A name that operators see
-    #[arg(long, default_value = "dunlin sub", hide_default_value = true)]
+    /// Name of the subscriber, shown to operators
+    #[arg(long, default_value = "dunlin sub")]
     pub name: String,
-    /// On reliable topics: be one of the readers the publisher waits for
+    /// On reliable topics, register as a subscriber that publishers wait for
     #[arg(long)]
     pub registered: bool,
     #[command(flatten)]

@@ -16,19 +16,20 @@ use crate::table::Table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin subscriptions                        the slowest first
+  dunlin subscriptions                        largest lag first
   dunlin subscriptions 'orders.>' --sort name
   dunlin subscriptions --json | jq -r 'select(.lost > 0) | .name'
 
-Of each topic, those that are furthest behind; a user sees those of topics that it may do something with.")]
+For each topic, the list contains the subscriptions with the largest lag. A user sees only topics on which it has a
+permission.")]
 pub struct Arguments {
-    /// Of topics of these names
+    /// Pattern that the topics' names must match [default: all topics]
     #[arg(default_value = "", hide_default_value = true)]
     pattern: String,
-    /// By what: lag (the furthest behind first), lost, name or topic
+    /// Order of the list: lag (largest first), lost, name or topic
     #[arg(long, value_enum, default_value = "lag", hide_possible_values = true)]
     sort: Sort,
-    /// So many at most
+    /// Maximum number of subscriptions
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
     limit: usize,
 }

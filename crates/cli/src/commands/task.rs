@@ -27,8 +27,8 @@ use crate::format::text::escaped;
 #[command(after_help = "\
 Try it, in three terminals:
   dunlin dev
-  dunlin task worker --kind count -- wc -c        each task's payload is the command's standard input
-  dunlin task submit count 'hello' --wait         prints what the command wrote")]
+  dunlin task worker --kind count -- wc -c        run `wc -c` with each task's payload as standard input
+  dunlin task submit count 'hello' --wait         submit a task and print its result")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -36,94 +36,95 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Submit tasks: arguments, or lines of files
+    /// Submit a task, or one for each line of a file
     Submit(submit::Arguments),
-    /// Do tasks of a kind, each with a command
+    /// Run a worker: run a command for each task of some kinds
     Worker(worker::Arguments),
-    /// Beside a worker, started by it: kills what its commands left running when it is killed
+    /// Kill the processes that a killed worker left behind; started by the worker
     #[command(hide = true)]
     Warden,
     /// List tasks
     #[command(after_help = "\
 Examples:
-  dunlin task list                              all that are known
+  dunlin task list                              all tasks
   dunlin task list --tenant acme --stage dead   dead letters of one tenant
   dunlin task list --label user=ann -n 20 --json")]
     List {
-        /// Of this tenant
+        /// Tenant of the tasks [default: all, or the user's own]
         #[arg(long)]
         tenant: Option<String>,
-        /// In this queue
+        /// Queue of the tasks [default: all]
         #[arg(long)]
         queue: Option<String>,
-        /// Of this kind
+        /// Kind of the tasks [default: all]
         #[arg(long)]
         kind: Option<String>,
-        /// At this stage: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
+        /// Stage of the tasks: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
+        /// [default: all]
         #[arg(long, visible_alias = "state", value_parser = show::stage)]
         stage: Option<Stage>,
-        /// With this label
+        /// Label of the tasks [default: all]
         #[arg(long, value_name = "KEY=VALUE", value_parser = crate::commands::parse::header)]
         label: Option<(String, String)>,
-        /// At most so many
+        /// Maximum number of tasks
         #[arg(long, short = 'n', default_value_t = 100)]
         limit: usize,
     },
-    /// Print all of a task: how far it is, what it was given, what came of it
+    /// Print a task's stage, settings, payload and result
     Get {
-        /// The task, as `submit` and `list` print it
+        /// Number of the task, as `dunlin task submit` and `dunlin task list` print it
         #[arg(value_parser = show::id)]
         task: u64,
-        /// What came of it, as it is, and nothing else
+        /// Print only the bytes of the result
         #[arg(long)]
         result: bool,
     },
-    /// Say in one sentence why a task does not run, or what it does
+    /// Explain in one sentence why a task is not running, or what it is doing
     Why {
-        /// The task
+        /// Number of the task
         #[arg(value_parser = show::id)]
         task: u64,
     },
-    /// What waits, by tenant, queue and kind
+    /// List the queues: ready tasks by tenant, queue and kind
     Queues {
-        /// Of this tenant
+        /// Tenant of the tasks [default: all, or the user's own]
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Tenants: shares, quotas, limits, and what they have had
+    /// List tenants with their weights, quotas, limits and usage
     Tenants {
-        /// This one
+        /// Name of one tenant [default: all, or the user's own]
         tenant: Option<String>,
     },
-    /// Make a tenant, or change its share, quotas and limits; they hold from the next start on
+    /// Create a tenant, or replace its weight, quotas and limits; they apply to tasks that start later
     Tenant(tenant::Arguments),
-    /// Workers that are there, and what they have
+    /// List workers, with the tasks that they have and the resources that they offer
     Workers,
-    /// End tasks, and those that wait for them
+    /// Cancel tasks, and the tasks that wait for them
     Cancel {
-        /// The tasks
+        /// Numbers of the tasks
         #[arg(required = true, value_parser = show::id)]
         tasks: Vec<u64>,
     },
-    /// Begin dead letters anew, with all their retries
+    /// Run dead letters again, with all their retries
     Retry {
-        /// The tasks
+        /// Numbers of the tasks
         #[arg(required = true, value_parser = show::id)]
         tasks: Vec<u64>,
     },
-    /// Begin the oldest dead letters of a tenant anew, but not those under which workers died
+    /// Run a tenant's oldest dead letters again, except those that workers died with
     Redrive {
-        /// Whose
+        /// Tenant of the dead letters [default: the user's own tenant]
         #[arg(long, default_value = "", hide_default_value = true)]
         tenant: String,
-        /// At most so many
+        /// Maximum number of dead letters [default: all]
         #[arg(long, short = 'n')]
         limit: Option<u32>,
-        /// Also those under which workers died (`poisoned`): they may kill more
+        /// Include dead letters that workers died with (`poisoned`); they may kill more workers
         #[arg(long)]
         poisoned: bool,
     },
-    /// Print what happens to tasks, as it happens
+    /// Print events of tasks as they happen
     Watch(watch::Arguments),
 }
 

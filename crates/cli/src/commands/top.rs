@@ -24,14 +24,14 @@ use crate::signals::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin top                                  until q or Ctrl-C
-  dunlin top --once                           in plain text, as where nobody watches: dunlin top | less
-  dunlin top --json                           an object a second; with --once one
-  dunlin top --url dunlin://10.0.0.1,10.0.0.2 a cluster: if the one goes away, as the other sees it
+  dunlin top                                  watch until q or Ctrl-C
+  dunlin top --once                           print plain text once, as in a pipe: dunlin top | less
+  dunlin top --json                           print one object per second; with --once, one object
+  dunlin top --url dunlin://10.0.0.1,10.0.0.2 a cluster; if one node fails, the other is shown
 
-It takes the permission `surveys`. In a browser there is more: the address of the node's door http.")]
+The command needs the permission `surveys`. The dashboard at the node's HTTP address shows more.")]
 pub struct Arguments {
-    /// Print it once, in plain text, and end
+    /// Print the values once as plain text, and end
     #[arg(long)]
     once: bool,
 }

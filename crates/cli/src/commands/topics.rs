@@ -34,32 +34,32 @@ enum Verb {
     /// List topics
     #[command(visible_alias = "ls")]
     List {
-        /// Only names that match this pattern
+        /// Pattern that the names must match [default: all topics]
         #[arg(default_value = "", hide_default_value = true)]
         pattern: String,
     },
-    /// Create a topic; a first publish does that too, with the node's defaults
+    /// Create a topic; the first publish also creates one, with the node's defaults
     #[command(after_help = create::EXAMPLES)]
     Create(create::Arguments),
-    /// Delete topics and everything they hold; their readers are told
+    /// Delete topics with all their records; their subscribers receive a notice
     #[command(visible_alias = "rm")]
     Delete {
         /// Topics to delete
-        #[arg(required = true, value_name = "NAME")]
+        #[arg(required = true, value_name = "TOPIC")]
         names: Vec<String>,
     },
-    /// Have another node of the cluster own a topic: its records are kept there from then on, and its readers go on
+    /// Move a topic to another node of the cluster, which becomes its owner; subscribers continue
     Move {
-        /// The topic
+        /// Topic to move
         name: String,
-        /// The node's number, as `dunlin cluster status` shows it
+        /// Number of the new owner, as `dunlin cluster status` shows it
         #[arg(value_parser = node_number)]
         node: u64,
     },
-    /// Show all about a topic: what it keeps, what its logs hold, and its slowest readers
+    /// Show a topic's configuration, logs, slowest subscribers and groups
     Describe {
         /// Topics to describe
-        #[arg(required = true, value_name = "NAME")]
+        #[arg(required = true, value_name = "TOPIC")]
         names: Vec<String>,
     },
 }

@@ -28,7 +28,7 @@ pub use password::without_line_end;
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// The users file, which `dunlin serve --auth-users-file` reads
+    /// Users file, which `dunlin serve --auth-users-file` reads
     #[arg(
         long,
         global = true,
@@ -45,36 +45,43 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   dunlin user add ana --tenant acme --publish 'acme.orders.>' --subscribe 'acme.>' --deny-subscribe 'acme.secret.>'
-  dunlin user add robot --no-password --publish '>'   one who comes with a token: dunlin user token robot
+  dunlin user add robot --no-password --publish '>'   a user with tokens only; then: dunlin user token robot
 
-The password is asked for on the terminal, or read from a file or from standard input: never from an argument, which
-others on the machine could see.")]
+The command asks for the password on the terminal, or reads it from a file or standard input. It is never an argument,
+because other users of the machine can see arguments.")]
     Add(Box<Add>),
-    /// Change a user: of what is given, the new takes the place of the old; the rest stays
+    /// Change a user: each given option replaces its old value, and the others stay
     #[command(after_help = "\
 Examples:
-  dunlin user change ana --publish 'acme.>'             in the place of all it could publish to before
+  dunlin user change ana --publish 'acme.>'             replace all publish permissions
   dunlin user change ana --without create --without surveys
-  dunlin user change ana --password-from ana.password   another password; `-` asks for it on the terminal")]
+  dunlin user change ana --password-from ana.password   replace the password; `-` asks for it on the terminal")]
     Change(Box<Change>),
-    /// Make a token for a user; it is shown once, and kept as its hash only
-    Token { name: String },
-    /// Remove a user; a running node ends their connections
-    Remove { name: String },
-    /// List the users, and what they may do
+    /// Create an access token for a user and print it; the file keeps only its hash
+    Token {
+        /// Name of the user
+        name: String,
+    },
+    /// Remove a user; a running node ends the user's connections
+    Remove {
+        /// Name of the user
+        name: String,
+    },
+    /// List users and their permissions
     List,
 }
 
 #[derive(Debug, clap::Args)]
 struct Add {
+    /// Name of the user: 1 to 64 letters, digits, or any of _-.@
     name: String,
-    /// Whose user it is
+    /// Tenant of the user [default: `default`]
     #[arg(long)]
     tenant: Option<String>,
-    /// Read the password from this file, without the line's end
+    /// File with the password; a line end is ignored [default: ask, or read standard input]
     #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
     password_from: Option<PathBuf>,
-    /// No password: the user comes with a token
+    /// Add the user without a password, for use with tokens
     #[arg(long)]
     no_password: bool,
     #[command(flatten)]
@@ -83,12 +90,13 @@ struct Add {
 
 #[derive(Debug, clap::Args)]
 struct Change {
+    /// Name of the user
     name: String,
-    /// Read a new password from this file, without the line's end; `-` asks for it
+    /// File with the new password; a line end is ignored; `-` asks for it or reads standard input
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
-    /// Take this away; may be given several times
-    #[arg(long, value_name = "WHAT", value_parser = WHAT)]
+    /// Entry to remove from the user; may be given several times
+    #[arg(long, value_name = "ENTRY", value_parser = WHAT)]
     without: Vec<String>,
     #[command(flatten)]
     may: May,
@@ -113,34 +121,34 @@ const WHAT: [&str; 12] = [
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct May {
-    /// The subject or an alternative name of a client certificate that lets it in
+    /// Subject, or alternative name, of a client certificate that identifies the user; may be given several times
     #[arg(long, value_name = "TEXT")]
     certificate: Vec<String>,
-    /// Subjects it may publish to
+    /// Subjects to which the user may publish; may be given several times
     #[arg(long, value_name = "PATTERN")]
     publish: Vec<String>,
-    /// But not these
+    /// Subjects to which the user may not publish, as exceptions; may be given several times
     #[arg(long, value_name = "PATTERN")]
     deny_publish: Vec<String>,
-    /// Subjects it may read
+    /// Subjects to which the user may subscribe; may be given several times
     #[arg(long, value_name = "PATTERN")]
     subscribe: Vec<String>,
-    /// But not these
+    /// Subjects to which the user may not subscribe, as exceptions; may be given several times
     #[arg(long, value_name = "PATTERN")]
     deny_subscribe: Vec<String>,
-    /// Topics it may create
+    /// Topics that the user may create; may be given several times
     #[arg(long, value_name = "PATTERN")]
     create: Vec<String>,
-    /// Topics it may delete
+    /// Topics that the user may delete; may be given several times
     #[arg(long, value_name = "PATTERN")]
     delete: Vec<String>,
-    /// Groups it may be a member of
+    /// Groups that the user may join; may be given several times
     #[arg(long, value_name = "PATTERN")]
     groups: Vec<String>,
-    /// What it may do with tasks: submit (its own tenant's), work (all tenants'), work:TENANT, or manage
-    #[arg(long, value_name = "WHAT")]
+    /// Task permission: submit (own tenant), work (all tenants), work:TENANT or manage; may be given several times
+    #[arg(long, value_name = "PERMISSION")]
     tasks: Vec<String>,
-    /// It may see metrics, and who reads what
+    /// Allow the user to see metrics and subscriptions
     #[arg(long)]
     surveys: bool,
 }

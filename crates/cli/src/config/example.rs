@@ -6,9 +6,9 @@ use std::fmt::Write;
 use super::keys::{KEYS, Key};
 
 const HEAD: &str = "\
-# Everything a node can be told, at its defaults. Take the # away before a key to
-# set it. DUNLIN_* variables win over this file, and flags over both:
-# `dunlin config show --config FILE` says what holds and where it came from.
+# All settings of a node, with their defaults. Remove the # before a key to set
+# it. DUNLIN_* variables take precedence over this file, and flags over both.
+# `dunlin config show --config FILE` prints each value and its source.
 ";
 
 /// Columns of a comment.

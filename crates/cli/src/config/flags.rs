@@ -44,7 +44,7 @@ impl Args for ConfigFlags {
             .value_name("FILE")
             .env("DUNLIN_CONFIG")
             .value_parser(clap::value_parser!(PathBuf))
-            .help("Read this TOML file; flags and DUNLIN_* variables win over it");
+            .help("Configuration file (TOML); DUNLIN_* variables and flags take precedence over it");
         let command = command.next_help_heading("Configuration").arg(file);
         KEYS.iter().map(argument).fold(command, Command::arg)
     }
@@ -79,7 +79,8 @@ fn argument(key: &Key) -> Arg {
 /// As the help says it.
 fn default_of(key: &Key) -> String {
     let in_dev = DEV_DEFAULTS.iter().find(|(name, _)| *name == key.name);
-    in_dev.map_or_else(|| key.default.to_owned(), |(_, dev)| format!("{}, with dev {dev}", key.default))
+    in_dev
+        .map_or_else(|| key.default.to_owned(), |(_, dev)| format!("{}; {dev} with dunlin dev", key.default))
 }
 
 impl FromArgMatches for ConfigFlags {

@@ -47,15 +47,20 @@ pub const KEYS: &[Key] = &[
         name: "listen",
         value: "ADDRESS|off",
         default: "127.0.0.1:4220",
-        help: "TCP address of Dunlin's own protocol; port 0 takes any free port",
+        help: "TCP address of Dunlin's own protocol; port 0 selects a free port",
     },
     Key {
         name: "name",
         value: "NAME",
         default: "dunlin",
-        help: "What the node is called, to clients and in metrics",
+        help: "Name of the node, shown to clients and in metrics",
     },
-    Key { name: "unix", value: "PATH|off", default: "off", help: "Unix socket of Dunlin's own protocol" },
+    Key {
+        name: "unix",
+        value: "PATH|off",
+        default: "off",
+        help: "Path of the Unix socket of Dunlin's own protocol",
+    },
     Key {
         name: "nats.listen",
         value: "ADDRESS|off",
@@ -66,381 +71,407 @@ pub const KEYS: &[Key] = &[
         name: "nats.publish_timeout",
         value: "DURATION",
         default: "30s",
-        help: "How long a NATS client may take over one operation, from its first byte to its last",
+        help: "Maximum time between the first and the last byte of a NATS client's operation",
     },
     Key {
         name: "nats.ping_interval",
         value: "DURATION",
         default: "2m",
-        help: "How often a NATS client is asked for a sign of life",
+        help: "Time between two pings to a NATS client",
     },
     Key {
         name: "nats.pings_max",
         value: "COUNT",
         default: "2",
-        help: "A NATS client that leaves so many of them unanswered is disconnected",
+        help: "Number of unanswered pings after which a NATS client is disconnected",
     },
     Key { name: "grpc.listen", value: "ADDRESS|off", default: "off", help: "TCP address of gRPC" },
     Key {
         name: "grpc.streams_max",
         value: "COUNT",
         default: "1024",
-        help: "Calls of one gRPC connection at a time; more wait with the client",
+        help: "Maximum number of concurrent calls on a gRPC connection; the client delays further calls",
     },
     Key {
         name: "grpc.message_bytes_max",
-        value: "SIZE",
+        value: "BYTES",
         default: "16MiB",
-        help: "Size of one message that a gRPC client sends at most",
+        help: "Largest message that a gRPC client may send",
     },
     Key {
         name: "grpc.message_ms_max",
         value: "MILLISECONDS",
         default: "30000",
-        help: "How long a gRPC message may take from its first byte to its last",
+        help: "Maximum time between the first and the last byte of a gRPC message, in milliseconds",
     },
     Key {
         name: "grpc.header_bytes_max",
-        value: "SIZE",
+        value: "BYTES",
         default: "16KiB",
-        help: "Metadata of one gRPC call at most",
+        help: "Largest metadata of a gRPC call",
     },
     Key {
         name: "grpc.subjects_max",
         value: "COUNT",
         default: "1024",
-        help: "Subjects of one gRPC subscription at most",
+        help: "Maximum number of subjects in a gRPC subscription",
     },
     Key {
         name: "grpc.batch_bytes_max",
-        value: "SIZE",
+        value: "BYTES",
         default: "1MiB",
-        help: "What a gRPC subscriber may ask for as the size of its answers",
+        help: "Largest response size that a gRPC subscriber may request",
     },
     Key {
         name: "grpc.message_subscribers_max",
         value: "COUNT",
         default: "1000",
-        help: "Subscribers of one topic through Ratatoskr's MessageBroker at most",
+        help: "Maximum number of subscribers of a topic through Ratatoskr's MessageBroker",
     },
     Key {
         name: "grpc.keep_alive_ms",
         value: "MILLISECONDS",
         default: "20000",
-        help: "How often a silent gRPC connection is asked for a sign of life, and how long it has for it",
+        help: "Idle time after which a gRPC connection is pinged, and maximum time for its response, in \
+               milliseconds",
     },
     Key {
         name: "grpc.idle_ms_max",
         value: "MILLISECONDS",
         default: "600000",
-        help: "How long a gRPC connection stands without a call",
+        help: "Time without a call after which a gRPC connection is closed, in milliseconds",
     },
     Key {
         name: "grpc.stream_window_bytes",
-        value: "SIZE",
+        value: "BYTES",
         default: "1MiB",
-        help: "What a gRPC client may send of one call before it is read",
+        help: "Flow-control window of a gRPC call: bytes that the client may send before the node reads them",
     },
     Key {
         name: "grpc.connection_window_bytes",
-        value: "SIZE",
+        value: "BYTES",
         default: "2MiB",
-        help: "What a gRPC client may send of all its calls before it is read",
+        help: "Flow-control window of a gRPC connection: bytes that the client may send in all calls \
+               before the node reads them",
     },
     Key {
         name: "http.listen",
         value: "ADDRESS|off",
         default: "off",
-        help: "TCP address of HTTP: topics, server-sent events, probes and metrics",
+        help: "TCP address of HTTP: topics, server-sent events, health checks, metrics and the dashboard",
     },
     Key {
         name: "http.origins",
         value: "ORIGINS|off",
         default: "off",
-        help: "Pages that may use HTTP from a browser, like https://example.com, with commas between them",
+        help: "Origins of web pages that may use HTTP from a browser, separated by commas, such as \
+               https://example.com",
     },
     Key {
         name: "http.report",
         value: "FILE|off",
         default: "off",
-        help: "A file of `dunlin report --out`, which the dashboard shows",
+        help: "Report file to show in the dashboard, written by `dunlin report --out`",
     },
     Key {
         name: "tls.cert",
         value: "FILE|off",
         default: "off",
-        help: "The node's certificate and those that lead to its authority, PEM: with it every TCP address speaks TLS",
+        help: "File with the node's certificate and its chain (PEM); every TCP listener for clients \
+               then uses TLS",
     },
     Key {
         name: "tls.key",
         value: "FILE|off",
         default: "off",
-        help: "The key of the node's certificate, PEM",
+        help: "File with the private key of tls.cert (PEM)",
     },
     Key {
         name: "tls.client_ca",
         value: "FILE|off",
         default: "off",
-        help: "Authorities of clients, PEM: every client has to show a certificate that one of them has signed",
+        help: "File with certificate authorities (PEM), one of which must have signed each client's \
+               certificate",
     },
     Key {
         name: "nats.tls_first",
         value: SWITCH,
         default: "false",
-        help: "NATS clients begin with TLS, before INFO; they have to be told so (tls_first, handshake first)",
+        help: "Start TLS before the INFO message of NATS; clients need the setting `tls_first` \
+               (handshake first)",
     },
     Key {
         name: "insecure_listen_without_tls",
         value: SWITCH,
         default: "false",
-        help: "Listen off loopback without TLS: everyone who reaches the address can read and publish everything",
+        help: "Allow a non-loopback address without TLS: anyone who reaches it can read and publish everything",
     },
     Key {
         name: "insecure_listen_without_authentication",
         value: SWITCH,
         default: "false",
-        help: "Listen off loopback by TLS without asking clients who they are: everyone who reaches the address can read \
-               and publish everything",
+        help: "Allow a non-loopback address with TLS but without authentication: anyone who reaches it \
+               can read and publish everything",
     },
     Key {
         name: "auth.users_file",
         value: "FILE|off",
         default: "off",
-        help: "Who may come in, and what they may do; without it everyone who reaches a door may do everything",
+        help: "File with users and their permissions; without it, every client has all permissions",
     },
     Key {
         name: "data_dir",
-        value: "DIR|off",
+        value: "DIRECTORY|off",
         default: "off",
-        help: "Where durable topics are kept; without it the node has none",
+        help: "Directory for durable topics, keys and tasks; without it, they do not outlive the node",
     },
     Key {
         name: "memory_bytes_max",
-        value: "SIZE",
+        value: "BYTES",
         default: "1GiB",
-        help: "Memory for records, states, topics, subscriptions and what clients have under way; 1MiB at least",
+        help: "Maximum memory for records, states, topics, subscriptions and requests in progress; at \
+               least 1MiB",
     },
     Key {
         name: "cluster.listen",
         value: "ADDRESS|off",
         default: "off",
-        help: "TCP address for the other nodes of a cluster, like 127.0.0.1:6222; needs a data directory, which begins a cluster \
-               unless it is one's already",
+        help: "TCP address for the other nodes of a cluster, such as 127.0.0.1:6222; needs data_dir, \
+               and either `dunlin cluster init` or cluster.join",
     },
     Key {
         name: "cluster.advertise",
         value: "HOST:PORT|off",
         default: "off",
-        help: "The same as the other nodes reach it, where they have to write it otherwise",
+        help: "Address at which other nodes reach cluster.listen, if it differs",
     },
     Key {
         name: "cluster.join",
         value: "HOST:PORT|off",
         default: "off",
-        help: "A node of the cluster to join, with an empty data directory; once it has joined this says nothing",
+        help: "Address of a node in the cluster to join; needs an empty data_dir, and has no effect \
+               after the node has joined",
     },
     Key {
         name: "cluster.token_file",
         value: "FILE|off",
         default: "off",
-        help: "The file with the join token that `dunlin cluster token` made; --token-file will do as well",
+        help: "File with the join token that `dunlin cluster token` printed; --token-file sets it too",
     },
     Key {
         name: "cluster.heartbeat",
         value: "DURATION",
         default: "250ms",
-        help: "How often the leader sends a heartbeat, and how long each answer may take: longer than a round trip between the nodes. A \
-               leader that is gone is replaced after 4 to 5 of it. 10ms to 10s, the same on every node",
+        help: "Time between the leader's heartbeats, and maximum time for each response; longer than a \
+               round trip between the nodes. A lost leader is replaced after 4 to 5 heartbeats. 10ms to \
+               10s, equal on all nodes",
     },
     Key {
         name: "cluster.lease_ttl",
         value: "DURATION",
         default: "2s",
-        help: "How long a node that gives no sign of life keeps its volatile topics; then they get other owners. 500ms to 1m, and at \
-               least 4 times cluster.heartbeat: topics stand still when it is shorter than a change of the leader",
+        help: "Time without contact after which a node's volatile topics get new owners. 500ms to 1m, \
+               and at least 4 times cluster.heartbeat, so that an election does not move topics",
     },
     Key {
         name: "workers",
         value: "COMMAND|off",
         default: "off",
-        help: "Workers for tasks: this command is run as often as it takes, within `scale`; each run finds the node by DUNLIN_URL, and is \
-               ended by SIGTERM",
+        help: "Command that runs a task worker. The node starts as many as tasks need within `scale`, \
+               passes its address in DUNLIN_URL, and stops them with SIGTERM",
     },
     Key {
         name: "scale",
         value: "MIN..MAX",
         default: "1..4",
-        help: "How many workers there are at least and at most, where `workers` says what they are; 0 at least: none without work",
+        help: "Minimum and maximum number of workers that the node runs; a minimum of 0 runs none \
+               without tasks",
     },
     Key {
         name: "scale_warm",
         value: "COUNT",
         default: "0",
-        help: "So many workers more are started and then wait, loaded and connected, until they are needed; their command has to heed \
-               DUNLIN_WORKER_WARM",
+        help: "Number of additional workers that are started in advance and wait for tasks; their \
+               command must support DUNLIN_WORKER_WARM",
     },
     Key {
         name: "scale_season",
         value: "DURATION|off",
         default: "off",
-        help: "Work that comes back after so long, like 1h, is forecast once it has come twice, and workers are there before it is; 1m to 31d",
+        help: "Period after which load repeats, 1m to 31d, such as 1h. After two periods, workers start \
+               before the expected load",
     },
     Key {
         name: "kv.history_bytes",
-        value: "SIZE",
+        value: "BYTES",
         default: "64MiB",
-        help: "How much of the past changes of keys and values is held for who watches from a revision; 64KiB at least",
+        help: "Size of the retained history of key changes, for watches that start at an earlier \
+               revision; at least 64KiB",
     },
     Key {
         name: "kv.bytes_max",
-        value: "SIZE|auto",
+        value: "BYTES|auto",
         default: "auto",
-        help: "What keys and their values may take together, roughly; more is refused. auto is a quarter of memory_bytes_max. Of a cluster's \
-               nodes, the one that leads has its say: set it the same on every node",
+        help: "Approximate maximum size of all keys and values; further writes are refused. auto is a \
+               quarter of memory_bytes_max. The leader's value applies, so set it equal on all nodes",
     },
     Key {
         name: "tasks.history_bytes",
-        value: "SIZE|off",
+        value: "BYTES|off",
         default: "64MiB",
-        help: "How much of what happened to tasks is held for who reads the topic $tasks; off: no such topic",
+        help: "Size of the retained history of task events in the topic $tasks; off: no such topic",
     },
     Key {
         name: "tasks.bytes_max",
-        value: "SIZE|auto",
+        value: "BYTES|auto",
         default: "auto",
-        help: "What tasks may take together, roughly, with their payloads and results; more is refused. auto is a quarter of memory_bytes_max. Of a \
-               cluster's nodes, the one that leads has its say: set it the same on every node",
+        help: "Approximate maximum size of all tasks with payloads and results; further tasks are \
+               refused. auto is a quarter of memory_bytes_max. The leader's value applies, so set it \
+               equal on all nodes",
     },
     Key {
         name: "tasks.shards",
         value: "COUNT",
         default: "1",
-        help: "Raft groups that tasks are spread over, by tenant: 1 to 16, the same on every node; decided when the node or cluster is made, and \
-               never changed",
+        help: "Number of Raft groups among which tasks are distributed by tenant. 1 to 16, equal on all \
+               nodes, and fixed when the node or cluster is created",
     },
     Key {
         name: "retention.bytes",
-        value: "SIZE",
+        value: "BYTES",
         default: "16MiB",
-        help: "History kept by topics that do not say otherwise, bytes",
+        help: "Default history of each log, in bytes",
     },
     Key {
         name: "retention.records",
         value: "COUNT|off",
         default: "off",
-        help: "History kept by topics that do not say otherwise, records",
+        help: "Default history of each log, in records",
     },
     Key {
         name: "retention.age",
         value: "DURATION|off",
         default: "off",
-        help: "History kept by topics that do not say otherwise, age",
+        help: "Default history of each log, by age",
     },
     Key {
         name: "topics.auto_create",
         value: SWITCH,
         default: "true",
-        help: "Publishing or subscribing to a subject that no topic owns creates one",
+        help: "Create a topic when a client publishes or subscribes to a subject that no topic owns",
     },
-    Key { name: "limits.topics", value: "COUNT", default: "1000000", help: "Topics at most" },
-    Key { name: "limits.connections", value: "COUNT", default: "50000", help: "Client connections at most" },
+    Key { name: "limits.topics", value: "COUNT", default: "1000000", help: "Maximum number of topics" },
+    Key {
+        name: "limits.connections",
+        value: "COUNT",
+        default: "50000",
+        help: "Maximum number of client connections",
+    },
     Key {
         name: "limits.subscriptions",
         value: "COUNT",
         default: "65536",
-        help: "Subscriptions of one connection at most",
+        help: "Maximum number of subscriptions of a connection",
     },
     Key {
         name: "limits.producers",
         value: "COUNT",
         default: "1024",
-        help: "Producers each log remembers, so that their retries are found; the least recently used is forgotten",
+        help: "Number of producers whose retries each log recognises; the least recently used producer \
+               is forgotten first",
     },
-    Key { name: "limits.groups", value: "COUNT", default: "10000", help: "Groups of all topics at most" },
+    Key {
+        name: "limits.groups",
+        value: "COUNT",
+        default: "10000",
+        help: "Maximum number of groups of all topics",
+    },
     Key {
         name: "limits.group_members",
         value: "COUNT",
         default: "1024",
-        help: "Members of one group at most",
+        help: "Maximum number of members of a group",
     },
     Key {
         name: "limits.group_unconfirmed",
         value: "COUNT",
         default: "65536",
-        help: "Records of a share group that one member may have and not have confirmed",
+        help: "Maximum number of records of a share group that a member has received and not confirmed",
     },
     Key {
         name: "limits.group_claims",
         value: "COUNT",
         default: "16384",
-        help: "Claims in flight of one work group at most",
+        help: "Maximum number of claims in a work group",
     },
     Key {
         name: "limits.group_member_claims",
         value: "COUNT",
         default: "1024",
-        help: "Claims in flight of one member at most",
+        help: "Maximum number of claims of a member of a work group",
     },
     Key {
         name: "limits.group_look_ahead",
         value: "COUNT",
         default: "65536",
-        help: "Records from the oldest that is not settled on to which a work group looks",
+        help: "Maximum number of records that a work group tracks, from the oldest unsettled one",
     },
     Key {
         name: "limits.group_idle",
         value: "DURATION",
         default: "1h",
-        help: "How long a group stands without members",
+        help: "Time without members after which a group is removed",
     },
     Key {
         name: "limits.deleted_age",
         value: "DURATION",
         default: "1m",
-        help: "How long what a deleted topic held stays readable for those who subscribed before",
+        help: "Time during which existing subscribers can still read the records of a deleted topic",
     },
     Key {
         name: "limits.record_bytes",
-        value: "SIZE",
+        value: "BYTES",
         default: "8MiB",
-        help: "Size of one record at most, unless its topic says less",
+        help: "Largest record, unless its topic sets a lower limit",
     },
     Key {
         name: "heartbeat_ms",
         value: "MILLISECONDS",
         default: "1000",
-        help: "How often an idle connection is shown to be alive; one that is silent for two of them is dead",
+        help: "Time between heartbeats on an idle connection, in milliseconds; without any for twice \
+               that time, the connection is closed",
     },
     Key {
         name: "spin",
         value: SWITCH,
         default: "false",
-        help: "Never park the threads that serve connections: lowest latency, one busy core each",
+        help: "Never suspend the threads that serve connections: lowest latency, at the cost of one \
+               busy core per thread",
     },
     Key {
         name: "threads",
         value: "COUNT|auto",
         default: "auto",
-        help: "Threads that serve connections; auto is one per core",
+        help: "Number of threads that serve connections; auto is one per core",
     },
     Key {
         name: "log",
         value: "LEVEL",
         default: "warn",
-        help: "error, warn, info, debug or trace; to standard error",
+        help: "Minimum level of log lines on standard error: error, warn, info, debug or trace",
     },
     Key {
         name: "log_format",
         value: "FORMAT",
         default: "text",
-        help: "text for people, json for programs: an object on each line",
+        help: "Format of log lines: text for people, json for programs (one object per line)",
     },
     Key {
         name: "otlp.endpoint",
         value: "URL|off",
         default: "off",
-        help: "Collector of OpenTelemetry that is sent traces, like http://127.0.0.1:4318; needs a program built with \
-               --features otel",
+        help: "URL of the OpenTelemetry collector to send traces to, such as http://127.0.0.1:4318; \
+               needs a program built with --features otel",
     },
 ];
 

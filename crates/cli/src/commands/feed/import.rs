@@ -28,34 +28,37 @@ const DEFECTS_TOLD: u64 = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin feed import data/SELF-1.181223994 data/orders.csv    into the node of --url
+  dunlin feed import data/SELF-1.181223994 data/orders.csv    publish to the node at --url
   gzip -dc orders.csv.gz | dunlin feed import - --market ethusd
-  dunlin feed import --check data/*                           only read, and say what is in them
-  dunlin feed import --out rec/ data/*                        a recording, for `dunlin feed replay rec/`
+  dunlin feed import --check data/*                           read the files without publishing
+  dunlin feed import --out rec/ data/*                        write a recording for `dunlin feed replay rec/`
 
-Formats, known by their first line: the Betfair Exchange Stream (JSON lines; each runner becomes the topic
-md.<market>.<runner>) and Bitstamp's orders (comma-separated; md.bitstamp.<market>). What cannot be used is told with its
-line and left out. Records keep the exchange's time as their event time. See docs/feeds.md.")]
+The first line of a file shows its format:
+  Betfair Exchange Stream   JSON lines; each runner becomes topic md.<market>.<runner>
+  Bitstamp orders           comma-separated values; topic md.bitstamp.<market>
+
+The command leaves out unusable lines and prints a warning with their numbers. Records keep the exchange's time as their
+event time. See docs/feeds.md.")]
 pub struct Arguments {
-    /// Recordings; `-` is standard input
+    /// Recordings to import; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Only read the files, and say what is in them
+    /// Read the files and print what they contain, without publishing
     #[arg(long)]
     check: bool,
-    /// The market of files that do not name theirs
+    /// Market of files that do not name theirs
     #[arg(long, default_value = "btcusd", value_name = "NAME")]
     market: String,
-    /// Write a recording to this folder instead of publishing: `verify`, `replay` and `log dump` read it
+    /// Directory to create for a recording, instead of publishing; for `verify`, `replay` and `dunlin log dump`
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
     out: Option<PathBuf>,
-    /// Delete orders that are proven not to be there from their book, too
+    /// Delete orders from a book that are proven to be gone from the exchange
     #[arg(long)]
     evict_phantoms: bool,
-    /// History each topic keeps, bytes [default: the node's]
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["check", "out"])]
+    /// History of each topic in bytes, such as 64MiB [default: the node's]
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["check", "out"])]
     retention_bytes: Option<Size>,
-    /// End with exit code 1 when anything was left out
+    /// End with exit code 1 if anything was left out
     #[arg(long)]
     strict: bool,
 }

@@ -32,16 +32,16 @@ Examples:
   dunlin feed record --out rec/ 'md.>'
   dunlin feed record --out rec/ md.BTC-USD --time 10s
 
-Ctrl-C ends the recording in good order. `dunlin feed verify --strict rec/` says whether it is whole, and
-`dunlin feed replay rec/` publishes it again.")]
+Ctrl-C closes the recording. `dunlin feed verify --strict rec/` checks that it is complete, and `dunlin feed replay rec/`
+publishes it again.")]
 pub struct Arguments {
-    /// Topics that keep a state, or patterns of them
+    /// State topics to record, or patterns of them
     #[arg(required = true, value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// The folder to make
+    /// Directory to create for the recording
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
-    /// End after this long
+    /// Time after which to end [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
 }

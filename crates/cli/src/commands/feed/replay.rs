@@ -27,20 +27,23 @@ use crate::signals::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin feed replay rec/                       as fast as it was recorded
+  dunlin feed replay rec/                       at the recorded speed
   dunlin feed replay rec/ --speed max --url dunlin://127.0.0.1:4220
-  dunlin feed replay rec1/ rec2/                what two nodes had at the same time, such as the regions of a world
+  dunlin feed replay rec1/ rec2/                recordings of two nodes together, such as the regions of a world
 
-Each topic is made as it was configured, and published to in the order of its records; topics keep pace with each other. A
-recording with a hole is refused: `dunlin feed verify` says where it is. So is a topic that somebody else publishes to.")]
+The command creates each topic with its recorded configuration and publishes its records in order. The records of
+several topics keep their order in time.
+
+A recording with a hole is refused; `dunlin feed verify` shows where it is. A topic that has another publisher is refused
+too, unless --force is given.")]
 pub struct Arguments {
-    /// The recording; several are replayed together, by the times of their records
+    /// Directory of a recording; several are replayed together, by the times of their records
     #[arg(required = true, value_name = "DIRECTORY")]
     directories: Vec<PathBuf>,
-    /// How fast: 1x is as recorded, 10x ten times that, max does not wait
-    #[arg(long, default_value = "1x", value_parser = speed)]
+    /// Speed of the replay: a factor such as 1x (as recorded) or 10x, or max (without pauses)
+    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = speed)]
     speed: Speed,
-    /// Also into a topic that somebody else publishes to, whose state is nobody's then
+    /// Publish also to topics that have another publisher; their state then mixes both
     #[arg(long)]
     force: bool,
 }

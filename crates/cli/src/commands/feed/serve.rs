@@ -28,37 +28,38 @@ use crate::signals::Stop;
 Examples:
   dunlin feed serve --config instruments.json
   dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
-  dunlin feed serve --config loss_1x10_1k --drop-every-n 50      readers lose every 50th, and heal themselves
+  dunlin feed serve --config loss_1x10_1k --drop-every-n 50      withhold every 50th update, which replicas repair
   dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
 
-Prints one READY line once it serves. Each instrument is a topic of its own, `md.<id>`, that keeps the book.
-The same file and the same seed give the same records on any machine. Records are published when they are due;
-a source that falls behind says by how much, and leaves nothing out.
-docs/feeds.md describes the file. These come with Dunlin: baseline_1x1_10k, fanout_1x100_1k,
-multi_100x10_500, loss_1x10_1k.")]
+When the node is ready, the command prints one READY line. Each instrument has its own topic `md.<id>`, which keeps the
+order book. The same file and seed give the same records on any machine. Each record is published at its planned time;
+if the source is late, it prints by how much and publishes all records.
+
+docs/feeds.md describes the file. Built-in files: baseline_1x1_10k, fanout_1x100_1k, multi_100x10_500, loss_1x10_1k.")]
 pub struct Arguments {
-    /// The instruments: a JSON or TOML file, or the name of one that comes with Dunlin
+    /// Instruments: a JSON or TOML file, or the name of a built-in one
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// What the made-up updates begin with
+    /// Seed of the generated updates
     #[arg(long, default_value_t = 123)]
     seed: u64,
-    /// Updates a second of each instrument, whatever the file says
-    #[arg(long, value_name = "PER_SECOND")]
+    /// Updates per second of each instrument [default: as in the file]
+    #[arg(long, value_name = "UPDATES_PER_SECOND")]
     rate: Option<u32>,
-    /// Where the node of this command listens; without it, and with --url, a running node is published to
+    /// Address of this command's own node; with --url, the command publishes to that node instead [default:
+    /// 127.0.0.1:4220]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// History each topic keeps, bytes
-    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    /// History of each topic in bytes
+    #[arg(long, value_name = "BYTES", default_value = "4MiB")]
     retention_bytes: Size,
-    /// History each topic keeps, records
+    /// History of each topic in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// For trying readers: withhold every so manyth update from all of them, once each and in silence
+    /// Withhold every Nth update from each subscriber once, without a notice, for tests [default: none]
     #[arg(long, value_name = "N")]
     drop_every_n: Option<NonZeroU32>,
-    /// End after this long
+    /// Time after which to end [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
 }

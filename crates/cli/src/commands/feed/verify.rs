@@ -21,13 +21,13 @@ Examples:
   dunlin feed verify rec/
   dunlin feed verify --strict rec/
 
-Every block is read and compared with its checksum, every record is applied to its state, and the state is compared with
-what the topic's owner said it adds up to. --strict also refuses a recording that was not ended in good order: its
-last records might be missing without a trace. Exit code 2 when something is wrong.")]
+The command compares every block with its checksum, and every state with the checksums that the topic's owner sent. With
+--strict, it also fails if the recording was not closed, because its last records may be missing. Exit code 2 means that
+something is wrong.")]
 pub struct Arguments {
-    /// The recording
+    /// Directory of the recording
     directory: PathBuf,
-    /// Also refuse a recording that did not end in good order
+    /// Fail if the recording was not closed
     #[arg(long)]
     strict: bool,
 }

@@ -33,31 +33,31 @@ use view::View;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin feed watch md.BTC-USD                       a live ladder; type `help` for what can be done
+  dunlin feed watch md.BTC-USD                       show the book live; type `help` for commands
   dunlin feed watch 'md.>' --depth 3
-  dunlin feed watch md.BTC-USD | head                a line for each change
+  dunlin feed watch md.BTC-USD | head                print one line for each change
   dunlin feed watch md.BTC-USD --every-update --json --count 100
-  dunlin feed watch md.BTC-USD --drop-every-n 50     withhold every 50th, and watch it heal itself")]
+  dunlin feed watch md.BTC-USD --drop-every-n 50     withhold every 50th update and watch the repair")]
 pub struct Arguments {
     /// Topics of order books, or patterns of them
     #[arg(required = true, value_name = "SUBJECT")]
     subjects: Vec<String>,
-    /// Levels of a side to show
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Price levels of each side to show
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     depth: u16,
-    /// Every update by itself, instead of the newest state at each look
+    /// Show each update, instead of the newest state at each look
     #[arg(long)]
     every_update: bool,
-    /// Stop after so many changes
+    /// Number of changes after which to end [default: no end]
     #[arg(long, value_name = "COUNT")]
     count: Option<u64>,
-    /// Stop after this long
+    /// Time after which to end [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
-    /// Take commands from standard input, though it is no terminal
+    /// Read commands from standard input even if it is not a terminal
     #[arg(long)]
     interactive: bool,
-    /// For trying: withhold every so manyth update, in silence
+    /// Withhold every Nth update without a notice, for tests [default: none]
     #[arg(long, value_name = "N")]
     drop_every_n: Option<NonZeroU32>,
 }

@@ -15,35 +15,36 @@ pub const EXAMPLES: &str = "\
 Examples:
   dunlin kv txn --if-revision a=42 --put a=2 --put b=3
   dunlin kv txn --if-value state=open --put state=closed --else-get state
-  dunlin kv txn --if-revision a=0 --put a=1     if there is no key a
+  dunlin kv txn --if-revision a=0 --put a=1     only if key a does not exist
 
-Done in this order: puts, deletes, gets. Exit code 1 when something compared is not so.";
+If all conditions hold, --put, --del and --get are done, in this order; otherwise --else-put, --else-del and --else-get.
+Exit code 1 means that a condition did not hold.";
 
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Arguments {
-    /// The key was last written by this revision; 0: there is no such key
+    /// Condition: this revision was the last to change the key; 0: the key does not exist
     #[arg(long, value_name = "KEY=REVISION", value_parser = revision)]
     if_revision: Vec<(String, u64)>,
-    /// The key holds this
+    /// Condition: the key has this value
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     if_value: Vec<(String, String)>,
-    /// Write a key, if all is so
+    /// Key to write if all conditions hold
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     put: Vec<(String, String)>,
-    /// Delete a key, if all is so
+    /// Key to delete if all conditions hold
     #[arg(long, value_name = "KEY")]
     del: Vec<String>,
-    /// Read a key, if all is so
+    /// Key to read if all conditions hold
     #[arg(long, value_name = "KEY")]
     get: Vec<String>,
-    /// Write a key, if something is not so
+    /// Key to write if a condition does not hold
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     else_put: Vec<(String, String)>,
-    /// Delete a key, if something is not so
+    /// Key to delete if a condition does not hold
     #[arg(long, value_name = "KEY")]
     else_del: Vec<String>,
-    /// Read a key, if something is not so
+    /// Key to read if a condition does not hold
     #[arg(long, value_name = "KEY")]
     else_get: Vec<String>,
 }

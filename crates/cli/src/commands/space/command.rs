@@ -16,27 +16,27 @@ use crate::outcome::Refusal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin space command 1000000 --velocity 0,0,9     it flies up
+  dunlin space command 1000000 --velocity 0,0,9     make the entity fly up
   dunlin space command 1000000 birds --position 5,5,5 --kind 2
 
-What is not said stays as it is. It is said when the entity's owner has done it; what the owner did in its last tick before it was killed is
-gone with it. To command the same again does no harm.")]
+Properties that are not given stay as they are. The command ends when the entity's owner has made the change. If the owner
+is killed, changes of its last tick are lost; repeating the command is harmless.")]
 pub struct Arguments {
-    /// The entity's number
+    /// Number of the entity
     entity: u64,
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Where it is from now on
+    /// New position
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
     position: Option<[f32; 3]>,
-    /// How fast it is, units a second
+    /// New velocity, in units per second
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
     velocity: Option<[f32; 3]>,
-    /// The entity's kind: a number that the makers of the world give a meaning
+    /// New kind: a number whose meaning the world's program defines
     #[arg(long, value_name = "NUMBER")]
     kind: Option<u32>,
-    /// How long it may take, where it is on its way between regions
+    /// Maximum time to wait, for example while the entity changes its region
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }

@@ -20,31 +20,31 @@ use crate::table::Table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin space near 1000000 --within 40             who comes near and who goes, until Ctrl-C
-  dunlin space near 1000000 --within 40 --once      who is near now
+  dunlin space near 1000000 --within 40             print entities that come and go, until Ctrl-C
+  dunlin space near 1000000 --within 40 --once      print a table of the entities that are near now
   dunlin space near 17 sky --within 5 --kind 1 --json
 
-Whom the kinds leave out is not sent at all. Of several regions none knows further beyond its border than the world's strip: further
-cannot be seen.")]
+The node sends only entities of the requested kinds. In a world with several regions, entities of other regions are
+visible only within the world's strip beyond a region's border.")]
 pub struct Arguments {
-    /// The entity's number
+    /// Number of the entity at the centre
     entity: u64,
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// How far it sees
+    /// Distance up to which entities are shown, in units of the world
     #[arg(long, value_name = "DISTANCE", value_parser = parse::distance, allow_negative_numbers = true)]
     within: f32,
-    /// Only those of this kind
+    /// Kind of the entities to show [default: all]
     #[arg(long, value_name = "NUMBER", conflicts_with = "not_kind")]
     kind: Option<u32>,
-    /// All but those of this kind
+    /// Kind of the entities to leave out [default: none]
     #[arg(long, value_name = "NUMBER")]
     not_kind: Option<u32>,
-    /// Bytes a tick and process for those who move; who comes and who goes is told beyond that
+    /// Maximum bytes per tick and process for movements; entities that come and go are sent in addition
     #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
     bytes: u32,
-    /// Say who is near now, and end
+    /// Print the entities that are near now, and end
     #[arg(long)]
     once: bool,
 }

@@ -18,7 +18,7 @@ use crate::table::Table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
 }

@@ -30,19 +30,19 @@ const INBOX_BYTES_MAX: u64 = 16 << 20;
 /// What every process can be told.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// How long the regions of a process that is not heard of wait for it
+    /// Time to live of the process's lease: how long its regions stay without an owner before a standby takes over
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
-    /// How long a region waits for who has a copy of it, before it begins without entities
+    /// Maximum time that a region waits for a process with a copy of it; then it starts without its entities
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub patience: Duration,
-    /// Where the world's other processes connect to; a loopback address
+    /// Address at which the world's other processes connect; a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub between: SocketAddr,
-    /// Where the process's node gives `/metrics`, figures of its regions among them; a loopback address
+    /// Address for HTTP with `/metrics`, including those of the regions; a loopback address [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub http_listen: Option<SocketAddr>,
-    /// End when standard input does: whoever started this has gone
+    /// End when standard input ends, which means that the parent process has ended
     #[arg(long, hide = true)]
     pub end_with_stdin: bool,
 }
@@ -50,12 +50,12 @@ pub struct Options {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin space join                              the world of the node on this machine
+  dunlin space join                              join the world `world` of the node on this machine
   dunlin space join birds --url dunlin://127.0.0.1:4230
 
-A process may come at any time, and is given regions of those that have more than one.")]
+A process can join at any time. It receives regions of processes that own more than one.")]
 pub struct Arguments {
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
     #[command(flatten)]

@@ -21,42 +21,42 @@ Examples:
   dunlin space run --processes 2 --flock 20000
   dunlin space run --processes 3 --aircraft data/aircraft-switzerland.json --speed 60
   dunlin space run --processes 1 --no-standby --flock 5000
-  dunlin space run birds --url dunlin://10.0.0.1:4220    what the processes agree on is kept by that cluster
+  dunlin space run birds --url dunlin://10.0.0.1:4220    with leases in that cluster
 
-With a standby for each region nothing moves before there are two processes. Without --url the node of the first
-process holds what they agree on, and the world ends with it.")]
+A region with a standby needs two processes, so nothing moves before the second has joined. Without --url, the leases are
+in the node of the first process, and the world ends with it.")]
 pub struct Arguments {
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Regions [default: as many as processes]
+    /// Number of regions [default: --processes]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     regions: Option<u32>,
-    /// Processes that the world waits for before its regions are shared out
+    /// Number of processes that must have joined before regions get owners
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
     processes: u32,
-    /// Entities that flock
+    /// Number of birds, entities that flock
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=4_000_000), allow_negative_numbers = true)]
     flock: u64,
-    /// Recorded aircraft, which fly again; every process opens this file
+    /// File with recorded aircraft to replay; every process must be able to open it [default: no aircraft]
     #[arg(long, value_name = "FILE")]
     aircraft: Option<PathBuf>,
-    /// Seconds of the recording that go by in one
-    #[arg(long, value_name = "TIMES", default_value_t = 60.0, value_parser = times, allow_negative_numbers = true)]
+    /// Seconds of the recording that are replayed in one second
+    #[arg(long, value_name = "FACTOR", default_value_t = 60.0, value_parser = times, allow_negative_numbers = true)]
     speed: f64,
-    /// The edge of the world, where no recording says how large it is
+    /// Edge length of the world, unless a recording gives its size
     #[arg(long, value_name = "LENGTH", default_value_t = 1_000.0, value_parser = distance, allow_negative_numbers = true)]
     edge: f32,
-    /// How long a tick is
+    /// Duration of a tick
     #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = tick)]
     tick: Duration,
-    /// What chance follows from
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
-    /// Nobody stands by: what a killed process held is lost
+    /// Run without standbys: the regions of a killed process are lost
     #[arg(long)]
     no_standby: bool,
-    /// Where the node listens that holds what the processes agree on, instead of the one at --url [default: 127.0.0.1:4220]
+    /// Address of this process's own node, which then holds the leases; not with --url [default: 127.0.0.1:4220]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     #[command(flatten)]

@@ -18,23 +18,23 @@ Examples:
   dunlin space spawn 7 --position 500,500,500
   dunlin space spawn 7 birds --position 5,5,5 --velocity 1,0,0 --kind 2
 
-The process that owns the region of the place takes the entity in, once every region of the world has said that it has none of this id.")]
+The owner of the region at the position adds the entity, after every region has confirmed that no entity has this number.")]
 pub struct Arguments {
-    /// The entity's number, which no other entity of the world has
+    /// Number of the entity, unused in the world
     entity: u64,
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Where it begins
+    /// Initial position
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
     position: [f32; 3],
-    /// How fast it is, units a second
+    /// Initial velocity, in units per second
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true, default_value = "0,0,0")]
     velocity: [f32; 3],
-    /// The entity's kind: a number that the makers of the world give a meaning
+    /// Kind: a number whose meaning the world's program defines
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     kind: u32,
-    /// How long it may take
+    /// Maximum time to wait
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }
@@ -44,12 +44,12 @@ pub struct Arguments {
 Example:
   dunlin space despawn 7")]
 pub struct Despawn {
-    /// The entity's number
+    /// Number of the entity
     entity: u64,
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// How long it may take, where the entity is on its way between regions
+    /// Maximum time to wait, for example while the entity changes its region
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     timeout: Duration,
 }

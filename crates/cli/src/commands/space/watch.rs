@@ -31,24 +31,24 @@ use crate::signals::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin space watch                     the map, until Ctrl-C
-  dunlin space watch --json              a line a second for each region
-  dunlin space watch --once              one picture
+  dunlin space watch                     draw the map until Ctrl-C
+  dunlin space watch --json              print one line a second for each region
+  dunlin space watch --once              draw the map once
 
-Regions are read as of different ticks. An entity that is handed over is counted once: in a region, or as on its way.
+Regions can be at different ticks. An entity during its handover is counted once, in a region or as on its way.
 
-A recording of a world is watched while it is replayed:
+To watch a recording of a world, replay it:
   dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process
   dunlin feed replay rec/                                              into a node without that world
   dunlin space watch")]
 pub struct Arguments {
-    /// The world's name
+    /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// How often the map is drawn [default: 200ms; 1s where nobody watches]
+    /// Time between two maps [default: 200ms; 1s if the output is not a terminal]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     every: Option<Duration>,
-    /// Draw it once, when all regions have been heard of, and end; exit code 1 where one cannot be drawn
+    /// Draw the map once, when all regions are known, and end; exit code 1 if a region is unknown
     #[arg(long)]
     once: bool,
 }

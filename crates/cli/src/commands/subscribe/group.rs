@@ -17,28 +17,31 @@ use crate::program::Program;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Groups")]
 pub struct GroupArguments {
-    /// Share the topic's records with the other members of this group: each record goes to one of them
+    /// Group to join; its members share the topic's records, and each record goes to one member
     #[arg(long, value_name = "NAME", conflicts_with_all = ["on_gap", "registered"])]
     pub group: Option<String>,
-    /// Records are claimed until they are acknowledged; those that are not come again, to any member
+    /// Claim each record until it is acknowledged; unacknowledged records are delivered again, to any member
     #[arg(long, requires = "group")]
     pub work: bool,
-    /// How long a claim holds, when this member makes the group; while COMMAND runs it is renewed [default: 30s]
+    /// Time until a claim ends, if this member creates the group; renewed while COMMAND runs [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration, requires = "work")]
     pub deadline: Option<Duration>,
-    /// Attempts until a record is a dead letter, when this member makes the group; 0 for no end [default: 5]
+    /// Attempts after which a record becomes a dead letter, if this member creates the group; 0 is no limit
+    /// [default: 5]
     #[arg(long, value_name = "COUNT", requires = "work")]
     pub attempts: Option<u32>,
-    /// Where dead letters go, when this member makes the group: a subject, or `drop` [default: dead.TOPIC]
+    /// Subject for dead letters, or `drop`, if this member creates the group [default: dead.TOPIC]
     #[arg(long, value_name = "SUBJECT", requires = "work")]
     pub dead_letters: Option<String>,
-    /// When to acknowledge: auto (after the record was written out), or never (its deadline passes)
+    /// When to acknowledge: auto (after the record is written or COMMAND succeeds) or never (the claim ends)
+    /// [default: auto]
     #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, requires = "work")]
     pub ack: Option<Ack>,
-    /// How long a record rests after COMMAND failed [default: 1s]
+    /// Pause before a record is delivered again after COMMAND failed [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires_all = ["work", "command"])]
     pub retry_after: Option<Duration>,
-    /// Run for each record, which is its standard input; with --work the record is done when it succeeds
+    /// Command to run for each record, with the payload as standard input; with --work, its success acknowledges
+    /// the record
     #[arg(last = true, value_name = "COMMAND", requires = "group", conflicts_with = "format")]
     pub command: Vec<String>,
 }

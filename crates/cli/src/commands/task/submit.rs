@@ -22,71 +22,72 @@ use crate::signals::Stop;
 #[command(after_help = "\
 Examples:
   dunlin task submit thumb https://example.org/a.jpg --wait
-  dunlin task submit thumb --tenant acme --each urls.txt      a task for each line
+  dunlin task submit thumb --tenant acme --each urls.txt      one task for each line
   dunlin task submit train data.csv --needs gpu=a100 --cpu 4 --memory 16GiB
   dunlin task submit report --in 10m --timeout 5m --retries 5
   dunlin task submit publish 'wake up' --subject alarms --at 2026-11-23T07:00:00Z
-  dunlin task submit merge --after 100000003 --after 100000004  when both are done
+  dunlin task submit merge --after 100000003 --after 100000004  run when both are done
 
-Prints each task's number. With --wait it prints what came of it, and the exit code is 1 when it failed.")]
+The command prints the number of each task. With --wait, it prints the results instead; exit code 1 means that a task
+failed.")]
 pub struct Arguments {
-    /// What is to be done; `publish` publishes the payload, without a worker
+    /// Kind of the task; the node itself runs tasks of kind `publish` and publishes their payload
     kind: String,
-    /// With what; `-` is standard input
+    /// Payload of the task; `-` is standard input [default: empty]
     #[arg(default_value = "", hide_default_value = true)]
     payload: String,
-    /// Whose [default: the user's own tenant, or `default`]
+    /// Tenant of the task [default: the user's own tenant, or `default`]
     #[arg(long, default_value = "", hide_default_value = true)]
     tenant: String,
-    /// Where it waits
+    /// Queue of the task
     #[arg(long, default_value = "default")]
     queue: String,
-    /// One task for each line of this file; `-` is standard input
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["payload", "key"])]
+    /// File with one payload per line, each a task of its own; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "key"])]
     each: Option<PathBuf>,
-    /// 0 to 9, the highest
+    /// Priority: 0 is the lowest, 9 the highest
     #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Not before so long from now
+    /// Time from now before which the task does not start [default: none]
     #[arg(long = "in", value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
     delay: Option<Duration>,
-    /// Not before then
+    /// Time before which the task does not start: RFC 3339 or `now` [default: none]
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<SystemTime>,
-    /// A dead letter if it is not done by then
+    /// Time by which the task must be done, or it becomes a dead letter: RFC 3339 [default: none]
     #[arg(long, value_name = "TIME", value_parser = moment)]
     deadline: Option<SystemTime>,
-    /// How long one attempt may take [default: 5m]
+    /// Maximum duration of one attempt [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     timeout: Option<u32>,
-    /// Attempts after the first that failed [default: 3]
+    /// Maximum number of retries after the first attempt [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// A second task with this key is the first; refused where it is another task, or where the first was cancelled
+    /// Idempotency key: a second task with the same key is the first one; a different or cancelled task is refused
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Waits until this task is done; may be given several times
+    /// Number of a task that must be done first; may be given several times
     #[arg(long, value_name = "TASK", value_parser = show::id)]
     after: Vec<u64>,
-    /// What it is known by; may be given several times
+    /// Label to find the task by; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = header)]
     labels: Vec<(String, String)>,
-    /// Where a task of kind `publish` publishes
+    /// Subject to which a task of kind `publish` publishes
     #[arg(long)]
     subject: Option<String>,
-    /// Goes only to a worker with this label; may be given several times
+    /// Label that the worker must have; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = header)]
     needs: Vec<(String, String)>,
-    /// Processors that it needs of a worker, as in 2, 0.5 or 500m
+    /// Processors that the task needs, such as 2, 0.5 or 500m
     #[arg(long, value_name = "PROCESSORS", value_parser = processors)]
     cpu: Option<u32>,
-    /// Memory that it needs of a worker, as in 2GiB
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory that the task needs in bytes, such as 2GiB
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<u64>,
-    /// Wait until it is over, and print what came of it
+    /// Wait until the task is over and print its result
     #[arg(long)]
     wait: bool,
-    /// Say nothing when all went well
+    /// Print nothing on success
     #[arg(long, short, conflicts_with = "wait")]
     quiet: bool,
 }

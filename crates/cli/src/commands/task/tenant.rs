@@ -13,38 +13,41 @@ use crate::console::Console;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin task tenant acme --weight 3                     three times the share of a tenant of weight 1
+  dunlin task tenant acme --weight 3                     three times the share of a tenant with weight 1
   dunlin task tenant acme --concurrency 2,8,10,20        reserved, soft, hard, burst
   dunlin task tenant acme --limit user=1 --limit tenant=10
-  dunlin task tenant acme --rate api=100/1s              so many start in a second, of each value of api
+  dunlin task tenant acme --rate api=100/1s              100 starts per second for each value of api
   dunlin task tenant acme --queued 100000
 
-What is not said is not limited, whatever it was before.")]
+The command replaces all settings of the tenant: what is not given becomes unlimited.")]
 pub struct Arguments {
-    /// Its name
+    /// Name of the tenant
     name: String,
-    /// Its share, against that of others
+    /// Weight of the tenant's share, relative to other tenants
     #[arg(long, default_value_t = 1)]
     weight: u32,
-    /// Tasks that wait, at most
+    /// Maximum number of waiting tasks [default: no limit]
     #[arg(long, value_name = "COUNT")]
     queued: Option<u64>,
-    /// Retries for each hundred first starts
+    /// Maximum number of retries for each 100 first starts [default: no limit]
     #[arg(long, value_name = "PERCENT")]
     retries: Option<u32>,
-    /// Tasks at once: HARD, or RESERVED,SOFT,HARD,BURST
+    /// Tasks that run at the same time: HARD, or RESERVED,SOFT,HARD,BURST [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     concurrency: Option<Quota>,
-    /// Thousandths of a processor that its tasks need at once
+    /// Thousandths of a processor that running tasks need together: HARD, or RESERVED,SOFT,HARD,BURST [default: no
+    /// limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     cpu_milli: Option<Quota>,
-    /// Bytes of memory that its tasks need at once
+    /// Bytes of memory that running tasks need together: HARD, or RESERVED,SOFT,HARD,BURST [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     memory_bytes: Option<Quota>,
-    /// Of its tasks with the same value under this key (a label's, or tenant, queue, kind) so many run at once
+    /// Maximum number of running tasks for each value of KEY: a label, or tenant, queue or kind; may be given
+    /// several times
     #[arg(long = "limit", value_name = "KEY=COUNT", value_parser = limit)]
     limits: Vec<(String, u32)>,
-    /// Of its tasks with the same value under this key so many start in so long, as in user=10/1s; evenly, or with a BURST: user=10/1s,5
+    /// Maximum number of starts in a DURATION for each value of KEY, such as user=10/1s, or with a burst:
+    /// user=10/1s,5
     #[arg(long = "rate", value_name = "KEY=COUNT/DURATION", value_parser = rate)]
     rates: Vec<(String, Rate)>,
 }

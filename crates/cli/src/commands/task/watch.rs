@@ -16,20 +16,20 @@ use crate::signals::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin task watch                        all tenants, from now on
-  dunlin task watch --tenant acme --json   one tenant's events, as they are
-  dunlin task watch --from earliest        all that is held
+  dunlin task watch                        events of all tenants, from now on
+  dunlin task watch --tenant acme --json   events of one tenant as JSON
+  dunlin task watch --from earliest        all retained events
 
-The same is read from the topic $tasks through every door: dunlin sub '$tasks.acme'.")]
+The events are records of the topic $tasks, which every protocol can read: dunlin sub '$tasks.acme'.")]
 pub struct Arguments {
-    /// Of this tenant
+    /// Tenant of the tasks [default: all]
     #[arg(long)]
     tenant: Option<String>,
-    /// From where on: latest, earliest, a position or a time
-    #[arg(long, default_value = "latest", value_parser = crate::commands::parse::start)]
+    /// Start: latest, earliest, a position EPOCH-SEQ, an RFC 3339 time, or an age such as 5m
+    #[arg(long, value_name = "START", default_value = "latest", value_parser = crate::commands::parse::start)]
     from: Start,
-    /// End after so many events
-    #[arg(long, short = 'n', value_name = "EVENTS")]
+    /// Number of events after which to end [default: no end]
+    #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<usize>,
 }
 

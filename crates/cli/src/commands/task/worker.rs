@@ -22,53 +22,57 @@ use crate::signals::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin task worker --kind count -- wc -c             the payload is the command's standard input
+  dunlin task worker --kind count -- wc -c             the command reads the payload from standard input
   dunlin task worker --kind thumb --slots 4 -- ./thumb.sh
   dunlin task worker --kind train --label gpu=a100 --cpu 8 --memory 64GiB -- ./train.sh
   dunlin task worker --kind report --tenant acme -- ./report.sh
   dunlin task worker --kind thumb --queue urgent -- sh -c 'fetch \"$(cat)\" --fence $DUNLIN_TASK_TOKEN'
 
-What the command writes is the task's result, 1 MiB at most. When it fails the task is tried again, as its retries allow; exit code 100 fails it for
-good. It finds DUNLIN_TASK, DUNLIN_TASK_TOKEN, DUNLIN_TASK_ATTEMPT, DUNLIN_TASK_KIND and DUNLIN_TASK_TENANT in its environment. A task that is
-cancelled, or takes longer than its timeout, has its command sent SIGTERM, and SIGKILL after two seconds. When the command has ended, what is left of its
-process group is killed; who holds its output has a second more to write.
+The command's standard output is the task's result, at most 1 MiB. If the command fails, the task is retried as its
+retry policy allows; exit code 100 fails it without a retry. The environment has DUNLIN_TASK, DUNLIN_TASK_TOKEN,
+DUNLIN_TASK_ATTEMPT, DUNLIN_TASK_KIND and DUNLIN_TASK_TENANT.
 
-SIGTERM or Ctrl-C: nothing new is taken, what runs is finished, then it ends with exit code 0.
+If a task is cancelled or reaches its timeout, its command receives SIGTERM, and SIGKILL after 2 s. When the command has
+ended, the worker kills the other processes of its group, after at most 1 s for open output.
 
-A node starts such workers itself, as many as the tasks that wait need: `dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8`.")]
+After SIGTERM or Ctrl-C, the worker takes no new tasks, finishes the running ones and ends with exit code 0.
+
+A node can start as many workers as its waiting tasks need:
+  dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8")]
 pub struct Arguments {
-    /// What it can do; may be given several times
+    /// Kind of tasks to run; may be given several times
     #[arg(long = "kind", required = true, value_name = "KIND")]
     kinds: Vec<String>,
-    /// The queues it serves [default: all]
+    /// Queue to take tasks from; may be given several times [default: all]
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
-    /// Tasks at once
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Number of tasks to run at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: u32,
-    /// A name, for people; a worker that a node started has the node's name for it [default: host and process]
+    /// Name of the worker, shown to operators; ignored if a node started the worker [default: host name and
+    /// process id]
     #[arg(long)]
     name: Option<String>,
-    /// What it has goes to others when nobody hears from it for so long
+    /// Time to live of the worker's lease: without a connection for so long, its tasks go to other workers
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     ttl: Duration,
-    /// What it has that tasks may need, as in gpu=a100; may be given several times
+    /// Label that tasks can need, such as gpu=a100; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = header)]
     labels: Vec<(String, String)>,
-    /// Takes tasks of this tenant only; may be given several times [default: of all]
+    /// Tenant to take tasks from; may be given several times [default: all]
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,
-    /// Processors that it has for tasks that say what they need, as in 4, 0.5 or 500m [default: any number]
+    /// Processors for tasks that need a number of them, such as 4, 0.5 or 500m [default: no limit]
     #[arg(long, value_name = "PROCESSORS", value_parser = processors)]
     cpu: Option<u32>,
-    /// Memory that it has for them, as in 16GiB [default: any amount]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory for tasks that need an amount of it, in bytes, such as 16GiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<u64>,
-    /// End after so many tasks
+    /// Number of tasks after which to end [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<u64>,
-    /// The command
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command to run for each task, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 

@@ -17,59 +17,59 @@ Examples:
   dunlin topics create ticks --retention-bytes 256MiB --retention-age 1h
   dunlin topics create orders --pattern 'orders.>' --partitions 4
   dunlin topics create trades --durable --retention-bytes 10GiB
-  dunlin topics create prices --fold last     `dunlin sub prices --from snapshot` begins with all values
+  dunlin topics create prices --fold last     keep the last value of each key; see it with `dunlin sub prices --from snapshot`
   dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict
 
-What is not said is the node's default: see `dunlin config show` where the node runs.";
+Options that are not given take the node's defaults; `dunlin config show` on the node prints them.";
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The topic's name
+    /// Name of the topic
     name: String,
-    /// The subjects it owns [default: its name alone]
+    /// Subjects that the topic owns [default: its name only]
     #[arg(long, value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Logs that its keys are spread over [default: 1]
+    /// Number of partitions (logs), selected by the records' keys [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     partitions: Option<u16>,
-    /// History each log keeps, bytes
-    #[arg(long, value_name = "SIZE")]
+    /// History of each log in bytes, such as 256MiB [default: the node's; 1GiB with --durable]
+    #[arg(long, value_name = "BYTES")]
     retention_bytes: Option<Size>,
-    /// History each log keeps, records
+    /// History of each log in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// History each log keeps, age
+    /// History of each log by age, such as 1h [default: the node's]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     retention_age: Option<Duration>,
-    /// Size of one record at most
-    #[arg(long, value_name = "SIZE")]
+    /// Largest record in bytes, such as 64KiB [default: the node's]
+    #[arg(long, value_name = "BYTES")]
     record_bytes_max: Option<Size>,
-    /// Registered readers lose nothing: when the history is full, publishers wait for the slowest
+    /// Make publishers wait for the slowest registered subscriber while the history is full
     #[arg(long)]
     reliable: bool,
-    /// Registered readers at most
+    /// Maximum number of registered subscribers [default: 64]
     #[arg(long, value_name = "COUNT", requires = "reliable")]
     readers_max: Option<u16>,
-    /// How long a publisher waits for room
+    /// Maximum time that a publisher waits for room, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "reliable")]
     wait_ms_max: Option<u32>,
-    /// And then: refuse the record, or evict the slowest reader, which is told its gap
+    /// After that wait: refuse the record, or evict the slowest subscriber, which then receives a gap [default:
+    /// refuse]
     #[arg(long, value_enum, requires = "reliable")]
     when_full: Option<WhenFull>,
-    /// Its records outlive the node, which needs a --data-dir; 1 GiB is kept of each log unless told
+    /// Store the records on disk; needs a node with --data-dir
     #[arg(long, conflicts_with = "reliable")]
     durable: bool,
-    /// When a publisher is answered: when its record is in the node's memory, written, or synced [default: synced]
+    /// When to acknowledge a record: once it is in memory, written to disk, or synced [default: synced]
     #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
     ack: Option<Acknowledged>,
-    /// A state that follows from its records and that readers can begin with: book, orders, or last (the last value of
-    /// each key)
+    /// State to keep: book or orders (order books), or last (the last value of each key)
     #[arg(long, value_name = "KIND")]
     fold: Option<String>,
-    /// What the state is told, as price_decimals=2; docs/feeds.md has the options
+    /// Option of the state, such as price_decimals=2; see docs/feeds.md; may be given several times
     #[arg(long, value_name = "NAME=VALUE", requires = "fold", value_parser = parse::header)]
     fold_option: Vec<(String, String)>,
-    /// A topic of this name that is just so is as good as a new one
+    /// Succeed if a topic with the same name and configuration exists
     #[arg(long)]
     or_same: bool,
 }

@@ -20,10 +20,10 @@ pub enum Command {
 }
 
 pub const HELP: &str = "\
-sub SUBJECT    follow one more
-unsub SUBJECT  follow one less
-show           print the ladders once
-help           this
+sub SUBJECT    add a topic or pattern
+unsub SUBJECT  remove a topic or pattern
+show           print the order books once
+help           print this list
 quit           end";
 
 /// Reads a line.
