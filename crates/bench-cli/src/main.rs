@@ -15,7 +15,7 @@ use dunlin_cli::commands::{bench, demo as demos, report, scale, serve, space};
 use dunlin_cli::console::Console;
 use dunlin_cli::outcome::EXIT_CODES;
 
-/// Run the commands bench, report, demo and scale of dunlin
+/// Run the commands bench, report, demo and scale of `dunlin`
 #[derive(Debug, Parser)]
 #[command(name = "dunlin-bench", version, styles = STYLES, max_term_width = 80, after_help = EXIT_CODES)]
 struct Arguments {
@@ -27,24 +27,24 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay recorded markets to many subscribers, and account for every record
+    /// Replay recorded markets to many subscribers and account for every record
     Demo(demos::Arguments),
-    /// Measure: this node, or real peers beside it
+    /// Measure performance, of Dunlin alone or beside other systems
     Bench(bench::Arguments),
-    /// Turn kept benchmark runs into a page
+    /// Write a report page from benchmark runs
     Report(report::Arguments),
-    /// How many workers there should be: planned, recommended, simulated
+    /// Plan, recommend or simulate how many workers tasks need
     Scale(scale::Arguments),
-    /// A benchmark's other process
+    /// Run a child process of a benchmark
     #[command(hide = true)]
     BenchChild(commands::bench::ChildArguments),
-    /// A subscriber of the demo, in a process of its own
+    /// Run a subscriber of the demo
     #[command(hide = true)]
     DemoChild(commands::demo::ChildArguments),
-    /// A node of the demo
+    /// Run a node of the demo
     #[command(hide = true)]
     Serve(serve::Arguments),
-    /// A process of the demo's world
+    /// Run a process of the demo's world
     #[command(hide = true)]
     Space(space::Arguments),
 }

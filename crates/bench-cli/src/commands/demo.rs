@@ -164,11 +164,11 @@ impl Narration<'_> {
 
 #[derive(Debug, clap::Args)]
 pub struct ChildArguments {
-    /// The reader's name
+    /// Name of the subscriber
     #[arg(long)]
     name: String,
-    /// After each record
-    #[arg(long, value_parser = parse::duration)]
+    /// Pause after each record [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     sleep: Option<Duration>,
 }
 
