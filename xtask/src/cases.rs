@@ -9,7 +9,7 @@ use crate::{clients, process, python, workspace};
 /// What to run.
 #[derive(clap::Args, Default)]
 pub struct Options {
-    /// Only these, folders of tests/cases
+    /// Directories of tests/cases to run [default: all]
     names: Vec<String>,
 }
 

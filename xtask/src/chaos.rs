@@ -22,28 +22,30 @@ const SPACE_SEEDS: u64 = 1_000;
 /// How much to try.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Tries of each test that kills or stops something
+    /// Number of tries of each test that kills or stops something
     #[arg(long, default_value_t = 100)]
     tries: u64,
-    /// Go on with new seeds for at least so long in each of these tests
+    /// Minimum duration of each of these tests, in minutes; new seeds are tried until then
     #[arg(long, default_value_t = 0)]
     minutes: u64,
-    /// One try, with the decisions of this seed
+    /// Seed of a single try, to repeat its decisions
     #[arg(long)]
     seed: Option<u64>,
-    /// Clients that are cut at once, and connections that come and go
+    /// Number of clients to disconnect at the same time, and of connections to open and close
     #[arg(long, default_value_t = 10_000)]
     crowd: u64,
-    /// Runs of `control`, of `topics`, or of each mutant; without it the first two make as many as there are tries
+    /// Number of runs of `control`, of `topics`, of `space`, or of each mutant [default: --tries; 15 for mutants;
+    /// 1000 for space]
     #[arg(long)]
     seeds: Option<u64>,
-    /// `mutants`: try all seeds, and say how many find each
+    /// With `mutants`: try all seeds and print how many find each mutant
     #[arg(long)]
     count: bool,
-    /// `mutants`: only those with this in their name
+    /// With `mutants`: text in the names of the mutants to try [default: all]
     #[arg(long)]
     only: Option<String>,
-    /// `control`, `mutants`, `topics`, `space`, `space-mutants`, or only tests with this in their name
+    /// Part to run: `control`, `mutants`, `topics`, `space` or `space-mutants`; or text in the names of tests
+    /// [default: tests, then control]
     filter: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::{changed, tidy, workspace};
 /// What to look at.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Unit tests of crates that changed since this revision [default: where main of the origin is, else HEAD]
+    /// Revision since which changed crates are tested [default: the origin's main branch, or else HEAD]
     #[arg(long, value_name = "REVISION")]
     since: Option<String>,
 }

@@ -18,7 +18,7 @@ use node::Node;
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only this client: grpcio, grpc-go, grpc-js or grpcurl
+    /// Client to test: grpcio, grpc-go, grpc-js or grpcurl [default: all]
     name: Option<String>,
 }
 

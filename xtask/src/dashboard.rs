@@ -13,7 +13,7 @@ use crate::{page, process, workspace};
 /// What to do.
 #[derive(Default, clap::Args)]
 pub struct Options {
-    /// Replace the committed page by what its source builds
+    /// Replace the committed dashboard by the built one
     #[arg(long)]
     write: bool,
 }

@@ -12,8 +12,8 @@ use crate::{data, python, workspace};
 /// The demo's own options; `dunlin demo --help` explains them.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Passed on to `dunlin demo`: --once, --speed 10x, --allow-generated, … Without any of its faces, which are --only feed, nodes, tasks or
-    /// space, all are shown together
+    /// Arguments for `dunlin demo`, such as --once or --speed 10x; `--only feed`, nodes, tasks or space runs one
+    /// part [default: all parts together]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -22,10 +22,10 @@ const FLAGS: &str = "-Zsanitizer=address --cfg fuzzing -Ccodegen-units=1 -Cpasse
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// One target only
+    /// Target to fuzz [default: all]
     #[arg(value_parser = TARGETS)]
     target: Option<String>,
-    /// How long for each target
+    /// Duration for each target, in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u32,
 }

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "The project's own commands")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Run the project's development commands")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -43,52 +43,52 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Fetch the recorded market streams into data/ and verify them; does nothing when they are there
+    /// Download the recorded markets into data/ and verify them, unless they are there
     Data,
-    /// Fetch the data, build the binary and run `dunlin demo` with every argument given here
+    /// Download the recordings, build the programs and run `dunlin demo` with the given arguments
     Demo(demo::Options),
-    /// Build the rival programs that `dunlin bench peers` measures, into peers/build/
+    /// Build the other systems for `dunlin bench peers`, in peers/build/
     Peers,
-    /// Run clients of other projects (grpcio, grpc-go, grpc-js, grpcurl) against a node
+    /// Test other projects' gRPC clients (grpcio, grpc-go, grpc-js, grpcurl) with a node
     Clients(clients::Options),
-    /// Run the programs of tests/cases, which reproduce faults that outsiders found
+    /// Run the programs of tests/cases, each of which tests for one reported fault
     Cases(cases::Options),
-    /// Run what CI runs, and stop at the first step that fails; `--all` for everything, NAME for one part or test
+    /// Run the tests of CI and stop at the first failure; `--all` runs all tests, NAME one part or test
     Test(test::Options),
-    /// Run one test's program, as `cargo xtask test` has nextest do
+    /// Run the program of one test, for nextest
     #[command(hide = true)]
     RunTest(run_test::Options),
-    /// Try the lock-free code in every interleaving, and under the sanitizers where the machine has them
+    /// Test the lock-free code in every interleaving, and with the sanitizers if they are installed
     Race(race::Options),
-    /// Feed the decoders and the topic whatever a fuzzer thinks of, on nightly
+    /// Fuzz the decoders and the topic, with the nightly toolchain
     Fuzz(fuzz::Options),
-    /// Kill, stop and feed garbage to whole systems, many times: the long tier of the system tests
+    /// Run the system tests many times with random kills, stops and corrupt input
     Chaos(chaos::Options),
-    /// Build the Python package's wheel, into target/python/wheels
+    /// Build the wheel of the Python package, in target/python/wheels
     Python(python::Options),
-    /// Install NATS client libraries into target/ and try the NATS door with each
+    /// Install NATS client libraries into target/ and test each with the NATS listener
     NatsClients,
-    /// Build the program with OpenTelemetry, and try its exporter
+    /// Build the program with OpenTelemetry and test its exporter
     Otel,
-    /// Try the client for browsers against the real binary
+    /// Test the client for browsers with a node
     Web,
     /// Build the dashboard and compare it with the committed one
     Dashboard(dashboard::Options),
-    /// Open every page of the dashboard in a browser, against real nodes
+    /// Test every page of the dashboard in a browser, with nodes
     Page(page::Options),
-    /// Check format, lints, tidiness and licences, and run the unit tests of crates that changed and of those that depend on them
+    /// Check format, lints, tidiness and licences, and run the unit tests of changed crates and their dependents
     Check(check::Options),
-    /// Build the static binary of deploy/Containerfile, and try it alone in an empty root; needs root
+    /// Build the static binary of deploy/Containerfile and test it in an empty root directory; needs root
     Image,
-    /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
+    /// Compare ARCHITECTURE.md and the other pages with the tree, without changing anything
     Tidy,
-    /// Print how large the built programs are, and fail where `dunlin` is too large
+    /// Print the sizes of the built programs; fail if `dunlin` is too large
     Sizes(sizes::Options),
     /// Draw the charts of the kept benchmark runs
     Charts,
-    /// Make the README's pictures of what the commands really print
+    /// Draw the README's pictures from the output of real commands
     Pictures,
-    /// Rewrite what can be put right by machine: the code of protobuf files, lints, then format
+    /// Rewrite generated protobuf code, lints and format
     Fix,
 }
 

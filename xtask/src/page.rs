@@ -15,19 +15,19 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 /// What to run.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
-    /// Only this case, a file in web/dashboard/tests/cases
+    /// Case to run, a file in web/dashboard/tests/cases [default: all]
     #[arg(long, value_name = "CASE")]
     only: Option<String>,
-    /// Keep a picture of every page in this directory
+    /// Directory to save a picture of every page in
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// Measure instead: records a second into the page, the map's frames and memory, what readers cost the node
+    /// Measure instead: records per second into the page, the map's frames and memory, and load on the node
     #[arg(long, conflicts_with_all = ["only", "pictures"])]
     measure: bool,
-    /// Take the README's pictures from the demo into this directory instead
+    /// Directory to save the README's pictures of the demo in, instead of testing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["only", "pictures", "measure"])]
     readme: Option<PathBuf>,
-    /// Try this binary instead of a freshly built one
+    /// Binary to test [default: a freshly built one]
     #[arg(long, value_name = "FILE")]
     dunlin: Option<PathBuf>,
 }

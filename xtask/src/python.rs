@@ -30,7 +30,7 @@ const MANIFEST: &str = "clients/python/Cargo.toml";
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Try it too: types, and its tests against the real binary
+    /// Also check the package's types and run its tests
     #[arg(long)]
     test: bool,
 }

@@ -26,7 +26,7 @@ const RACE: &str = "Causality violation";
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Weaken each memory ordering in turn and see the model fail; nothing else
+    /// Only weaken each memory ordering in turn and check that the model fails
     #[arg(long)]
     mutate: bool,
 }

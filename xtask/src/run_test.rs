@@ -24,7 +24,7 @@ const FRAMES_MAX: u32 = 40;
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The test's program and its arguments
+    /// Program of the test and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<String>,
 }

@@ -14,10 +14,10 @@ const DUNLIN_MAX: u64 = 40_000_000;
 /// Which programs.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The profile with which they were built
+    /// Cargo profile of the programs
     #[arg(long, value_name = "PROFILE", default_value = "release")]
     profile: String,
-    /// Install `dunlin` as a user does, from an empty target directory, and print its size and the minutes
+    /// Install `dunlin` with cargo into an empty target directory, and print its size and the build time
     #[arg(long, conflicts_with = "profile")]
     install: bool,
 }

@@ -22,24 +22,24 @@ use nextest::Selection;
 /// What to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// One part of `--all`, one step, or tests with this in their name (any test, the long ones too)
+    /// Part of `--all`, step, or text in the names of tests to run, long tests included [default: the steps of CI]
     name: Option<String>,
-    /// Run everything, part after part: long tests, all client libraries, browsers, chaos, race models, demos
+    /// Run all parts: long tests, all client libraries, browsers, chaos, race models and demos
     #[arg(long, conflicts_with = "name")]
     all: bool,
-    /// Begin with this step, as the one that a failed run ended with
+    /// First step to run, for example the one at which the last run failed
     #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(DEFAULT.iter().map(|step| step.name)), conflicts_with_all = ["name", "all"])]
     from: Option<String>,
-    /// With a test's name: only tests of this package, which is all that is built then
+    /// With NAME: package to build and test; may be given several times [default: all]
     #[arg(long, short, value_name = "PACKAGE", requires = "name")]
     package: Vec<String>,
-    /// Keep so many threads busy on each core meanwhile
+    /// Number of threads per core to keep busy during the tests
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     busy: usize,
-    /// Add a row with commit, minutes and verdict to tests/runs.tsv
+    /// Add a row with the commit, duration and result to tests/runs.tsv
     #[arg(long)]
     record: bool,
-    /// List steps, parts, and each part's newest recorded run, and run nothing
+    /// List steps and parts, with the newest recorded run of each part, without running any
     #[arg(long)]
     list: bool,
 }
