@@ -114,7 +114,7 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
 pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Result<(), Refusal> {
     match (listen, &global.url) {
         (Some(listen), Some(url)) => {
-            Err(Refusal(format!("--listen {listen} and --url {url}: give one of the two")))
+            Err(Refusal(format!("--listen {listen} cannot be used with --url {url}: give only one of them")))
         }
         _ => Ok(()),
     }

@@ -39,12 +39,12 @@ impl Certificates {
     /// Those in the directory, which are made if there are none.
     pub fn in_dir(dir: &Path) -> Result<Certificates> {
         std::fs::create_dir_all(dir)
-            .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            .with_context(|| format!("cannot create the directory {}", dir.display()))?;
         let dir =
             dir.canonicalize().with_context(|| format!("cannot find the directory {}", dir.display()))?;
         let path = |name: &str| {
             let path = dir.join(name);
-            path.to_str().map(str::to_owned).with_context(|| format!("{} is no text", path.display()))
+            path.to_str().map(str::to_owned).with_context(|| format!("{} is not valid UTF-8", path.display()))
         };
         let mut certificates = Certificates {
             dir: path("")?.trim_end_matches('/').to_owned(),
@@ -64,7 +64,7 @@ impl Certificates {
                 certificates.are_new = true;
             }
             _ => bail!(
-                "{} has some certificates and lacks {}: remove it, and all are made anew",
+                "{} has some certificates but not {}: remove the directory, and all are created again",
                 certificates.dir,
                 missing.join(", ")
             ),

@@ -130,7 +130,9 @@ impl TryFrom<&RawConfig> for Config {
         };
         refuse_the_open_network(&config, raw)?;
         if config.addresses().next().is_none() && config.unix.is_none() {
-            bail!("a node with every door off could not be reached by anyone");
+            bail!(
+                "all listeners are off, so no client could reach the node: set listen, unix, nats.listen, http.listen or grpc.listen"
+            );
         }
         Ok(config)
     }
@@ -157,17 +159,21 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
     let lease_ttl = lease_ttl(raw, heartbeat)?;
     let Some(listen) = listen else {
         if join.is_some() {
-            bail!("cluster.join is set, but not cluster.listen: the other nodes have to reach this one");
+            bail!(
+                "cluster.join is set, but not cluster.listen: set it to an address that the other nodes can reach"
+            );
         }
         return Ok(None);
     };
     if raw.get("data_dir").text == "off" {
-        bail!("cluster.listen is set, but not data_dir: a node of a cluster keeps what was agreed on");
+        bail!(
+            "cluster.listen is set, but not data_dir: set it, because a node of a cluster stores the cluster's state"
+        );
     }
     let join = match (join, token_file) {
         (Some(join), Some(file)) => Some((join, file)),
         (Some(_), None) => bail!(
-            "cluster.join is set, but not cluster.token_file: `dunlin cluster token` on a node of the cluster makes a token"
+            "cluster.join is set, but not cluster.token_file: run `dunlin cluster token` on a node of the cluster for a token"
         ),
         (None, _) => None,
     };
@@ -210,10 +216,14 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
     let nats_first = switch(raw, "nats.tls_first")?;
     match (cert, key) {
         (Some(cert), Some(key)) => Ok(Some(TlsConfig { cert, key, client_ca, nats_first })),
-        (Some(_), None) => bail!("tls.cert is set and tls.key is not: TLS needs both"),
-        (None, Some(_)) => bail!("tls.key is set and tls.cert is not: TLS needs both"),
-        (None, None) if client_ca.is_some() => bail!("tls.client_ca is set, but not tls.cert and tls.key"),
-        (None, None) if nats_first => bail!("nats.tls_first is set, but not tls.cert and tls.key"),
+        (Some(_), None) => bail!("tls.cert is set and tls.key is not: set both, or neither"),
+        (None, Some(_)) => bail!("tls.key is set and tls.cert is not: set both, or neither"),
+        (None, None) if client_ca.is_some() => {
+            bail!("tls.client_ca is set, but not tls.cert and tls.key: set all three")
+        }
+        (None, None) if nats_first => {
+            bail!("nats.tls_first is set, but not tls.cert and tls.key: set all three")
+        }
         (None, None) => Ok(None),
     }
 }
@@ -223,12 +233,11 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
     };
-    let everyone =
-        "everyone who reaches that address could read and publish everything. Listen on 127.0.0.1,";
+    let everyone = "anyone who reaches that address could read and publish everything. Listen on 127.0.0.1,";
     if config.tls.is_none() && !switch(raw, "insecure_listen_without_tls")? {
         bail!(Refusal(format!(
             "listening on {ip} needs TLS and authentication: without them {everyone} give --tls-cert, --tls-key and \
-             --auth-users-file or --tls-client-ca, or say so in so many words: --insecure-listen-without-tls"
+             --auth-users-file or --tls-client-ca, or accept the risk with --insecure-listen-without-tls"
         )));
     }
     if config.tls.is_some()
@@ -236,8 +245,8 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
         && !switch(raw, "insecure_listen_without_authentication")?
     {
         bail!(Refusal(format!(
-            "listening on {ip} needs authentication beside TLS: without it {everyone} give --auth-users-file, or --tls-client-ca \
-             so that clients have to show a certificate, or say so in so many words: --insecure-listen-without-authentication"
+            "listening on {ip} needs authentication in addition to TLS: without it {everyone} give --auth-users-file, or \
+             --tls-client-ca to require client certificates, or accept the risk with --insecure-listen-without-authentication"
         )));
     }
     Ok(())
@@ -395,7 +404,7 @@ mod tests {
         assert!(with("threads", "1000000").unwrap_err().to_string().contains("expected auto, or 1 to 1024"));
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());
-        assert!(with("listen", "off").unwrap_err().to_string().contains("could not be reached"));
+        assert!(with("listen", "off").unwrap_err().to_string().contains("all listeners are off"));
     }
 
     #[test]

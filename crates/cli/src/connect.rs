@@ -74,11 +74,10 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let options =
         Options { name: name.to_owned(), credentials, tls: tls(global)?, limits, ..Options::default() };
     Client::connect(url, options).map_err(|error| match error {
-        ConnectError::Away(Why::Refused(refused)) => {
-            anyhow::Error::from(AskError::Refused(refused)).context(format!("the node at {url} refused us"))
-        }
+        ConnectError::Away(Why::Refused(refused)) => anyhow::Error::from(AskError::Refused(refused))
+            .context(format!("the node at {url} refused the connection")),
         ConnectError::Away(Why::Opening(refused)) => anyhow::Error::from(AskError::Refused(refused))
-            .context(format!("the node at {url} has not opened in time")),
+            .context(format!("the node at {url} did not become ready in time")),
         ConnectError::Away(why) => {
             Unreachable(format!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")).into()
         }
@@ -96,7 +95,7 @@ fn credentials(global: &Global) -> Result<Credentials> {
         (Some(file), ..) => read(file).map(Credentials::token),
         (None, Some(user), Some(file)) => Ok(Credentials::password(user, &read(file)?)),
         (None, Some(user), None) => {
-            Err(anyhow!("--user {user} needs --password-file, or DUNLIN_PASSWORD_FILE"))
+            Err(anyhow!("--user {user} needs a password: set --password-file or DUNLIN_PASSWORD_FILE"))
         }
         (None, None, _) => Ok(Credentials::default()),
     }

@@ -211,7 +211,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
             self.crowding.since = Some(Instant::now());
             let what = if matches!(refused, PublishError::OwnerAway(_)) { "not taken:" } else { "no room:" };
             let mark = self.errors.warning(what);
-            writeln!(std::io::stderr(), "{mark} {refused}; waiting, and trying again")?;
+            writeln!(std::io::stderr(), "{mark} {refused}; retrying")?;
         }
         self.stop.sleep(self.crowding.pause);
         self.crowding.pause = (self.crowding.pause * 2).min(PAUSE_MAX);

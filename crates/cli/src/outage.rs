@@ -44,7 +44,7 @@ impl Outage {
         if !self.said {
             self.said = true;
             let why = escaped_lines(why);
-            writeln!(std::io::stderr(), "{} {why}; trying again", paint.warning("connection lost:"))?;
+            writeln!(std::io::stderr(), "{} {why}; reconnecting", paint.warning("connection lost:"))?;
         }
         thread::sleep(PAUSE);
         Ok(())

@@ -50,8 +50,8 @@ impl Program {
             return None;
         }
         let why = match Path::new(&self.name).exists() && self.name.contains('/') {
-            true => "it is there, but cannot be executed (chmod +x?)",
-            false => "there is no such command",
+            true => "the file exists, but is not executable (chmod +x?)",
+            false => "the command was not found",
         };
         Some(format!("cannot run {}: {why}", self.name))
     }

@@ -20,7 +20,7 @@ use crate::workers::GRACE;
 
 /// What a node that is not open yet is doing.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
-const JOINING: &str = "it is taking its place in its cluster";
+const JOINING: &str = "it is joining its cluster";
 
 #[derive(Debug)]
 pub struct Running {
@@ -39,7 +39,7 @@ impl Running {
     pub fn start(config: &Config, stop: &Stop) -> Result<Running> {
         // Who has nothing to read and nobody to find is there at once.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
-        let opening = opening.transpose().context("cannot open the doors")?;
+        let opening = opening.transpose().context("cannot open the listeners")?;
         let node = match &config.data_dir {
             Some(dir) => open(node_config(config), dir)?,
             None => Node::start(node_config(config)).context("cannot start the node")?,
@@ -53,7 +53,7 @@ impl Running {
             Some(opening) => Server::open(node.clone(), server_config(config), opening),
             None => Server::start(node.clone(), server_config(config)),
         };
-        let server = server.context("cannot open the doors")?;
+        let server = server.context("cannot open the listeners")?;
         if let Some(cluster) = &cluster {
             server.take_part(cluster).context("cannot serve the other nodes")?;
         }
@@ -112,8 +112,8 @@ pub fn way_out(error: anyhow::Error) -> anyhow::Error {
     });
     match taken {
         Some(address) => anyhow!(
-            "{error:#}: another program listens on {address}. If it is a node, use it (`dunlin topics list`), or start one \
-             beside it with --listen 127.0.0.1:0, --http-listen and so on; `ss -ltnp` says who it is"
+            "{error:#}: another program listens on {address}. If it is a node, use that node (`dunlin topics list`), or choose \
+             other addresses with --listen 127.0.0.1:0, --http-listen and so on; `ss -ltnp` shows the program"
         ),
         None => error,
     }
@@ -142,7 +142,7 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
 fn refused(error: ClusterError) -> anyhow::Error {
     match error {
         ClusterError::Refused(why) => Refusal(why).into(),
-        error => anyhow::Error::new(error).context("cannot take part in a cluster"),
+        error => anyhow::Error::new(error).context("cannot take part in the cluster"),
     }
 }
 

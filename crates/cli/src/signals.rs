@@ -93,7 +93,7 @@ impl Stop {
                 thread::sleep(LOOK);
             }
             thread::sleep(grace);
-            eprintln!("error: the node has not ended within {grace:?} of being asked to, and is ended now");
+            eprintln!("error: the node did not end within {grace:?} after the signal, and exits now");
             std::process::exit(1);
         });
     }

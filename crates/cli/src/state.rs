@@ -38,7 +38,9 @@ impl State {
                 let region = AnyRegion::of(&config.options).map_err(Refusal)?;
                 Ok(State::Region(Box::new((region, config.clone()))))
             }
-            kind => Err(Refusal(format!("this version knows no state of kind {kind:?}"))),
+            kind => Err(Refusal(format!(
+                "this version has no state of kind {kind:?}: use {BOOK}, {ORDERS} or {LAST}"
+            ))),
         }
     }
 

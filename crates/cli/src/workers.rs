@@ -39,7 +39,7 @@ impl WorkersConfig {
         let Some((min, max)) = bounds(&scale.text) else {
             let most = WorkersLimits::default().processes_max;
             bail!(
-                "scale = {:?} ({}): expected how many workers at least and at most, like 1..8 or 0..8; up to {most}",
+                "scale = {:?} ({}): expected MIN..MAX, the minimum and maximum number of workers, like 1..8; at most {most}",
                 scale.text,
                 scale.origin
             );
@@ -62,7 +62,7 @@ impl WorkersConfig {
     pub fn start(&self, node: &Node, url: String) -> Result<Workers> {
         ensure!(
             !url.is_empty(),
-            Refusal("workers need a way to the node: set listen or unix, or workers to off".to_owned())
+            Refusal("workers need a listener: set listen or unix, or set workers to off".to_owned())
         );
         if let Some(why) = Program::new(&self.words).and_then(|program| program.missing()) {
             bail!(Refusal(format!("workers: {why}")));
@@ -78,7 +78,7 @@ impl WorkersConfig {
             None => policy,
         };
         let look = of_node(node, &command.prefix);
-        Workers::start(policy, command, WorkersLimits::default(), look).context("cannot keep workers")
+        Workers::start(policy, command, WorkersLimits::default(), look).context("cannot start the workers")
     }
 }
 

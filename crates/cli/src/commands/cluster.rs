@@ -86,9 +86,7 @@ enum Verb {
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let Some(dir) = &arguments.data_dir else {
-        bail!(
-            "which cluster? Name the data directory of one of its nodes: --data-dir DIR, or DUNLIN_DATA_DIR"
-        );
+        bail!("no data directory: set --data-dir or DUNLIN_DATA_DIR to that of a node of the cluster");
     };
     run_verb(&arguments.verb, dir, console).map_err(|error| match error.downcast::<ClusterError>() {
         Ok(ClusterError::Refused(why)) => Refusal(why).into(),
@@ -117,22 +115,22 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
         }
         Verb::Remove { node } => {
             ClusterClient::open(dir)?.remove(*node)?;
-            done(console, &json!({"removed": node}), &format!("node {node} takes part no more"))
+            done(console, &json!({"removed": node}), &format!("node {node} is removed"))
         }
         Verb::Transfer { node } => {
             let leader = ClusterClient::open(dir)?.transfer(*node)?;
-            done(console, &json!({"leader": leader}), &format!("node {leader} leads"))
+            done(console, &json!({"leader": leader}), &format!("node {leader} is the leader"))
         }
         Verb::Backup { file } => {
             let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let revision = back_up(&ClusterClient::open(dir)?, file, made.as_millis() as u64)?;
-            let said = format!("wrote {}: all keys as of revision {revision}, and all tasks", file.display());
+            let said = format!("wrote {}: all keys at revision {revision}, and all tasks", file.display());
             done(console, &json!({"file": file, "revision": revision}), &said)
         }
         Verb::Restore { file, address } => {
             let header = restore(file, dir, address)?;
             let said = format!(
-                "{} is the first node of a new cluster, with what cluster {} held. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
+                "{} is the first node of a new cluster, with the keys and tasks of cluster {}. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
                 dir.display(),
                 header.cluster,
                 dir.display()
@@ -176,7 +174,7 @@ fn add(client: &ClusterClient, ttl: Duration, console: &Console) -> Result<()> {
     let ttl = humantime::format_duration(ttl);
     writeln!(
         out,
-        "\nThe token lets one node in, within {ttl}. It follows at first, and votes once it has caught up."
+        "\nThe token is valid for one node, and for {ttl}. The node is a learner until it has caught up, then a voter."
     )?;
     Ok(out.flush()?)
 }
@@ -219,7 +217,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
         };
         let state = match &surveyed.status {
             Ok(status) => status.missing.clone().unwrap_or_else(|| "ready".to_owned()),
-            Err(why) => format!("does not answer: {why}"),
+            Err(why) => format!("does not respond: {why}"),
         };
         table.row([
             surveyed.node.to_string(),
@@ -236,7 +234,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     table.write(&mut out, paint)?;
     out.flush()?;
     if all.iter().all(|surveyed| surveyed.status.is_err()) {
-        bail!("no node of the cluster answers");
+        bail!("no node of the cluster responds");
     }
     Ok(())
 }

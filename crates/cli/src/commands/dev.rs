@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
     ended?;
-    writeln!(std::io::stdout(), "\nstopped; what it held in memory is gone")?;
+    writeln!(std::io::stdout(), "\nstopped; records in memory are lost")?;
     Ok(())
 }
 
@@ -82,7 +82,7 @@ fn shut_doors_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>)
             Err(_) => {
                 raw.set_default(name, "off");
                 warnings.push(format!(
-                    "another program listens on {text}, so that {name} is off here: set it to an address of your own, \
+                    "another program listens on {text}, so {name} is off for this node: set it to another address, \
                      or to off"
                 ));
             }
@@ -92,12 +92,12 @@ fn shut_doors_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>)
 }
 
 const COMMANDS: [(&str, &str); 6] = [
-    ("dunlin sub ticks", "read from now on"),
+    ("dunlin sub ticks", "subscribe to new records"),
     ("dunlin pub ticks hello", "publish one record"),
-    ("yes tick | dunlin pub ticks", "publish as fast as it goes"),
-    ("dunlin sub ticks --sleep 1ms --on-gap newest", "a reader that cannot keep up, and is told so"),
-    ("dunlin topics list", "what there is"),
-    ("dunlin top", "how it goes, here in the terminal"),
+    ("yes tick | dunlin pub ticks", "publish at full speed"),
+    ("dunlin sub ticks --sleep 1ms --on-gap newest", "subscribe too slowly and see gaps"),
+    ("dunlin topics list", "list the topics"),
+    ("dunlin top", "watch the node in the terminal"),
 ];
 
 fn greet(
@@ -136,12 +136,7 @@ fn greet(
         let ca =
             certificates.map_or_else(String::new, |certificates| format!(" --cacert {}", certificates.ca));
         let command = format!("curl -N{ca} {url}/v1/topics/ticks/events");
-        writeln!(
-            out,
-            "  {}  {}",
-            paint.command(&command),
-            paint.faint("the same without Dunlin's own client")
-        )?;
+        writeln!(out, "  {}  {}", paint.command(&command), paint.faint("subscribe over HTTP"))?;
     }
     if let Some(certificates) = certificates {
         greet_by_tls(running, certificates, console, &mut out)?;
@@ -164,7 +159,7 @@ fn greet_by_tls(
     let made = if certificates.are_new { "Made" } else { "Found" };
     writeln!(
         out,
-        "\n{made} certificates in {dir}, for localhost, 127.0.0.1 and ::1. To ask clients for theirs:"
+        "\n{made} certificates in {dir}, for localhost, 127.0.0.1 and ::1. To require client certificates:"
     )?;
     let serve = format!("dunlin dev --tls={dir} --tls-client-ca {ca}");
     writeln!(out, "  {}", paint.command(&serve))?;

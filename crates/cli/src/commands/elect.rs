@@ -47,7 +47,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let kv = connect(global, "dunlin elect")?.kv();
     if arguments.show {
         let holder = kv.holder(&arguments.name)?;
-        let holder = holder.ok_or_else(|| Refusal(format!("nobody is elected {:?}", arguments.name)))?;
+        let holder = holder
+            .ok_or_else(|| Refusal(format!("election {:?} has no elected candidate", arguments.name)))?;
         return tell(&holder.value, holder.created, console);
     }
     let mut lease = kv.lease(arguments.ttl)?;

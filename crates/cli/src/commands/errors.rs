@@ -47,7 +47,7 @@ fn find(wanted: &str) -> Result<&'static CodeRow> {
         let near = nearest(&name, CODES.iter().map(|row| row.name.to_owned()));
         let all = || "; `dunlin errors` lists them all".to_owned();
         let hint = near.map_or_else(all, |near| format!("; did you mean {near}?"));
-        Refusal(format!("there is no error {wanted}{hint}")).into()
+        Refusal(format!("there is no error code {wanted}{hint}")).into()
     })
 }
 

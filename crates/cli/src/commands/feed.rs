@@ -65,7 +65,7 @@ pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     }
     let text = fs::read_to_string(file).with_context(|| {
         let names = SCENARIOS.map(|(name, _)| name).join(", ");
-        format!("failed to open config file: {} (these come with Dunlin: {names})", file.display())
+        format!("cannot read {} (built-in files: {names})", file.display())
     })?;
     let notation = file.to_str().map_or(Notation::Json, Notation::of_file);
     Ok(InstrumentsText { text, notation })

@@ -167,8 +167,8 @@ fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
         WatchStart::Bare(revision) => {
             let (epoch, _) = client.kv().revision()?;
             bail!(
-                "--from {revision}: revision {revision} of which epoch? If it was seen in the present one, say --from {epoch}-{revision}; \
-                 in another, revisions have begun anew since: read the keys, and watch from now on"
+                "--from {revision} has no epoch: use --from {epoch}-{revision} if the revision is of the present epoch. Revisions \
+                 of earlier epochs are gone: read the keys, then watch from now on"
             )
         }
     }
@@ -219,7 +219,7 @@ pub(super) fn content(value: &str) -> Result<Vec<u8>> {
 }
 
 fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
-    let entry = kv.get(key)?.ok_or_else(|| Refusal(format!("there is no key {key:?}")))?;
+    let entry = kv.get(key)?.ok_or_else(|| Refusal(format!("key {key:?} does not exist")))?;
     let mut out = console.out();
     if console.json {
         writeln!(out, "{}", show::entry(&entry))?;

@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
         false => kv.lock(&arguments.name, &lease, value.as_bytes())?,
     };
     let signals = Signals::listen()?;
-    let mut guard = Guard::start(lease.check()?).context("cannot start the guard of the command")?;
+    let mut guard = Guard::start(lease.check()?).context("cannot start the guard process")?;
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).env("DUNLIN_LOCK_TOKEN", lock.token().to_string());
     let mut child =
@@ -100,12 +100,12 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
     let status = match end? {
         End::Ended(status) => status,
         End::Signalled(signal) => return Ok(low_level::emulate_default_handler(signal)?),
-        End::Lost(lost) => return Err(anyhow::Error::from(lost).context("the lock is not ours any more")),
+        End::Lost(lost) => return Err(anyhow::Error::from(lost).context("the lock is lost")),
     };
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => std::process::exit(code),
-        None => Err(anyhow!("{} was ended: {status}", arguments.command[0])),
+        None => Err(anyhow!("{} was killed: {status}", arguments.command[0])),
     }
 }
 
@@ -115,7 +115,7 @@ fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let Ok(Some(holder)) = kv.holder(name) else { return error.into() };
     let who = String::from_utf8_lossy(&holder.value).into_owned();
     let said = format!("lock {name} is held by {who:?}, with token {token}");
-    let advice = "Wait for the lock, as without --no-wait, or do something else.".to_owned();
+    let advice = "Run the command without --no-wait to wait for the lock.".to_owned();
     Advised { code: ErrorCode::LockHeld, said, advice }.into()
 }
 
@@ -188,6 +188,6 @@ fn watch_over(child: &mut Child, guard: &mut Guard, lease: &Lease, signals: &Sig
 }
 
 fn lost(lease: &Lease, lost: Option<LeaseLost>) -> LeaseLost {
-    let why = || "the cluster could not be reached to keep it alive".to_owned();
+    let why = || "the cluster was unreachable, so the lease was not renewed".to_owned();
     lost.unwrap_or_else(|| LeaseLost { lease: lease.id(), why: why() })
 }

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         return files::dump(dump, &writer(console, None), console, &stop);
     }
     let topic = &dump.topic;
-    let taken_for = || format!("{topic} is no directory here, so it was taken for a topic");
+    let taken_for = || format!("{topic} is not a directory on this machine, so it was taken as a topic");
     let client = connect(global, "dunlin log dump").with_context(taken_for)?;
     let described = client.describe_topic(topic).with_context(taken_for)?;
     dump_topic(dump, &client, &described, console, &stop)

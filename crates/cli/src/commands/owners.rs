@@ -23,18 +23,18 @@ pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
     let owners = owners_of(client, pattern);
     let said = match owners.as_slice() {
         [] => format!(
-            "a group is of one topic, and no topic owns {pattern}: `dunlin topics create NAME --pattern '{pattern}'` makes \
-             one, and `dunlin sub NAME --group {group}` joins its group"
+            "a group belongs to one topic, and no topic owns {pattern}: create one with `dunlin topics create NAME --pattern \
+             '{pattern}'`, then run `dunlin sub NAME --group {group}`"
         ),
         [owner] => format!(
-            "groups are joined by a topic's name, and {pattern} is of topic {}: `dunlin sub {} --group {group}`",
+            "a group needs the topic's name, and {pattern} belongs to topic {}: run `dunlin sub {} --group {group}`",
             owner.name, owner.name
         ),
         many => {
             let named: Vec<_> = many.iter().take(NAMED_MAX).map(|owner| owner.name.as_str()).collect();
             let more = if many.len() > NAMED_MAX { ", …" } else { "" };
             format!(
-                "a group is of one topic, and {pattern} is of {}: {}{more}; `dunlin sub {} --group {group}` joins the first's",
+                "a group belongs to one topic, and {pattern} matches {} topics: {}{more}; run for example `dunlin sub {} --group {group}`",
                 many.len(),
                 named.join(", "),
                 named[0]
@@ -54,8 +54,10 @@ pub fn no_topic(client: &Client, subject: &str, refused: Error) -> Error {
     let one = owned.replace(['*', '>'], "x");
     Advised {
         code: ErrorCode::NoTopic,
-        said: format!("no topic owns the subject {subject:?}: the topic of that name owns {owned:?}"),
-        advice: format!("Name one of its subjects, like {one}; `dunlin sub '{owned}'` reads all of them."),
+        said: format!("no topic owns subject {subject:?}: topic {subject:?} owns the subjects {owned:?}"),
+        advice: format!(
+            "Use one of its subjects, such as {one}; `dunlin sub '{owned}'` subscribes to all of them."
+        ),
     }
     .into()
 }

@@ -18,7 +18,7 @@ pub fn start(text: &str) -> Result<Start, String> {
         return Ok(Start::After(position));
     }
     let time = match humantime::parse_duration(text) {
-        Ok(ago) => SystemTime::now().checked_sub(ago).ok_or("that long ago there was no time")?,
+        Ok(ago) => SystemTime::now().checked_sub(ago).ok_or("expected a shorter duration")?,
         Err(_) => moment(text).map_err(|_| {
             "expected earliest, latest, snapshot, a position like 7-1042, a time like 2026-11-20T09:30:00Z, or a duration \
              like 5m"
@@ -176,7 +176,7 @@ pub fn escaped(text: &str) -> Result<String, String> {
             Some('0') => '\0',
             Some('\\') => '\\',
             other => {
-                return Err(format!("\\{} means nothing here", other.map_or_else(String::new, String::from)));
+                return Err(format!("unknown escape \\{}", other.map_or_else(String::new, String::from)));
             }
         });
     }

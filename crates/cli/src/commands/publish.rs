@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Feed::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);
     let sent =
         stop.breaks_off_after(GRACE, || publish(arguments, &mut feed, &stop).and_then(|()| feed.flush()));
-    let outcome = sent.and_then(|sent| sent.context("ended before the node had answered"));
+    let outcome = sent.and_then(|sent| sent.context("interrupted before the node acknowledged all records"));
     let tally = feed.tally();
     let nothing_done = tally.sent == 0 && outcome.is_err();
     if !nothing_done && (!arguments.quiet || tally.acknowledged < tally.sent) {
@@ -117,7 +117,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 fn publish<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<()> {
     if let Some(last_seq) = arguments.expect_seq {
         let [text] = arguments.texts.as_slice() else {
-            return Err(Refusal("--expect-seq goes with one text".to_owned()).into());
+            return Err(Refusal(format!(
+                "--expect-seq needs exactly one payload, not {}",
+                arguments.texts.len()
+            ))
+            .into());
         };
         return feed.send_expecting(last_seq, text.as_bytes());
     }
@@ -181,14 +185,14 @@ fn tell(tally: &Tally, arguments: &Arguments, console: &Console) -> Result<()> {
     let mut err = std::io::stderr();
     let records = if tally.acknowledged == 1 { "record" } else { "records" };
     let at = tally.last.map_or_else(String::new, |receipt| {
-        let again = if receipt.duplicate { ", which was there already" } else { "" };
+        let again = if receipt.duplicate { ", which the node already had" } else { "" };
         format!(", last {}{again}", receipt.position)
     });
     let mark = console.errors.good("published");
     writeln!(err, "{mark} {} {records} to {}{at}", grouped(tally.acknowledged), arguments.subject)?;
     if open > 0 {
         let mark = console.errors.warning("not acknowledged:");
-        writeln!(err, "{mark} {} more that were sent", grouped(open))?;
+        writeln!(err, "{mark} {} more; it is unknown whether the node stored them", grouped(open))?;
     }
     Ok(())
 }

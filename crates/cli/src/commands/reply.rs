@@ -79,10 +79,10 @@ fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console)
         let Some(reply_to) = record.frame.reply() else { continue };
         if !may_reply(reply_to, &arguments.reply_to) {
             let reply_to = escaped(reply_to.as_bytes());
-            let mark = console.errors.warning("not answered:");
+            let mark = console.errors.warning("not replied:");
             writeln!(
                 std::io::stderr(),
-                "{mark} the request wants its reply at {reply_to}, which is no inbox (--reply-to '{reply_to}' allows it)"
+                "{mark} the request's reply subject {reply_to} is not an inbox; --reply-to '{reply_to}' allows it"
             )?;
             continue;
         }
@@ -96,7 +96,7 @@ fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console)
         let draft = Draft { meta, payload: Payload::Copied(&answer.payload) };
         // A requester that has gone is no reason to leave the others alone.
         if let Err(error) = responder.reply(reply_to, draft) {
-            writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not answered:"))?;
+            writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not replied:"))?;
         }
         answered += 1;
     }

@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     match error {
         None => Ok(()),
         Some((_, why)) => {
-            Err(Refusal(format!("the answer is an error: {}", String::from_utf8_lossy(why))).into())
+            Err(Refusal(format!("the reply is an error: {}", String::from_utf8_lossy(why))).into())
         }
     }
 }
@@ -63,7 +63,7 @@ pub const ERROR_HEADER: &str = "dunlin-error";
 fn refused(error: RequestError) -> anyhow::Error {
     match error {
         RequestError::NoResponder(_) => Refusal(error.to_string()).into(),
-        RequestError::TimedOut(_) => Refusal(format!("nobody answered: {error}")).into(),
+        RequestError::TimedOut(_) => Refusal(format!("no reply: {error}")).into(),
         RequestError::Publish(error) => error.into(),
         RequestError::Inbox(error) => error.into(),
         other => other.into(),

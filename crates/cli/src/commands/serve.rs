@@ -67,7 +67,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         started => started?,
     };
     let mut out = std::io::stdout();
-    writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
+    writeln!(out, "{}", ready_line(&running))
+        .and_then(|()| out.flush())
+        .context("cannot write the READY line")?;
     let ended = wait_and_reload(&running, &stop, &reload);
     running.stop();
     ended

@@ -168,7 +168,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Tenant(tenant) => tenant::run(tenant, &tasks, console),
         Verb::Workers => show::workers(&tasks.workers()?, console),
         Verb::Cancel { tasks: ids } => each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console),
-        Verb::Retry { tasks: ids } => each(ids, "begun anew", |id| Ok(tasks.retry(id)?), console),
+        Verb::Retry { tasks: ids } => each(ids, "restarted", |id| Ok(tasks.retry(id)?), console),
         Verb::Redrive { tenant, limit, poisoned } => redrive(&tasks, tenant, *limit, *poisoned, console),
         Verb::Watch(watch) => watch::run(watch, &client, console),
     }
@@ -187,7 +187,7 @@ fn list(tasks: &Tasks, filter: &ListFilter<'_>, limit: usize, console: &Console)
     }
     show::tasks(&found, now_ms, console)?;
     if from.is_some() && !console.json {
-        writeln!(std::io::stderr(), "there may be more: --limit shows more than {limit}")?;
+        writeln!(std::io::stderr(), "more tasks may match: use a --limit above {limit}")?;
     }
     Ok(())
 }
@@ -199,7 +199,7 @@ fn each(ids: &[u64], done: &str, act: impl Fn(u64) -> Result<u64>, console: &Con
         match console.json {
             true => writeln!(out, "{}", json!({"task": show::hex(id), "changed": changed}))?,
             false if changed > 1 => {
-                writeln!(out, "{} {done}, and {} that waited for it", show::hex(id), changed - 1)?;
+                writeln!(out, "{} {done}, with {} tasks that waited for it", show::hex(id), changed - 1)?;
             }
             false => writeln!(out, "{} {done}", show::hex(id))?,
         }
@@ -227,14 +227,14 @@ fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, cons
     let mut out = console.out();
     match console.json {
         true => writeln!(out, "{}", json!({ "redriven": all }))?,
-        false => writeln!(out, "{all} dead letters begun anew")?,
+        false => writeln!(out, "{all} dead letters restarted")?,
     }
     out.flush()?;
     if !poisoned && !console.json && all < limit {
         let left = count()?;
         writeln!(
             std::io::stderr(),
-            "{left} dead letters are left: workers died under them, or they failed again; --poisoned begins the former, too"
+            "{left} dead letters remain: workers died with them, or they failed again; --poisoned includes the former"
         )?;
     }
     Ok(())

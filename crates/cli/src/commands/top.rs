@@ -62,9 +62,10 @@ fn wait_whole(told: &mut Told, follow: &Follow, stop: &Stop) -> Result<()> {
             return Err(error);
         }
         if Instant::now() > deadline {
-            let why =
-                told.away().map_or_else(|| "it did not say what it is".to_owned(), |away| away.why.clone());
-            bail!("nothing was heard of the node at {} within {PATIENCE:?}: {why}", told.url());
+            let why = told
+                .away()
+                .map_or_else(|| "it published nothing about itself".to_owned(), |away| away.why.clone());
+            bail!("the node at {} sent no status within {PATIENCE:?}: {why}", told.url());
         }
     }
     Ok(())

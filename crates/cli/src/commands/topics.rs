@@ -102,8 +102,8 @@ fn not_there(error: AskError) -> anyhow::Error {
 }
 
 fn no_such_topic(code: ErrorCode) -> anyhow::Error {
-    let advice = "`dunlin topics list` shows those there are.".to_owned();
-    Advised { code, said: format!("{code}: there is no topic of this name"), advice }.into()
+    let advice = "`dunlin topics list` shows the existing topics.".to_owned();
+    Advised { code, said: format!("{code}: no topic has this name"), advice }.into()
 }
 
 /// What is wrong is the node, or the topic, and not how the topic is configured.
@@ -113,8 +113,7 @@ fn not_movable(error: KvError) -> anyhow::Error {
         KvError::Refused(refused)
             if matches!(refused.code, ErrorCode::TopicConfig | ErrorCode::OwnerAway) =>
         {
-            let advice =
-                "`dunlin cluster status` shows the nodes, and which of them can be reached.".to_owned();
+            let advice = "`dunlin cluster status` shows the nodes and their states.".to_owned();
             Advised { code: refused.code, said: refused.text, advice }.into()
         }
         other => other.into(),

@@ -160,7 +160,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {
         bail!(
-            "--password-file is the password of who connects, and this command connects to no node: use --password-from FILE"
+            "--password-file is for connecting to a node, and this command does not connect: use --password-from FILE"
         );
     }
     match &arguments.verb {
@@ -174,14 +174,17 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
     if !is_name(&add.name) {
-        bail!(Refusal(format!("{:?}: a name is 1 to 64 letters, digits, or one of _-.@", add.name)));
+        bail!(Refusal(format!(
+            "user name {:?} is invalid: use 1 to 64 letters, digits, or any of _-.@",
+            add.name
+        )));
     }
     let mut document = read_or_new(file)?;
     let users = table(&mut document, "users")?;
     if users.contains_key(&add.name) {
         let name = &add.name;
         bail!(Refusal(format!(
-            "there is a user {name} already: `dunlin user change {name}` changes what they may do"
+            "user {name} already exists: `dunlin user change {name}` changes permissions and password"
         )));
     }
     let mut user = Toml::new();
@@ -287,7 +290,7 @@ fn token(file: &Path, name: &str) -> Result<()> {
     let user = user_of(&mut document, name)?;
     let (token, kept) = new_token()?;
     let tokens = user.entry("tokens").or_insert_with(|| value(Array::new()));
-    tokens.as_array_mut().context("the user's tokens in the file are no list")?.push(kept);
+    tokens.as_array_mut().context("`tokens` of the user is not a list in the users file")?.push(kept);
     write(file, &document)?;
     // The only time that it is shown: alone, so that it can go to a file.
     Ok(writeln!(std::io::stdout(), "{token}")?)
@@ -351,12 +354,14 @@ fn table<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> 
         table.set_implicit(true);
         Item::Table(table)
     });
-    item.as_table_mut().with_context(|| format!("{name} in the file is no table"))
+    item.as_table_mut().with_context(|| format!("`{name}` is not a table in the users file"))
 }
 
 fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {
     let user = document.get_mut("users").and_then(|users| users.get_mut(name)).and_then(Item::as_table_mut);
-    user.ok_or_else(|| Refusal(format!("there is no user {name:?}")).into())
+    user.ok_or_else(|| {
+        Refusal(format!("user {name:?} does not exist: `dunlin user list` shows the users")).into()
+    })
 }
 
 /// Nothing is written that a node would not take.

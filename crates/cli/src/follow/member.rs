@@ -147,7 +147,7 @@ impl<'a> Shift<'a> {
             let records = if late == 1 { "record" } else { "records" };
             writeln!(
                 std::io::stderr(),
-                "{mark} {late} {records} may be given out again: acknowledged after the deadline, or while the connection was lost"
+                "{mark} {late} {records} may be delivered again: acknowledged after the deadline, or while the connection was lost"
             )?;
         }
         Ok(())
@@ -165,14 +165,14 @@ impl<'a> Shift<'a> {
             GroupKind::Share => String::new(),
             GroupKind::Work => match self.member.nack(&[(token, self.duty.retry_after)]) {
                 Ok(settlement) if settlement.settled == 1 && is_last => {
-                    format!("; that was its last attempt: {}", self.duty.given_up)
+                    format!("; last attempt failed: {}", self.duty.given_up)
                 }
                 Ok(settlement) if settlement.settled == 1 => {
                     let after = humantime::format_duration(self.duty.retry_after);
-                    format!("; given back, again after {after}")
+                    format!("; retry after {after}")
                 }
                 Err(AskError::Refused(refused)) => return Err(AskError::Refused(refused).into()),
-                _ => "; somebody else has it by now".to_owned(),
+                _ => "; another member has it now".to_owned(),
             },
         };
         Ok(writeln!(std::io::stderr(), "{mark} {said}{again}")?)

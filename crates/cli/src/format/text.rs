@@ -107,10 +107,10 @@ pub fn publishers_text(told: &Publishers, now_ns: u64) -> String {
 fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
     let known = match change.known_through {
         Some(last) if last > change.last_seen => {
-            format!("its records through {} were not seen", grouped(last))
+            format!("records up to {} were missed", grouped(last))
         }
-        Some(_) => "nothing of it was missed".to_owned(),
-        None => "nobody knows whether there were more".to_owned(),
+        Some(_) => "no record was missed".to_owned(),
+        None => "later records may be lost".to_owned(),
     };
     format!(
         "{}    {} → {}  last seen {}, {known}   now at {}",
@@ -217,11 +217,9 @@ mod tests {
                 Notice::EpochChanged(EpochChanged { log, old: 3, last_seen: 10, known_through, new_first })
             }
         };
-        assert!(
-            line(change(None), false).contains("3 → 4  last seen 10, nobody knows whether there were more")
-        );
-        assert!(line(change(Some(10)), false).contains("nothing of it was missed"));
-        assert!(line(change(Some(12)), false).contains("its records through 12 were not seen"));
+        assert!(line(change(None), false).contains("3 → 4  last seen 10, later records may be lost"));
+        assert!(line(change(Some(10)), false).contains("no record was missed"));
+        assert!(line(change(Some(12)), false).contains("records up to 12 were missed"));
     }
 
     #[test]

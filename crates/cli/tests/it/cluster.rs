@@ -85,7 +85,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(child.wait().unwrap().success());
     let gone = run(&["cluster", "status", "--data-dir", &first]);
     assert_eq!(gone.code, Some(2), "{gone:?}");
-    assert!(gone.err.contains("no node of the cluster answers"), "{gone:?}");
+    assert!(gone.err.contains("no node of the cluster responds"), "{gone:?}");
 }
 
 /// To another node and on to the third, asked of the first.

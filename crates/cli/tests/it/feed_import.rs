@@ -47,11 +47,11 @@ fn unknown_import_format_is_refused_with_advice() {
         outcome.err
     };
     assert!(refused(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
-    assert!(refused(b"").contains("it is empty"));
-    assert!(refused(b"a recording\n").contains("its format is not known"));
+    assert!(refused(b"").contains("the file is empty"));
+    assert!(refused(b"a recording\n").contains("the file's format is unknown"));
     // Other exchanges' files, of which nothing could be imported.
     let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
-    assert!(refused(kraken).contains("its format is not known"));
+    assert!(refused(kraken).contains("the file's format is unknown"));
     assert!(refused(b"{\"op\":\"subscribe\"}\n").contains("it is no Betfair stream"));
     assert!(refused(b"time,price\n1,2\n").contains("it is no Bitstamp orders"));
     assert_eq!(run(&["feed", "import", "--check", "/nowhere"]).code, Some(2));

@@ -52,7 +52,7 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
     let change: serde_json::Value = serde_json::from_str(&watch(&format!("{epoch}-2")).done()).unwrap();
     // Which epoch it is of is not guessed.
     let bare = watch("2");
-    assert!(bare.code != Some(0) && bare.err.contains(&format!("say --from {epoch}-2")), "{bare:?}");
+    assert!(bare.code != Some(0) && bare.err.contains(&format!("use --from {epoch}-2")), "{bare:?}");
     let before = watch(&format!("{}-2", epoch - 1));
     assert!(before.code == Some(1) && before.err.contains("have begun anew"), "{before:?}");
     assert_eq!((&change["revision"], &change["events"][0]["value"]), (&2.into(), &"2".into()));

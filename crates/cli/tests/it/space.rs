@@ -113,7 +113,7 @@ fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
     assert!(elsewhere.code == Some(1) && elsewhere.err.contains("there is no world"), "{elsewhere:?}");
     for words in [&words[..], &["feed", "serve", "--config", "baseline_1x1_10k", "--listen", "127.0.0.1:0"]] {
         let refused = run(&[words, &["--url", &node.url]].concat());
-        assert!(refused.code == Some(1) && refused.err.contains("give one of the two"), "{refused:?}");
+        assert!(refused.code == Some(1) && refused.err.contains("give only one of them"), "{refused:?}");
     }
 }
 
@@ -188,7 +188,7 @@ fn world_of_an_external_program_is_shown() {
     assert_eq!((&owner["region"], &owner["process"]), (&3.into(), &process.number().into()));
     assert_eq!(line(&["watch", "--once"])["entities"], 1);
     let refused = run(&["space", "join", "own", "--url", &url]);
-    assert!(refused.code == Some(1) && refused.err.contains("a program of its own"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.err.contains("is run by another program"), "{refused:?}");
     process.stop().unwrap();
 }
 

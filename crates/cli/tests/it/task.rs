@@ -158,7 +158,7 @@ fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
     assert!(failed.err.contains("no such thing"), "{failed:?}");
     let dead = json(&node.run(&["task", "list", "--state", "dead", "--json"]).done());
     let id = dead["task"].as_str().expect("a number");
-    assert_eq!(node.run(&["task", "retry", id]).done(), format!("{id} begun anew\n"));
+    assert_eq!(node.run(&["task", "retry", id]).done(), format!("{id} restarted\n"));
     drop(working);
     let waiting = node.run(&["task", "submit", "nobody"]).done();
     let why = node.run(&["task", "why", waiting.trim()]).done();
@@ -197,7 +197,7 @@ fn result_over_the_limit_fails_the_task_with_its_size() {
     for bytes in ["1048577", "20000000"] {
         let failed = write(bytes);
         assert_eq!(failed.code, Some(1), "{}", failed.err);
-        let why = format!("it wrote {bytes} bytes, and a result has result_bytes_max = 1048576 at most");
+        let why = format!("the command wrote {bytes} bytes, and result_bytes_max is 1048576");
         assert!(failed.err.contains(&why), "{}", failed.err);
     }
     assert_eq!(write("1048576").done().trim().len(), 1_048_576);
@@ -260,7 +260,7 @@ fn task_ends_with_its_command_and_its_process_group() {
 fn worker_with_a_missing_command_takes_no_task() {
     let node = Node::start();
     let none = node.run(&["task", "worker", "--kind", "k", "--", "/nonexistent"]);
-    assert_eq!((none.code, none.err.contains("there is no such command")), (Some(1), true), "{none:?}");
+    assert_eq!((none.code, none.err.contains("the command was not found")), (Some(1), true), "{none:?}");
     assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
 }
 
@@ -316,7 +316,7 @@ fn known_task_key_is_reported_and_refused_for_other_work() {
     let first = submit("x").done();
     let again = submit("x");
     assert_eq!(again.out, first);
-    assert!(again.err.contains("was submitted with this key before; it is waiting"), "{again:?}");
+    assert!(again.err.contains("with this key already exists; it is waiting"), "{again:?}");
     let other = submit("y");
     assert!(
         other.code == Some(1) && other.err.contains("another queue, kind, payload or subject"),

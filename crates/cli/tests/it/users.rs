@@ -69,7 +69,7 @@ fn added_users_log_in_with_their_credentials_until_removed() {
     user(&["remove", "robot"], "");
     let output = run(&["user", "--users-file", &file, "remove", "robot"], "");
     assert_eq!(output.code, Some(1));
-    assert!(output.err.contains("there is no user"), "{output:?}");
+    assert!(output.err.contains("does not exist"), "{output:?}");
 }
 
 #[test]

@@ -129,12 +129,12 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
         refused
     };
     let here = ["--listen", "127.0.0.1:0", "--workers"];
-    assert!(refused(&[&here[..], &["/nowhere/at-all"]].concat()).err.contains("there is no such command"));
+    assert!(refused(&[&here[..], &["/nowhere/at-all"]].concat()).err.contains("the command was not found"));
     assert!(refused(&[&here[..], &["sh -c 'never ends"]].concat()).err.contains("expected a command"));
     let wrong = refused(&[&here[..], &["sleep 1", "--scale", "8..1"]].concat());
     assert!(wrong.err.contains("scale = \"8..1\"") && wrong.err.contains("1..8"), "{wrong:?}");
     let nowhere = refused(&["--listen", "off", "--http-listen", "127.0.0.1:0", "--workers", "sleep 1"]);
-    assert!(nowhere.err.contains("workers need a way to the node"), "{nowhere:?}");
+    assert!(nowhere.err.contains("workers need a listener"), "{nowhere:?}");
 }
 
 /// Who is started and is no worker is started again, but not for ever at once.

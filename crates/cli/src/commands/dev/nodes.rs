@@ -84,21 +84,21 @@ pub fn run(count: u32, raw: &RawConfig, stop: &Stop, console: &Console) -> Resul
                 what_goes_on(members.len(), count)
             )?;
             if members.is_empty() {
-                bail!("no node is left");
+                bail!("all nodes have ended");
             }
         }
         stop.sleep(LOOK);
     }
     drop(members);
-    let what = if made.is_some() { "; what they held is gone" } else { "" };
+    let what = if made.is_some() { "; their records are lost" } else { "" };
     Ok(writeln!(std::io::stdout(), "\nstopped{what}")?)
 }
 
 /// What those that are left of a cluster of `count` can do.
 fn what_goes_on(left: usize, count: u32) -> &'static str {
     match left * 2 > count as usize {
-        true => "the others go on",
-        false => "no majority is left: nothing is agreed on until one of them is back",
+        true => "the other nodes continue",
+        false => "the cluster has no majority until a node is back",
     }
 }
 
@@ -140,11 +140,11 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start its process")?;
-    let out = child.stdout.take().context("its output")?;
+    let out = child.stdout.take().context("cannot read its standard output")?;
     let mut member = Member { child, dir: dir.to_owned(), ready: String::new() };
     BufReader::new(out).read_line(&mut member.ready)?;
     if !member.ready.starts_with("READY ") {
-        bail!("it said {:?}", member.ready.trim());
+        bail!("it printed {:?} instead of a READY line", member.ready.trim());
     }
     let _ = std::fs::remove_file(dir.with_extension("token"));
     Ok(member)
@@ -188,7 +188,10 @@ fn check(raw: &RawConfig) -> Result<()> {
         if let Some((key, setting)) = raw.iter().find(|(key, _)| key.name == name)
             && setting.origin != Origin::Default
         {
-            let why = format!("--{} means nothing with --nodes: the nodes join one another", key.flag());
+            let why = format!(
+                "--{} cannot be used with --nodes: these nodes join each other by themselves",
+                key.flag()
+            );
             return Err(Refusal(why).into());
         }
     }
@@ -253,12 +256,12 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     let (first, last) = (url(&members[0]), url(&members[members.len() - 1]));
     writeln!(out, "\nTry, in other terminals:")?;
     for (command, about) in [
-        (format!("dunlin sub ticks {first}"), "read at one node"),
-        (format!("dunlin pub ticks hello {last}"), "what is published at another"),
-        (format!("dunlin top {first}"), "how it goes, here in the terminal"),
-        (format!("dunlin cluster status --data-dir {dir}"), "who leads, and who follows"),
-        (format!("dunlin cluster transfer --data-dir {dir}"), "another leads"),
-        (format!("kill -9 {}", members[0].child.id()), "the others go on"),
+        (format!("dunlin sub ticks {first}"), "subscribe at one node"),
+        (format!("dunlin pub ticks hello {last}"), "publish at another node"),
+        (format!("dunlin top {first}"), "watch the cluster in the terminal"),
+        (format!("dunlin cluster status --data-dir {dir}"), "show the leader and the followers"),
+        (format!("dunlin cluster transfer --data-dir {dir}"), "make another node the leader"),
+        (format!("kill -9 {}", members[0].child.id()), "kill a node; the others continue"),
     ] {
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint(about))?;
     }
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn remaining_nodes_work_only_while_they_are_a_majority() {
-        let goes_on = |left, count| what_goes_on(left, count).starts_with("the others");
+        let goes_on = |left, count| what_goes_on(left, count).starts_with("the other nodes");
         assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
         assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
     }

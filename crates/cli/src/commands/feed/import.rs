@@ -87,9 +87,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         }
     };
     if arguments.strict && defects > 0 {
-        return Err(
-            Refusal(format!("left out: {} (each line or part of one counts)", grouped(defects))).into()
-        );
+        return Err(Refusal(format!("{} lines or parts of lines were left out", grouped(defects))).into());
     }
     Ok(())
 }
@@ -140,7 +138,7 @@ fn import(
     let mut told = Told { file, paint: console.errors, defects: 0, progress: &progress };
     take_in(outlet, &mut told, |sink| recording.push(&beginning, sink))?;
     progress.add(beginning.len() as u64);
-    while let Chunk::Bytes(bytes) = input.next().context("cannot read on")? {
+    while let Chunk::Bytes(bytes) = input.next().context("cannot read the rest")? {
         take_in(outlet, &mut told, |sink| recording.push(&bytes, sink))?;
         progress.add(bytes.len() as u64);
     }
@@ -148,7 +146,7 @@ fn import(
         take_in(outlet, &mut told, |sink| recording.end(sink))?;
     }
     if recording.is_foreign() {
-        return Err(foreign(&format!("it is no {layout}")));
+        return Err(foreign(&format!("the file is not a {layout}")));
     }
     let stored = outlet.finish()?;
     Ok(Summary {
@@ -166,7 +164,7 @@ fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
     if path.as_os_str() == "-" {
         return Ok((Input::new(std::io::stdin(), stop.clone()), None));
     }
-    let file = File::open(path).context("cannot open it")?;
+    let file = File::open(path).context("cannot open the file")?;
     let bytes = file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len());
     Ok((Input::new(file, stop.clone()), bytes))
 }
@@ -175,26 +173,27 @@ fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
 fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<Layout> {
     const ENOUGH: usize = 4 << 10;
     while beginning.len() < ENOUGH && !beginning.contains(&b'\n') {
-        match input.next().context("cannot read it")? {
+        match input.next().context("cannot read the file")? {
             Chunk::Bytes(bytes) => beginning.extend_from_slice(&bytes),
             Chunk::None | Chunk::End => break,
         }
     }
     let unpack = |program: &str| {
-        Refusal(format!("it is compressed; `{program} -dc FILE | dunlin feed import -` reads it"))
+        Refusal(format!("the file is compressed: use `{program} -dc FILE | dunlin feed import -`"))
     };
     match beginning.as_slice() {
-        [] => Err(Refusal("it is empty".to_owned()).into()),
+        [] => Err(Refusal("the file is empty".to_owned()).into()),
         [0x1f, 0x8b, ..] => Err(unpack("gzip").into()),
         [b'B', b'Z', b'h', ..] => Err(unpack("bzip2").into()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(unpack("zstd").into()),
-        text => Layout::of(text).ok_or_else(|| foreign("its format is not known")),
+        text => Layout::of(text).ok_or_else(|| foreign("the file's format is unknown")),
     }
 }
 
 fn foreign(what: &str) -> anyhow::Error {
     let formats = "a Betfair stream (lines of JSON, each with `op`) and Bitstamp orders (comma-separated, a heading first)";
-    Refusal(format!("{what}: there are {formats}. docs/feeds.md says how other feeds are published")).into()
+    Refusal(format!("{what}: supported are {formats}. docs/feeds.md describes how to publish other feeds"))
+        .into()
 }
 
 /// What was said of a file on standard error.
@@ -235,7 +234,7 @@ impl Told<'_> {
         self.defects += 1;
         match self.defects {
             1..=DEFECTS_TOLD => self.say(&format!("{text}; left out")),
-            more if more == DEFECTS_TOLD + 1 => self.say("more was left out; it is counted"),
+            more if more == DEFECTS_TOLD + 1 => self.say("further lines are left out without a warning each"),
             _ => Ok(()),
         }
     }

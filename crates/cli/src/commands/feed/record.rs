@@ -158,7 +158,7 @@ impl Recorder {
         for topic in std::mem::take(&mut self.suspect) {
             // A node that is away, or a topic that is gone, says nothing of that.
             if client.describe_topic(&topic).is_ok_and(|described| described.config.fold.is_none()) {
-                let why = "keeps no state any more: it was made again without one; the recording ends here";
+                let why = "was created again without a state, so the recording ends here";
                 return Err(Refusal(format!("topic {topic:?} {why}")).into());
             }
         }

@@ -55,7 +55,9 @@ pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
             STATE => return Ok(Recorded::State(fold_of(&text()))),
             SUM => {
                 let sum = u64::from_str_radix(&text(), 16);
-                return sum.map(Recorded::Sum).map_err(|_| Refusal(format!("{:?} is no sum", text())));
+                return sum
+                    .map(Recorded::Sum)
+                    .map_err(|_| Refusal(format!("{:?} is not a checksum", text())));
             }
             END => return Ok(Recorded::End),
             _ => {}
@@ -100,9 +102,9 @@ fn escaped(c: char, safe: bool) -> Vec<char> {
 pub fn make(recording: &Path) -> Result<()> {
     let shown = recording.display();
     if fs::read_dir(recording).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Refusal(format!("{shown} is not empty; a recording gets a folder of its own")).into());
+        return Err(Refusal(format!("{shown} is not empty: give a new or empty directory")).into());
     }
-    fs::create_dir_all(recording).with_context(|| format!("cannot make {shown}"))
+    fs::create_dir_all(recording).with_context(|| format!("cannot create {shown}"))
 }
 
 /// Records of a recording's topics, and the states that the recorder wrote beside them. Its marks of what a state adds up to
@@ -154,7 +156,7 @@ pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
         folders.push(recording.to_owned());
     }
     if folders.is_empty() {
-        return Err(Refusal(format!("{} holds no recording", recording.display())).into());
+        return Err(Refusal(format!("{} has no recording", recording.display())).into());
     }
     folders.sort();
     Ok(folders)

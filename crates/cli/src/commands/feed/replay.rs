@@ -103,20 +103,23 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
     };
     let Some(publishers) = described.publishers else {
         let said = format!(
-            "a node of the cluster does not answer, so nobody knows whether somebody publishes to {topic}: try again when it does, \
+            "a node of the cluster does not respond, so it is unknown whether {topic} has another publisher: try again later, \
              replay into another node (--url), or use --force"
         );
         return Err(Refusal(said).into());
     };
     if publishers > 0 {
         let said = format!(
-            "somebody publishes to {topic}: their records among those of the recording would make a state that is neither's. End that first, or replay into another node (--url); --force replays all the same"
+            "topic {topic} has another publisher, whose records would mix with the recording's: end that publisher, replay into another node (--url), or use --force"
         );
         return Err(Refusal(said).into());
     }
     if described.logs.iter().any(|log| log.last_seq > 0) {
         let mark = console.errors.warning("warning:");
-        writeln!(std::io::stderr(), "{mark} {topic} has records already: its state becomes the recording's")?;
+        writeln!(
+            std::io::stderr(),
+            "{mark} {topic} already has records: the recording's state replaces its state"
+        )?;
     }
     Ok(())
 }
@@ -269,7 +272,7 @@ fn first_state(reader: &Reader) -> Result<Option<FoldConfig>> {
     match recording::recorded(&frame)? {
         Recorded::State(fold) => Ok(Some(fold)),
         _ => {
-            let why = "does not begin with a state: it was not made by `dunlin feed record`";
+            let why = "does not start with a state: `dunlin feed record` did not create it";
             Err(Refusal(format!("{} {why}", reader.name())).into())
         }
     }

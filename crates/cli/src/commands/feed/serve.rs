@@ -105,8 +105,8 @@ fn on_its_own_node(
 ) -> Result<()> {
     let mut config = Config::try_from(&RawConfig::defaults())?;
     if let Some(open) = listen.filter(|address| !address.ip().is_loopback()) {
-        let advice = "other machines would reach it without a check of who connects; \
-                      `dunlin serve` can be told to, and --url publishes there";
+        let advice = "not a loopback address, and this node does not authenticate clients: run `dunlin serve` with TLS and users, and \
+                      give its address with --url";
         return Err(Refusal(format!("--listen {open}: {advice}")).into());
     }
     config.listen = listen.or(config.listen);
@@ -124,7 +124,9 @@ fn on_its_own_node(
     };
     let publishers = instruments.list().iter().map(publisher).collect::<Result<Vec<_>>>()?;
     let mut out = std::io::stdout();
-    writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
+    writeln!(out, "{}", ready_line(&running))
+        .and_then(|()| out.flush())
+        .context("cannot write the READY line")?;
     let outcome = simulate(arguments, instruments, publishers, console, stop);
     running.stop();
     outcome
@@ -138,7 +140,7 @@ fn beside_another(error: anyhow::Error, config: &Config) -> anyhow::Error {
     });
     match config.listen.filter(|_| is_taken) {
         Some(address) => error.context(format!(
-            "{address} is taken: --url dunlin://{address} publishes into the node there, --listen 127.0.0.1:0 takes another port"
+            "another program listens on {address}: --url dunlin://{address} publishes to a node there, --listen 127.0.0.1:0 selects a free port"
         )),
         None => error,
     }
@@ -188,8 +190,8 @@ fn simulate<P: Publish>(
         all.records += ran.records;
         all.late_ns_max = all.late_ns_max.max(ran.late_ns_max);
         if ran.late_ns_last > LATE.as_nanos() as u64 {
-            let mark = console.errors.warning("the source falls behind:");
-            writeln!(std::io::stderr(), "{mark} {} ms late", grouped(ran.late_ns_last / 1_000_000))?;
+            let mark = console.errors.warning("the source is late:");
+            writeln!(std::io::stderr(), "{mark} {} ms", grouped(ran.late_ns_last / 1_000_000))?;
         }
     }
     let mark = console.errors.good("published");

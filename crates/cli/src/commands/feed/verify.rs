@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         progress.reach(through);
         if found.is_recorded && !is_one_log && *dir != recording::folder(directory, &found.topic) {
             let shown = dir.display();
-            found.problems.push(format!("its folder {shown} is not named after it: a copy, or renamed"));
+            found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
         }
         if console.json {
             writeln!(out, "{}", object(&found))?;
@@ -88,8 +88,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     out.flush()?;
     match all.problems.len() {
         0 => Ok(()),
-        1 => bail!("{} is not whole: one thing is wrong", directory.display()),
-        wrong => bail!("{} is not whole: {wrong} things are wrong", directory.display()),
+        1 => bail!("{} is damaged: 1 problem", directory.display()),
+        wrong => bail!("{} is damaged: {wrong} problems", directory.display()),
     }
 }
 
@@ -116,12 +116,12 @@ impl Found {
 fn sentence(all: &Found, topics: usize, console: &Console) -> String {
     let mark = match (all.problems.len(), all.unended) {
         (0, 0) => console.paint.good("ok:"),
-        (0, _) => console.paint.warning("ok as far as it goes:"),
+        (0, _) => console.paint.warning("ok, but not closed:"),
         _ => console.paint.bad("not ok:"),
     };
     let unended = match all.unended {
         0 => String::new(),
-        logs => format!("; {logs} did not end in good order, which --strict refuses"),
+        logs => format!("; {logs} were not closed, which --strict refuses"),
     };
     format!(
         "{mark} {}, {} gaps, book checksum equal at {} of {} points{unended}",
@@ -160,11 +160,9 @@ fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Res
     if !strict {
         found.unended = usize::from(!report.unended.is_empty());
     } else {
-        found
-            .problems
-            .extend(report.unended.iter().map(|problem| format!("not ended in good order: {problem}")));
+        found.problems.extend(report.unended.iter().map(|problem| format!("not closed: {problem}")));
         if report.records == 0 {
-            found.problems.push("it holds no record".to_owned());
+            found.problems.push("it has no record".to_owned());
         }
     }
     let reader = Reader::open(Arc::new(RealDisk), dir).context("it cannot be read")?;
@@ -215,7 +213,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             found.points += 1;
             let own = state.checksum();
             if own != sum {
-                bail!("the state adds up to {own:016x}, and its owner said {sum:016x}");
+                bail!("the state's checksum is {own:016x}, and its owner sent {sum:016x}");
             }
             found.points_equal += 1;
         }

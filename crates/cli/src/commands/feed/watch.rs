@@ -122,7 +122,7 @@ struct Watch {
 impl Watching<'_> {
     fn subscribe(&mut self, subject: &str) -> Result<()> {
         if self.watches.iter().any(|watch| watch.subject == subject) {
-            return Err(Refusal(format!("{subject} is subscribed to already")).into());
+            return Err(Refusal(format!("{subject} is already in the list")).into());
         }
         instrument_is_there(&self.client, subject)?;
         let options = SubscribeOptions {
@@ -145,7 +145,7 @@ impl Watching<'_> {
         let before = self.watches.len();
         self.watches.retain(|watch| watch.subject != subject);
         if self.watches.len() == before {
-            return Err(Refusal(format!("{subject} is not subscribed to")).into());
+            return Err(Refusal(format!("{subject} is not in the list")).into());
         }
         Ok(())
     }

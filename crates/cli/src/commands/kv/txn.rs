@@ -108,6 +108,6 @@ pub fn run(arguments: &Arguments, kv: &Kv, console: &Console) -> Result<()> {
     if done.succeeded {
         Ok(())
     } else {
-        Err(Refusal("something that was compared is not so".to_owned()).into())
+        Err(Refusal("a condition of the transaction does not hold".to_owned()).into())
     }
 }

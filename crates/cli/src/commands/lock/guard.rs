@@ -59,7 +59,7 @@ impl Guard {
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
         let mut guard = Guard { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {
-            bail!("the process that guards the command has ended");
+            bail!("the guard process ended before it was ready");
         }
         guard.extend(deadline);
         Ok(guard)
@@ -118,7 +118,7 @@ impl Drop for Guard {
 }
 
 fn pid_of(child: &Child) -> Result<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the system gave a process no number")
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the guard process has no process id")
 }
 
 fn now() -> u64 {
@@ -128,7 +128,8 @@ fn now() -> u64 {
 
 /// The guard itself.
 pub fn run() -> Result<()> {
-    let holder = getpgid(getppid()).context("nobody has started this")?;
+    let holder = getpgid(getppid())
+        .context("cannot find the process group of the parent; only `dunlin lock` starts this command")?;
     let suspended = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
         flag::register(signal, Arc::default())?;

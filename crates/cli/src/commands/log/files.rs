@@ -92,7 +92,7 @@ fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut dirs = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     dirs.sort();
     if dirs.is_empty() {
-        bail!("{} holds no durable topics", dir.display());
+        bail!("{} has no durable topics", dir.display());
     }
     Ok(dirs)
 }

@@ -44,7 +44,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
     if position.is_none() && velocity.is_none() && kind.is_none() {
-        bail!(Refusal("nothing is commanded: say --position, --velocity or --kind".to_owned()));
+        bail!(Refusal("nothing to change: give --position, --velocity or --kind".to_owned()));
     }
     let command = Command::<3> {
         position: *position,

@@ -109,9 +109,7 @@ fn nobody(world: &World, center: EntityId, rule: Rule) -> Refusal {
     Refusal(match checked {
         Err(why) => why.to_string(),
         Ok(_) if !matches!(rule, Rule::All) => {
-            format!(
-                "nobody of this kind is near entity {center}, or no region of the world has entity {center}"
-            )
+            format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
         }
         Ok(places) => places.nowhere(center).to_string(),
     })

@@ -127,7 +127,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
                 or_none(owner.map(|owner| owner.0)),
                 or_none(owner.map(|owner| owner.1)),
                 url.unwrap_or_else(|| {
-                    if began { "no process: its entities stand still" } else { "has not begun" }.to_owned()
+                    if began { "no owner: its entities do not move" } else { "has not begun" }.to_owned()
                 }),
                 standby,
             ]);

@@ -87,14 +87,14 @@ impl Process {
         };
         let node = Node::start(Config { name: "space".to_owned(), limits, ..Config::default() })?;
         if let Some(exposed) = options.http_listen.filter(|address| !address.ip().is_loopback()) {
-            let why = "other machines can reach it, and this node knows no users: give a loopback address";
+            let why = "not a loopback address, and this node does not authenticate clients: give a loopback address";
             bail!(Refusal(format!("--http-listen {exposed}: {why}")));
         }
         let http = options.http_listen.into_iter().collect();
         let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config);
         let server = server.map_err(anyhow::Error::from).map_err(crate::running::way_out)?;
-        let address = server.tcp_addresses().first().context("the node's door is not open")?;
+        let address = server.tcp_addresses().first().context("the node has no listener")?;
         let url = format!("dunlin://{address}");
         let client = if alone {
             let named = ClientOptions { name: "dunlin space".to_owned(), ..ClientOptions::default() };
@@ -169,12 +169,20 @@ impl Process {
             writeln!(out, "  {regions} regions, {entities} entities, for {expected} processes")?;
             writeln!(
                 out,
-                "  {}  another process",
+                "  {}  start another process",
                 console.paint.command(&format!("dunlin space join {world}"))
             )?;
-            writeln!(out, "  {}  the map", console.paint.command(&format!("dunlin space watch {world}")))?;
+            writeln!(
+                out,
+                "  {}  show the map",
+                console.paint.command(&format!("dunlin space watch {world}"))
+            )?;
             if let Some(http) = self.http() {
-                writeln!(out, "  {}  its figures", console.paint.command(&format!("curl {http}/metrics")))?;
+                writeln!(
+                    out,
+                    "  {}  show its metrics",
+                    console.paint.command(&format!("curl {http}/metrics"))
+                )?;
             }
         }
         Ok(out.flush()?)
@@ -186,13 +194,13 @@ fn say(what: &Told, console: &Console) -> Result<()> {
     let (line, text) = match what {
         Told::Owns { region, epoch, from_tick } => {
             let from =
-                from_tick.map_or_else(|| "begins".to_owned(), |tick| format!("goes on from tick {tick}"));
+                from_tick.map_or_else(|| "starts".to_owned(), |tick| format!("continues from tick {tick}"));
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": from_tick});
-            (line, format!("region {} {from} here, in epoch {epoch}", region.0))
+            (line, format!("region {} {from} in this process, in epoch {epoch}", region.0))
         }
         Told::Reclaimed { region, epoch, tick } => {
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": tick, "reclaimed": true});
-            (line, format!("region {} goes on from tick {tick} here, in epoch {epoch}: nothing of what it held is lost", region.0))
+            (line, format!("region {} continues from tick {tick} in this process, in epoch {epoch}: no entity is lost", region.0))
         }
         Told::GivenUp { region, held, heir } => {
             let held_text = held.map_or_else(String::new, |(tick, entities)| {
@@ -201,51 +209,51 @@ fn say(what: &Told, console: &Console) -> Result<()> {
             let (tick, entities) = (held.map(|held| held.0), held.map(|held| held.1));
             let line = json!({"event": "given_up", "region": region.0, "tick": tick, "entities": entities, "heir": heir});
             let what = match heir {
-                Some(heir) => format!("goes on at process {heir}, which stood by for it; the state here{held_text} is of no use any more"),
-                None => format!("another process runs it in a later epoch; what this process held of it{held_text} is lost"),
+                Some(heir) => format!("process {heir}, its standby, is the owner now; the copy in this process{held_text} is no longer used"),
+                None => format!("another process is the owner in a later epoch; the copy in this process{held_text} is lost"),
             };
             (line, format!("region {}: {what}", region.0))
         }
         Told::WaitedOut { region, processes, expected } => (
             json!({"event": "waited_out", "region": region.0, "processes": processes, "expected": expected}),
             format!(
-                "region {} is populated anew: {processes} of {expected} processes came within the patience. A process that comes later \
-                 and still holds the region loses it; a longer --patience waits for it",
+                "region {} starts with new entities: {processes} of {expected} processes joined within --patience. A process that joins \
+                 later with a copy of the region loses that copy; use a longer --patience",
                 region.0
             ),
         ),
         Told::KeysLost => (
             json!({"event": "keys_lost"}),
-            "the cluster has lost what it knew of this world: its processes tell it again, and go on with what they hold".to_owned(),
+            "the cluster has lost the keys of this world: the processes write them again, and continue with their entities".to_owned(),
         ),
         Told::Lost(region) => (
             json!({"event": "lost", "region": region.0}),
-            format!("region {}: what it held is lost, nobody has a copy that counts", region.0),
+            format!("region {}: its entities are lost, because no process has a valid copy", region.0),
         ),
         Told::Alone(region) => (
             json!({"event": "alone", "region": region.0}),
             format!(
-                "region {} has nobody who stands by: what it holds is lost if this process is, until another joins",
+                "region {} has no standby: its entities are lost if this process ends before another joins",
                 region.0
             ),
         ),
         Told::Idle => (
             json!({"event": "idle"}),
-            "every region has a process already: this one has nothing to do until another ends (`dunlin space run --regions` makes more)"
+            "every region has an owner: this process is idle until another ends (`dunlin space run --regions` creates more regions)"
                 .to_owned(),
         ),
         Told::Released(region) => (
             json!({"event": "released", "region": region.0}),
-            format!("region {} is given to the process that stands by for it", region.0),
+            format!("region {} is handed over to its standby", region.0),
         ),
         Told::Cut(version) => (
             json!({"event": "cut", "version": version}),
-            format!("regions' loads had grown apart: the curve is cut anew, partition {version}"),
+            format!("the regions' loads differed too much: their borders are changed, partition {version}"),
         ),
         Told::LeaseLost(why) => {
-            (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and taken anew: {why}"))
+            (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and is requested again: {why}"))
         }
-        Told::Away(why) => (json!({"event": "away", "why": why}), format!("asking again: {why}")),
+        Told::Away(why) => (json!({"event": "away", "why": why}), format!("retrying: {why}")),
         _ => return Ok(()),
     };
     if console.json {

@@ -67,7 +67,7 @@ impl Arguments {
     fn spec(&self) -> Result<Spec> {
         if let Some(exposed) = self.listen.filter(|address| !address.ip().is_loopback()) {
             bail!(Refusal(format!(
-                "{exposed} can be reached from other machines: run `dunlin serve` there, with TLS and users, and give its --url"
+                "--listen {exposed} is not a loopback address: run `dunlin serve` with TLS and users there, and give its address with --url"
             )));
         }
         let aircraft = self
@@ -108,8 +108,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;
             return Err(Refusal(format!(
-                "there is a world {name:?} already: `dunlin space join {name}` takes part in it, `dunlin kv del space/{name}/ --prefix` \
-                 forgets it"
+                "world {name:?} already exists: `dunlin space join {name}` joins it, `dunlin kv del space/{name}/ --prefix` \
+                 deletes it"
             ))
             .into());
         }

@@ -63,16 +63,17 @@ impl Spec {
         let description = describe(kv, name)?;
         if description.recipe.is_null() {
             bail!(Refusal(format!(
-                "world {name:?} is run by a program of its own: start another process of that program to take part in it"
+                "world {name:?} is run by another program: start another process of that program to join the world"
             )));
         }
-        Spec::parse(name, &description.recipe)
-            .with_context(|| format!("the description of world {name:?} was written by another Dunlin"))
+        Spec::parse(name, &description.recipe).with_context(|| {
+            format!("the description of world {name:?} was written by another version of Dunlin")
+        })
     }
 
     fn parse(name: &str, value: &Value) -> Result<Spec> {
         if value["version"] != 1 {
-            bail!("version {} is not known here", value["version"]);
+            bail!("its version {} is unknown to this program", value["version"]);
         }
         let number = |field: &str| value[field].as_u64().with_context(|| format!("{field} is missing"));
         let real = |field: &str| value[field].as_f64().with_context(|| format!("{field} is missing"));
@@ -166,7 +167,7 @@ impl Made {
         let limit = self.life.flock.speed_max * SLOW_PART;
         (slowest > limit).then(|| {
             format!(
-                "in a world of this size coordinates near {far} are {} apart: whoever flies slower than {slowest} a second stands still there",
+                "the world is too large for slow entities: coordinates near {far} are {} apart, so entities slower than {slowest} per second do not move there",
                 far.next_up() - far
             )
         })

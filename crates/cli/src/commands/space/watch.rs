@@ -214,7 +214,7 @@ impl Watcher {
         let Some(world) = description.world() else {
             let dimensions = description.dimensions;
             return Err(Refusal(format!(
-                "world {name:?} has {dimensions} dimensions, and only 3 can be watched"
+                "world {name:?} has {dimensions} dimensions, and `dunlin space watch` shows only worlds with 3"
             ))
             .into());
         };
@@ -309,7 +309,7 @@ impl Watcher {
             return Ok(());
         }
         Err(Refusal(format!(
-            "world {:?} is not shown whole: {} cannot be read",
+            "the map of world {:?} is incomplete: {} cannot be read",
             self.name,
             unknown.join(", ")
         ))
@@ -324,7 +324,7 @@ impl Watcher {
             (Some((process, _)), Some(url)) if !self.seen.contains_key(&owned.region) => {
                 format!("the node of process {process}, {url}, cannot be reached")
             }
-            (Some((process, _)), _) => format!("process {process} has not told its state yet"),
+            (Some((process, _)), _) => format!("process {process} has not sent its state yet"),
         }
     }
 
@@ -384,7 +384,7 @@ impl Watcher {
         if draws {
             let lost = away.map_or_else(String::new, |Away { since, why }| {
                 let mark = console.paint.warning("connection lost");
-                format!("{mark} for {} s: {why}; trying again", since.elapsed().as_secs())
+                format!("{mark} for {} s: {why}; reconnecting", since.elapsed().as_secs())
             });
             writeln!(out, "{lost}{end}")?;
         }
@@ -402,7 +402,7 @@ impl Watcher {
             None if self.replayed.is_some() => {
                 format!("region {region}: {held}; no process runs this world, its topics were replayed")
             }
-            None => format!("region {region}: no process owns it, its entities stand still: {held}"),
+            None => format!("region {region}: no owner, so its entities do not move: {held}"),
         }
     }
 }

@@ -89,13 +89,16 @@ impl GroupArguments {
 /// Becomes a member of the group, which is of one topic.
 pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Member> {
     let [topic] = arguments.patterns.as_slice() else {
-        return Err(Refusal("a group is of one topic: say --group with one name".to_owned()).into());
+        return Err(Refusal(
+            "--group needs exactly one topic: give one name, without other patterns".to_owned(),
+        )
+        .into());
     };
     if topic.contains(['*', '>']) {
         return Err(group_of(client, topic, group));
     }
     if arguments.from == Some(Start::Snapshot) {
-        let said = "a group shares records, not a state: --from earliest or latest fits";
+        let said = "--from snapshot cannot be used with --group: use --from earliest or latest";
         return Err(Refusal(said.to_owned()).into());
     }
     let asked = &arguments.group;

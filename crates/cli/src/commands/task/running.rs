@@ -123,17 +123,15 @@ fn what_came(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec
     match ended.map(|status| (status.code(), status)) {
         Ok((Some(0), _)) if out.bytes > bytes_max.into() => {
             let bytes = out.bytes;
-            Err(Failed::new(format!(
-                "it wrote {bytes} bytes, and a result has result_bytes_max = {bytes_max} at most"
-            )))
+            Err(Failed::new(format!("the command wrote {bytes} bytes, and result_bytes_max is {bytes_max}")))
         }
         Ok((Some(0), _)) => Ok(out.kept),
         Ok((Some(code), _)) => {
             let why = [format!("exit code {code}: ").as_bytes(), said.kept.trim_ascii()].concat();
             Err(Failed { why, retry: code != FOR_GOOD })
         }
-        Ok((None, status)) => Err(Failed::new(format!("it was ended: {status}"))),
-        Err(error) => Err(Failed::new(format!("cannot wait for it: {error}"))),
+        Ok((None, status)) => Err(Failed::new(format!("the command was killed: {status}"))),
+        Err(error) => Err(Failed::new(format!("cannot wait for the command: {error}"))),
     }
 }
 

@@ -149,9 +149,11 @@ fn submit(
     // A time before 1970 is far from now, and not none.
     let unix_ms = |at: SystemTime| (unix_ns(at) / 1_000_000).max(1);
     let at = match arguments.delay {
-        Some(delay) => {
-            Some(SystemTime::now().checked_add(delay).ok_or_else(|| anyhow!("--in: no clock goes so far"))?)
-        }
+        Some(delay) => Some(
+            SystemTime::now()
+                .checked_add(delay)
+                .ok_or_else(|| anyhow!("--in is too long: use a shorter duration"))?,
+        ),
         None => arguments.at,
     };
     let retries = arguments.retries.map(|retries| Retry { retries, ..Retry::default() });
@@ -190,11 +192,7 @@ fn submit(
 /// Nothing is begun by a key that is known: how far its task is may not be what was meant.
 fn say_known(tasks: &Tasks, task: u64) -> Result<()> {
     let how_far = tasks.why(task).unwrap_or_else(|error| error.to_string());
-    Ok(writeln!(
-        std::io::stderr(),
-        "task {} was submitted with this key before; it is {how_far}",
-        show::hex(task)
-    )?)
+    Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {how_far}", show::hex(task))?)
 }
 
 fn lent(labels: &[(String, String)]) -> Vec<Label<'_>> {
@@ -216,7 +214,7 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Res
     let mut failed = 0;
     for &task in submitted {
         let Some((over, now_ms)) = wait_for(tasks, task, stop, console)? else {
-            return Err(anyhow!("interrupted: task {} goes on", show::hex(task)));
+            return Err(anyhow!("interrupted while waiting; task {} continues", show::hex(task)));
         };
         let mut out = console.out();
         if over.stage != Stage::Completed {

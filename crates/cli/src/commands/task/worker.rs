@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     let started = StartedByNode::from_env();
     let orphaned = Stop::of(started.orphaned());
-    let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command"))?;
+    let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command: give one after --"))?;
     program.check()?;
     let Some(client) = connect_when_up(global, "dunlin task worker", &stop, console.errors)? else {
         return Ok(());
@@ -101,8 +101,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         labels: arguments.labels.clone(),
         tenants: arguments.tenants.clone(),
     };
-    let warden = Warden::start().context("cannot start this program beside itself")?;
-    if !started.wait_for_work(&stop.flag()).context("cannot wait for work on standard input")? {
+    let warden = Warden::start().context("cannot start the process that cleans up after a killed worker")?;
+    if !started.wait_for_work(&stop.flag()).context("cannot read standard input")? {
         return Ok(());
     }
     let attachment = client.tasks().attach(options).context("cannot start a thread")?;
@@ -133,7 +133,7 @@ fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
     }
     let AttachmentLoad { answered, stale, lost, .. } = load;
     let late = if *stale + *lost > 0 {
-        format!(", {stale} answers too late, {lost} went to others")
+        format!(", {stale} results too late, {lost} given to other workers")
     } else {
         String::new()
     };

@@ -77,7 +77,7 @@ fn open(global: &Global) -> Result<(Client, Subscriber)> {
         SubscribeOptions { start: Start::Latest, on_gap: OnGap::Newest, ..SubscribeOptions::default() };
     let subscriber = client
         .subscribe(PATTERN, options)
-        .context("cannot read what the node says of itself, which takes the permission `surveys`")?;
+        .context("cannot read the node's status, which needs the permission `surveys`")?;
     Ok((client, subscriber))
 }
 

@@ -34,7 +34,7 @@ pub fn draw(told: &Told, frame: &mut Frame<'_>) {
     draw_chart(told, frame, chart);
     draw_tables(told, frame, tables);
     frame.render_widget(
-        Paragraph::new(" q quits   dunlin top --once prints it   more in a browser: door http").dim(),
+        Paragraph::new(" q quits   dunlin top --once prints it   more in a browser: the HTTP listener").dim(),
         keys,
     );
 }

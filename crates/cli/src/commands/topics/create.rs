@@ -92,8 +92,8 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
     {
         let (other, pattern) = (&refused.text, arguments.pattern.as_deref().unwrap_or(name));
         let way_out = format!(
-            "cannot create {name}: topic {other} owns some of {pattern}. If it came into being by itself and what it holds \
-             may go: `dunlin topics delete {other}`, then this again"
+            "cannot create {name}: topic {other} already owns subjects of {pattern}. Use another pattern, or delete that topic \
+             with its records (`dunlin topics delete {other}`) and try again"
         );
         return created.context(way_out);
     }

@@ -33,9 +33,9 @@ impl Owner {
     pub fn in_full(&self) -> String {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let is = match self.is.as_str() {
-            "here" => "this one",
-            "away" => "away; what follows is what this node holds of it",
-            _ => "another; what follows is what this node holds of it, as far as it is read here",
+            "here" => "this node",
+            "away" => "unreachable; the rest describes this node's copy",
+            _ => "another node; the rest describes this node's copy",
         };
         format!("node {}{at}, epoch {}: {is}", self.node, self.epoch)
     }

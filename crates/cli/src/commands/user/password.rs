@@ -17,15 +17,17 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
         }
         None if std::io::stdin().is_terminal() => {
             let first = ask(&format!("Password for {user}: "))?;
-            if ask("The same again: ")? != first {
-                bail!(Refusal("the two passwords differ".to_owned()));
+            if ask("Repeat the password: ")? != first {
+                bail!(Refusal("the two passwords differ: run the command again".to_owned()));
             }
             first
         }
         None => line()?,
     };
     if password.is_empty() {
-        bail!(Refusal("an empty password: give --no-password for a user who comes with a token".to_owned()));
+        bail!(Refusal(
+            "the password is empty: give one, or --no-password for a user with tokens only".to_owned()
+        ));
     }
     Ok(password)
 }
@@ -50,7 +52,7 @@ fn ask(what: &str) -> Result<Vec<u8>> {
     write!(errors, "{what}").and_then(|()| errors.flush())?;
     tcsetattr(&input, OptionalActions::Flush, &hidden).context("cannot hide the password")?;
     let line = line();
-    tcsetattr(&input, OptionalActions::Flush, &shown).context("cannot show what is typed again")?;
+    tcsetattr(&input, OptionalActions::Flush, &shown).context("cannot restore the terminal's echo")?;
     writeln!(errors)?;
     line
 }

@@ -63,7 +63,7 @@ pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
             Some(listed) => listed,
             None => return vec!["the list of its topics is damaged".to_owned()],
         },
-        Err(error) => return vec![format!("not ended in good order: the list of its topics: {error}")],
+        Err(error) => return vec![format!("not closed: the list of its topics: {error}")],
     };
     let missing = listed.keys().filter(|topic| !found.contains_key(*topic));
     let missing = missing.map(|topic| format!("{topic} is in the list of its topics, and missing"));
@@ -120,7 +120,7 @@ mod tests {
             all.iter().map(|(topic, records)| ((*topic).to_owned(), entry(*records))).collect()
         };
         let told = |found: &[(&str, u64)]| problems(folder.path(), &topics(found));
-        assert!(told(&[]).concat().contains("not ended in good order"));
+        assert!(told(&[]).concat().contains("not closed"));
         write(folder.path(), &topics(&[("md.a", 5), ("md.b c", 7)])).unwrap();
         assert_eq!(told(&[("md.a", 5), ("md.b c", 7)]), [""; 0]);
         assert!(told(&[("md.a", 5)]).concat().contains("md.b c is in the list of its topics, and missing"));

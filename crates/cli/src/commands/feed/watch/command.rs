@@ -36,7 +36,7 @@ pub fn parse(line: &str) -> Result<Command, Refusal> {
         ["show"] => Ok(Command::Show),
         ["help" | "?"] => Ok(Command::Help),
         ["quit" | "exit" | "q"] => Ok(Command::Quit),
-        _ => Err(Refusal(format!("{line:?} is no command; `help` lists them"))),
+        _ => Err(Refusal(format!("{line:?} is not a command: `help` lists the commands"))),
     }
 }
 
