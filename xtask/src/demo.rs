@@ -12,8 +12,8 @@ use crate::{data, python, workspace};
 /// The demo's own options; `dunlin demo --help` explains them.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Arguments for `dunlin demo`, such as --once or --speed 10x; `--only feed`, nodes, tasks or space runs one
-    /// part [default: all parts together]
+    /// Arguments for `dunlin demo`, such as --once or --speed 10x; `--only PART` runs one part: feed, nodes, tasks
+    /// or space [default: all parts together]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -153,7 +153,7 @@ impl Ended {
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),
-            (0, different) => bail!("the order books of {different} replicas are not the oracle's"),
+            (0, different) => bail!("the order books of {different} replicas differ from the oracle's"),
             (lost, _) => bail!("{} records are unaccounted for", grouped(lost)),
         }
     }

@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
         child: ChildProgram::current()?,
     };
     if !dunlin_bench::run(request)? {
-        bail!("not everything that was measured was right: see FAILED above");
+        bail!("some results failed their checks: see FAILED above");
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ const FLOCK: u64 = 50_000;
 const FLOCK_TOGETHER: u64 = 10_000;
 
 /// Said first and last, so that nobody takes one for the other.
-const GENERATED: &str = "GENERATED DATA: these are made-up markets, not the recordings";
+const GENERATED: &str = "GENERATED DATA: these are generated markets, not the recordings";
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
@@ -122,7 +122,7 @@ fn start_node(stop: &Stop) -> Result<Running> {
 
 fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source, url: &str) -> Result<()> {
     let url_argument = url_argument(url);
-    narration.say(&format!("\nThe node at {url} stays up, and holds every market. Look around:"))?;
+    narration.say(&format!("\nThe node at {url} stays up, with all markets. Try:"))?;
     let mut commands =
         vec!["dunlin topics list".to_owned(), "dunlin sub 'market.>' --from earliest --count 5".to_owned()];
     if let Some(orders) = source.recordings.last().filter(|_| !source.generated) {

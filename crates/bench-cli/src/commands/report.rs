@@ -11,7 +11,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let runs = arguments.runs.display();
     if !arguments.runs.is_dir() {
         let said = format!(
-            "there is no directory {runs}: `dunlin bench` keeps runs there, and --runs names another"
+            "the directory {runs} does not exist: run `dunlin bench` first, or name another directory with --runs"
         );
         return Err(Refusal(said).into());
     }

@@ -36,11 +36,11 @@ fn demand(asked: &Asked) -> Result<Demand> {
     let peak_per_s = asked.peak_per_s.unwrap_or(2.0 * per_s);
     for (what, value) in [("--per-s", per_s), ("--peak-per-s", peak_per_s), ("--task-ms", task_ms)] {
         if !(value.is_finite() && value > 0.0 && value <= 1e12) {
-            bail!("{what} is {value}: it has to be a number above 0");
+            bail!("{what} is {value}: give a number above 0");
         }
     }
     if peak_per_s < per_s {
-        bail!("--peak-per-s is {peak_per_s}, less than the average of {per_s}");
+        bail!("--peak-per-s is {peak_per_s}: give at least the average, --per-s {per_s}");
     }
     Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
 }

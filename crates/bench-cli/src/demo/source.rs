@@ -36,8 +36,8 @@ impl Source {
 
 fn missing(path: &Path) -> anyhow::Error {
     Refusal(format!(
-        "the recording {} is not there. `cargo xtask data` fetches all five; --data names the directory they lie in; \
-         --allow-generated replays made-up markets instead",
+        "the recording {} does not exist. `cargo xtask data` downloads all five; --data names their directory; \
+         --allow-generated replays generated markets instead",
         path.display()
     ))
     .into()

@@ -151,7 +151,7 @@ impl World<'_> {
         let aircraft = recording.is_file();
         if !aircraft && !self.without_aircraft {
             return Err(Refusal(format!(
-                "{} is not there: `cargo xtask data` fetches it (--allow-generated shows the flock alone)",
+                "{} does not exist: `cargo xtask data` downloads it (--allow-generated shows only birds)",
                 recording.display()
             ))
             .into());

@@ -27,8 +27,8 @@ pub struct Arguments {
     /// Number of runs that count [default: 3]
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u32>,
-    /// Number of runs before them that do not count [default: 1]; for feeds also a time at the start of each run,
-    /// such as 1s
+    /// Number of warm-up runs, which do not count [default: 1]; for feeds also a warm-up time in each run, such as
+    /// 1s
     #[arg(long, value_name = "COUNT")]
     pub warmup: Option<String>,
     /// Duration of one run of a sustained measurement [default: 1s; 2s for feeds]
@@ -51,7 +51,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Suite feed")]
 pub struct FeedArguments {
-    /// Instruments instead of the five scenarios: a JSON or TOML file, or the name of a built-in one
+    /// Instruments to use instead of the five scenarios: a JSON or TOML file, or the name of a built-in one
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Number of clients [default: each scenario's own]

@@ -23,7 +23,7 @@ Examples:
   dunlin cluster remove 3 --data-dir /var/lib/dunlin
   dunlin cluster backup keys.backup --data-dir /var/lib/dunlin
 
-These commands need read access to the data directory of one node of the cluster; its certificates are the permission.")]
+Any user who can read a node's data directory can manage the cluster: the directory contains its certificates.")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -36,7 +36,7 @@ pub struct Arguments {
 enum Verb {
     /// Create a cluster with one node, in an empty data directory or that of a single node
     Init {
-        /// Address at which other nodes reach this node; the node may start with another one
+        /// Address at which other nodes reach this node; `dunlin serve` may set another one
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]
         address: String,
     },
@@ -78,7 +78,7 @@ enum Verb {
     Restore {
         /// File of `dunlin cluster backup`
         file: PathBuf,
-        /// Address at which other nodes reach this node; the node may start with another one
+        /// Address at which other nodes reach this node; `dunlin serve` may set another one
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]
         address: String,
     },

@@ -8,9 +8,8 @@ use crate::commands::parse;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The demo publishes each line of each recorded market to a topic of its own. At the end, a table shows for each subscriber
-and topic the records that it received, the gaps that were reported, and whether its bytes equal the recording. Exit
-code 2 means that a record is unaccounted for.
+The demo publishes the lines of each recorded market to a topic. At the end, a table compares each subscriber's records
+and gaps with the recording. Exit code 2 means that a record is unaccounted for.
 
 `cargo xtask data` downloads the recordings; `cargo xtask demo` does that first.
 
@@ -30,7 +29,7 @@ pub struct Arguments {
     /// Speed of the replay: a factor such as 10x, a duration for each market such as 30s, or max [default: 55s]
     #[arg(long, value_name = "SPEED")]
     pub speed: Option<Speed>,
-    /// Number of nodes; more than 1 form a cluster, whose nodes are killed one after another
+    /// Number of nodes; more than 1 form a cluster, in which one node after another is killed
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub nodes: u32,
     /// With --nodes: number of times that a node is killed

@@ -32,7 +32,7 @@ Exit code 2 means that the lease was not renewed within --ttl, so that another c
 pub struct Arguments {
     /// Name of the election
     pub name: String,
-    /// Time to live of the lease: how long this candidate stays elected without a connection
+    /// Time to live of the lease: after this time without a connection, the election is lost
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
     /// Value of this candidate, shown to others [default: host name and process id]

@@ -108,7 +108,7 @@ Examples:
         /// Print only the keys, without values
         #[arg(long)]
         keys: bool,
-        /// Include system keys, which start with `$`; a START with `$` includes them too
+        /// Include system keys, which start with `$`; implied if START begins with `$`
         #[arg(long)]
         system: bool,
         /// Read this node's copy without asking the cluster; the keys may be old

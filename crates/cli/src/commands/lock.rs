@@ -53,7 +53,7 @@ lower than the highest it has received.")]
 pub struct Arguments {
     /// Name of the lock
     pub name: String,
-    /// Time to live of the lease: how long the lock is kept without a connection
+    /// Time to live of the lease: after this time without a connection, the lock is lost
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     pub ttl: Duration,
     /// Value of this holder, shown to others [default: host name and process id]

@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Text after each record in raw and template output
     #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::escaped)]
     pub delimiter: String,
-    /// Where to continue after a gap: oldest or newest retained record, fail, or, on state topics, snapshot
+    /// Where to continue after a gap: oldest or newest (retained record), snapshot (on state topics), or fail
     /// [default: oldest; snapshot with --conflate or --from snapshot]
     #[arg(long, value_name = "POLICY", value_parser = parse::on_gap)]
     pub on_gap: Option<OnGap>,

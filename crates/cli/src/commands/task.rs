@@ -112,7 +112,7 @@ Examples:
         #[arg(required = true, value_parser = show::id)]
         tasks: Vec<u64>,
     },
-    /// Run a tenant's oldest dead letters again, except those that workers died with
+    /// Run a tenant's oldest dead letters again, except those that crashed their workers
     Redrive {
         /// Tenant of the dead letters [default: the user's own tenant]
         #[arg(long, default_value = "", hide_default_value = true)]
@@ -120,7 +120,7 @@ Examples:
         /// Maximum number of dead letters [default: all]
         #[arg(long, short = 'n')]
         limit: Option<u32>,
-        /// Include dead letters that workers died with (`poisoned`); they may kill more workers
+        /// Include dead letters that crashed their workers (`poisoned`); they may crash more workers
         #[arg(long)]
         poisoned: bool,
     },
@@ -234,7 +234,7 @@ fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, cons
         let left = count()?;
         writeln!(
             std::io::stderr(),
-            "{left} dead letters remain: workers died with them, or they failed again; --poisoned includes the former"
+            "{left} dead letters remain: they crashed their workers, or failed again; --poisoned includes the former"
         )?;
     }
     Ok(())

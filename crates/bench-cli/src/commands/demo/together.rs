@@ -96,12 +96,12 @@ impl Together<'_> {
         drop(nodes);
         faces?;
         if stop.is_set() {
-            ensure!(!self.once, Refusal("it was stopped before its closing tables".to_owned()));
-            return voice.tell("stopped; what the nodes held is gone");
+            ensure!(!self.once, Refusal("stopped before the closing tables".to_owned()));
+            return voice.tell("stopped; the nodes' records are lost");
         }
         let closing = closing.into_inner().unwrap_or_else(PoisonError::into_inner);
         closing.write(console)?;
-        if closing.holds() { Ok(()) } else { bail!("not everything holds") }
+        if closing.holds() { Ok(()) } else { bail!("some checks failed: see the tables above") }
     }
 
     /// Lines, books, and nodes that are killed.

@@ -17,10 +17,14 @@ pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     let prices = prices(arguments.prices.as_ref())?;
     let (demand, need) = (demand(&arguments.asked)?, need(arguments)?);
     if arguments.spot > 100 {
-        bail!("--spot is {}: at most 100", arguments.spot);
+        bail!("--spot is {}: give 0 to 100", arguments.spot);
     }
-    let found = recommend(&demand, &need, &prices, &Node::default(), arguments.spot)
-        .ok_or_else(|| Refusal("no machine of the table of prices is large enough".to_owned()))?;
+    let found = recommend(&demand, &need, &prices, &Node::default(), arguments.spot).ok_or_else(|| {
+        Refusal(
+            "no machine in the table of prices is large enough for a worker; --prices gives another table"
+                .to_owned(),
+        )
+    })?;
     let mut out = console.out();
     let yaml = found.to_yaml(arguments.spot);
     let changes = now.map(|now| changes(&now, &found)).unwrap_or_default();
@@ -64,7 +68,7 @@ fn need(arguments: &RecommendArguments) -> Result<Need> {
     let need = match &arguments.used {
         Some(path) => {
             let (cpus, memory_gib) = used(&read(path)?).with_context(|| format!("in {}", path.display()))?;
-            Need::of(&cpus, &memory_gib).context("20 measurements at least, none below 0, are needed")?
+            Need::of(&cpus, &memory_gib).context("the file needs at least 20 measurements, none below 0")?
         }
         None => Need {
             cpus: arguments.cpus.unwrap_or_default(),
@@ -73,7 +77,7 @@ fn need(arguments: &RecommendArguments) -> Result<Need> {
     };
     let is_one = |value: f64| value.is_finite() && value > 0.0;
     if !(is_one(need.cpus) && is_one(need.memory_gib)) {
-        bail!("a worker uses processors and memory: both have to be numbers above 0");
+        bail!("the processors and the memory of a worker must be numbers above 0");
     }
     Ok(need)
 }

@@ -44,16 +44,16 @@ pub fn run(arguments: &SimulateArguments, console: &Console) -> Result<()> {
 
 fn check(arguments: &SimulateArguments) -> Result<()> {
     if arguments.workers.iter().any(|workers| !(1..=1_000_000).contains(workers)) {
-        bail!("--workers: from 1 to 1000000 each");
+        bail!("--workers: give numbers from 1 to 1000000");
     }
     if !(1..=1_000_000_000).contains(&arguments.tasks) {
-        bail!("--tasks: from 1 to 1000000000");
+        bail!("--tasks: give a number from 1 to 1000000000");
     }
     if !(1..=100_000).contains(&arguments.peak) || !(1..=1_024).contains(&arguments.shards) {
-        bail!("--peak: from 1 to 100000; --shards: from 1 to 1024");
+        bail!("give --peak from 1 to 100000, and --shards from 1 to 1024");
     }
     let is_one = arguments.task_ms.is_finite() && (1.0..=60_000.0).contains(&arguments.task_ms);
-    if is_one { Ok(()) } else { bail!("--task-ms: from 1 to 60000") }
+    if is_one { Ok(()) } else { bail!("--task-ms: give a number from 1 to 60000") }
 }
 
 /// A title, a heading, and of each row its cells and its object.
@@ -320,7 +320,8 @@ fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<Printed> {
     let need = Need { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));
-    let rows = rows.context("the table of prices needs m6i.large, and a machine that a worker fits on")?;
+    let rows =
+        rows.context("the table of prices needs m6i.large, and a machine that is large enough for a worker")?;
     let rows = rows.into_iter().map(|row| {
         let cells = vec![
             row.strategy.clone(),

@@ -52,7 +52,7 @@ pub struct Arguments {
     /// Directory to create for a recording, instead of publishing; for `verify`, `replay` and `dunlin log dump`
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
     out: Option<PathBuf>,
-    /// Delete orders from a book that are proven to be gone from the exchange
+    /// Delete phantom orders from the books: orders that the exchange provably no longer has
     #[arg(long)]
     evict_phantoms: bool,
     /// History of each topic in bytes, such as 64MiB [default: the node's]

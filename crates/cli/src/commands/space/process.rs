@@ -30,16 +30,16 @@ const INBOX_BYTES_MAX: u64 = 16 << 20;
 /// What every process can be told.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Time to live of the process's lease: how long its regions stay without an owner before a standby takes over
+    /// Time to live of the process's lease: after this time without contact, standbys take over its regions
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
-    /// Maximum time that a region waits for a process with a copy of it; then it starts without its entities
+    /// Maximum time to wait for a process with a copy of a region; then the region starts without entities
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub patience: Duration,
     /// Address at which the world's other processes connect; a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub between: SocketAddr,
-    /// Address for HTTP with `/metrics`, including those of the regions; a loopback address [default: off]
+    /// Address of an HTTP listener for `/metrics`, with the regions' metrics; a loopback address [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub http_listen: Option<SocketAddr>,
     /// End when standard input ends, which means that the parent process has ended

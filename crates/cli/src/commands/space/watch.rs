@@ -35,7 +35,8 @@ Examples:
   dunlin space watch --json              print one line a second for each region
   dunlin space watch --once              draw the map once
 
-Regions can be at different ticks. An entity during its handover is counted once, in a region or as on its way.
+The regions on the map can be at different ticks. An entity during a handover is counted once: in a region, or as on its
+way.
 
 To watch a recording of a world, replay it:
   dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process

@@ -63,7 +63,8 @@ pub struct Arguments {
     /// Maximum number of retries after the first attempt [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// Idempotency key: a second task with the same key is the first one; a different or cancelled task is refused
+    /// Idempotency key: a second task with this key gives the first; refused if they differ, or if the first was
+    /// cancelled
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Number of a task that must be done first; may be given several times

@@ -53,7 +53,7 @@ pub struct Arguments {
     /// process id]
     #[arg(long)]
     name: Option<String>,
-    /// Time to live of the worker's lease: without a connection for so long, its tasks go to other workers
+    /// Time to live of the worker's lease: after this time without a connection, its tasks go to other workers
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     ttl: Duration,
     /// Label that tasks can need, such as gpu=a100; may be given several times
