@@ -1,4 +1,4 @@
-//! The tree of commands, and what is common to all of them.
+//! The commands of `dunlin`, and the options that all of them share.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,10 +44,10 @@ pub const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Where the password of who connects may be named, too.
+/// The environment variable that names the file with the user's password.
 pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
 
-/// Options every command takes.
+/// Options of every command.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
@@ -88,7 +88,7 @@ pub struct Global {
     pub color: Color,
 }
 
-/// Takes out what the environment says against an option of the command line.
+/// Ignores environment variables that conflict with an option on the command line.
 pub fn prefer_command_line(matches: &mut ArgMatches) {
     let is_given = |matches: &ArgMatches, name: &str| {
         let is_there = matches.ids().any(|id| id == name);
@@ -110,7 +110,7 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
     }
 }
 
-/// Refuses both a node of the command's own and another one.
+/// Returns an error if both `--listen` and `--url` are set.
 pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Result<(), Refusal> {
     match (listen, &global.url) {
         (Some(listen), Some(url)) => {

@@ -15,14 +15,14 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// Whom the node's certificate is for.
+/// Names in the node's certificate.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// How long all of them hold.
+/// Validity of all certificates, in days.
 const VALID_DAYS: i64 = 397;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// Where the certificates and keys are, PEM.
+/// Paths of the certificates and keys (PEM).
 #[derive(Debug, Clone)]
 pub struct Certificates {
     pub dir: String,
@@ -31,12 +31,12 @@ pub struct Certificates {
     pub node_key: String,
     pub client: String,
     pub client_key: String,
-    /// They were not there before.
+    /// Whether this call created them.
     pub are_new: bool,
 }
 
 impl Certificates {
-    /// Those in the directory, which are made if there are none.
+    /// Reads the certificates in the directory, and creates them if there are none.
     pub fn in_dir(dir: &Path) -> Result<Certificates> {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("cannot create the directory {}", dir.display()))?;

@@ -28,7 +28,7 @@ use crate::commands::parse::DURATION_MAX;
 use crate::outcome::Refusal;
 use crate::workers::WorkersConfig;
 
-/// What a node is to do, checked.
+/// A node's configuration, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub name: String,
@@ -36,7 +36,7 @@ pub struct Config {
     pub unix: Option<PathBuf>,
     pub nats: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
-    /// Of pages that may use HTTP.
+    /// Origins of web pages that may use HTTP.
     pub http_origins: Vec<String>,
     /// A file of `dunlin report`, for the dashboard.
     pub http_report: Option<PathBuf>,
@@ -64,19 +64,19 @@ pub struct Config {
     pub otlp_endpoint: Option<String>,
     /// How long a NATS client may take over one operation.
     pub nats_publish: Duration,
-    /// How often a NATS client is asked for a sign of life.
+    /// Interval of pings to NATS clients.
     pub nats_ping: Duration,
     pub nats_pings_max: u32,
     /// Processes that work for its tasks.
     pub workers: Option<WorkersConfig>,
 }
 
-/// Its part in a cluster.
+/// A node's membership of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     pub listen: SocketAddr,
     pub advertise: Option<String>,
-    /// A node of it, and the file with the token.
+    /// Address of a member to join, and the file with the token.
     pub join: Option<(String, PathBuf)>,
     pub heartbeat: Duration,
     pub lease_ttl: Duration,
@@ -139,7 +139,7 @@ impl TryFrom<&RawConfig> for Config {
 }
 
 impl Config {
-    /// The TCP addresses of all doors.
+    /// The TCP addresses of all listeners.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         [self.listen, self.nats, self.http, self.grpc].into_iter().flatten()
     }
@@ -228,7 +228,7 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
     }
 }
 
-/// Off loopback a node needs TLS, and has to know who its clients are, unless it was told in so many words to do without.
+/// A listener on a non-loopback address needs TLS and authentication, unless an option accepts the risk.
 fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
@@ -252,7 +252,7 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
     Ok(())
 }
 
-/// Whether clients have to prove who they are.
+/// Whether clients must authenticate.
 fn knows_clients(config: &Config) -> bool {
     config.users_file.is_some() || config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
@@ -287,7 +287,7 @@ fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {
     }
 }
 
-/// A duration of which 0 is meant: at once.
+/// Reads a duration that may be 0.
 fn duration_or_zero(raw: &RawConfig, name: &str) -> Result<Duration> {
     match value::<humantime::Duration>(raw, name, "a duration like 500ms, 10m or 1h")?.into() {
         duration if duration <= DURATION_MAX => Ok(duration),

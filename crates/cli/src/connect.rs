@@ -1,4 +1,4 @@
-//! From `--url` to a client.
+//! Connects a client from the global options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 /// Between two tries to reach a node that is not there yet.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Connects as `name`, which operators see.
+/// Connects with `name`, which operators see.
 pub fn connect(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits::default())
 }
 
-/// The same for what goes on when its node is away, and so begins before it is there: waits for a node that cannot be reached, and says so once. `None`
-/// when it is time to end before that.
+/// Like [`connect`], but waits for a node that is unreachable, and reports that once. Returns `None` if the command
+/// has to end first.
 pub fn connect_when_up(global: &Global, name: &str, stop: &Stop, paint: Paint) -> Result<Option<Client>> {
     let mut outage = Outage::default();
     loop {
@@ -44,7 +44,7 @@ pub fn connect_when_up(global: &Global, name: &str, stop: &Stop, paint: Paint) -
     }
 }
 
-/// No node is there.
+/// No node is reachable.
 #[derive(Debug)]
 struct Unreachable(String);
 
@@ -56,18 +56,18 @@ impl std::fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// The same for a reader that sleeps on purpose. What is on its way to a reader is not yet lost to it; with the usual
-/// credit that would be half a minute of small records, and a demonstration would have to wait for it.
+/// Like [`connect`], for a subscriber that sleeps on purpose: with little credit, records that it has not read are
+/// soon lost.
 pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits { credit_bytes: 16 << 10, ..Limits::default() })
 }
 
-/// The same for a member of a group that takes records one by one, so that others get those that it has not come to.
+/// Like [`connect`], for a member of a group that takes records one by one, so that others receive the rest.
 pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits { credit_bytes: 1, ..Limits::default() })
 }
 
-/// The same, keeping at most what `limits` say.
+/// Like [`connect`], with other limits.
 fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = credentials(global)?;
@@ -85,7 +85,7 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     })
 }
 
-/// Who we are, out of the files that were named.
+/// Reads the credentials from the files of the global options.
 fn credentials(global: &Global) -> Result<Credentials> {
     let read = |path: &PathBuf| {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read the secret {}", path.display()));
@@ -101,7 +101,7 @@ fn credentials(global: &Global) -> Result<Credentials> {
     }
 }
 
-/// What is in the files that were named.
+/// Reads the TLS files of the global options.
 pub fn tls(global: &Global) -> Result<TlsOptions> {
     let read = |what: &str, path: &Option<PathBuf>| {
         let bytes = path.as_ref().map(|path| {

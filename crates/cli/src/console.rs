@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use crate::arguments::{Color, Global};
 use crate::format::text::is_obeyed;
 
-/// What a command knows of the place it writes to.
+/// The output of a command: its format, its colours, and whether it is a terminal.
 #[derive(Debug)]
 pub struct Console {
     /// One JSON object per line instead of a table.
@@ -32,12 +32,12 @@ impl Console {
         }
     }
 
-    /// The same for several threads.
+    /// Like [`out`](Console::out), for use by several threads.
     pub fn out_shared(&self) -> BufWriter<Screen<Stdout>> {
         self.screen(io::stdout())
     }
 
-    /// Standard output, buffered; whoever writes flushes before waiting.
+    /// Returns buffered standard output. The caller flushes it before it waits.
     pub fn out(&self) -> BufWriter<Screen<StdoutLock<'static>>> {
         self.screen(io::stdout().lock())
     }
@@ -55,7 +55,7 @@ impl Console {
 pub struct Screen<W> {
     out: W,
     is_terminal: bool,
-    /// The beginning of a character whose end is to be written yet.
+    /// The first bytes of a character that is not complete yet.
     begun: Vec<u8>,
 }
 
@@ -112,7 +112,7 @@ pub struct Paint {
 }
 
 impl Paint {
-    /// What the user asked for wins, then `NO_COLOR`, then `CLICOLOR_FORCE`, then whether a person is watching.
+    /// Precedence: `--color`, then `NO_COLOR`, then `CLICOLOR_FORCE`, then whether the output is a terminal.
     fn new(asked: Color, terminal: bool) -> Paint {
         let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
         let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");

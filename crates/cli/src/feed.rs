@@ -15,7 +15,7 @@ use crate::input::{Chunk, Input};
 use crate::outage::Outage;
 use crate::signals::Stop;
 
-/// A publisher that knows how many of its records the node has acknowledged, and keeps those that it refused.
+/// A publisher that counts acknowledged records, and keeps the refused ones.
 pub trait Acknowledged: Publish {
     fn acknowledged_records(&self) -> u64;
 
@@ -46,10 +46,10 @@ pub struct Feed<'a, P> {
     last: Option<Receipt>,
 }
 
-/// The node has no room, and said so.
+/// How long the node has had no room.
 #[derive(Debug)]
 struct Crowding {
-    /// How long it may have none.
+    /// Maximum time without room.
     patience: Option<Duration>,
     since: Option<Instant>,
     pause: Duration,
@@ -61,7 +61,7 @@ struct Crowding {
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// What became of the records.
+/// Counts of sent and acknowledged records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub sent: u64,
@@ -70,7 +70,7 @@ pub struct Tally {
     pub last: Option<Receipt>,
 }
 
-/// So many records a second, at most.
+/// A limit of records per second.
 #[derive(Debug)]
 struct Pace {
     between: Duration,
@@ -78,7 +78,7 @@ struct Pace {
 }
 
 impl<'a, P: Acknowledged> Feed<'a, P> {
-    /// `errors` paints what is said on standard error.
+    /// `errors` colours the warnings on standard error.
     pub fn new(
         publisher: P,
         meta: Meta<'a>,
@@ -93,7 +93,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         Feed { publisher, meta, pace, stop, errors, outage: Outage::default(), crowding, sent: 0, last: None }
     }
 
-    /// Sends one record when its time has come; false when it is time to stop.
+    /// Sends one record at its planned time. Returns false if the command has to end.
     pub fn send(&mut self, payload: &[u8]) -> Result<bool> {
         if !self.wait()? {
             return Ok(false);
@@ -123,7 +123,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         Ok(())
     }
 
-    /// Sends each line. Before it waits for more of them, everything has been acknowledged.
+    /// Sends each line as a record. All records are acknowledged before it waits for more input.
     pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
         const WHAT: &str = "cannot read lines";
         let mut begun = Vec::new();
@@ -170,12 +170,12 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         Ok(())
     }
 
-    /// What became of the records so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         Tally { sent: self.sent, acknowledged: self.publisher.acknowledged_records(), last: self.last }
     }
 
-    /// Waits until the node is there, and has room; nothing when it is time to stop before that.
+    /// Repeats `attempt` until the node is reachable and has room. Returns `None` if the command has to end first.
     fn persist<T>(
         &mut self,
         mut attempt: impl FnMut(&mut P) -> Result<T, PublishError>,
@@ -201,7 +201,8 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         }
     }
 
-    /// Waits a little, if there may be room later. The refusal comes back if not, and when it is time to stop.
+    /// Waits before another attempt. Returns the refusal if another attempt cannot succeed, or the command has to
+    /// end.
     fn await_room(&mut self, refused: PublishError) -> Result<()> {
         let acknowledged = self.publisher.acknowledged_records();
         if !is_for_want_of_room(&refused) || self.stop.is_set() || !self.crowding.may_wait(acknowledged) {

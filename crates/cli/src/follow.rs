@@ -1,4 +1,4 @@
-//! Reading and writing out: what `sub` and `log dump` do with a subscriber.
+//! Reads a subscriber and writes its events, for `sub` and `log dump`.
 
 mod member;
 
@@ -17,18 +17,18 @@ use crate::signals::Stop;
 
 pub use member::{Duty, Shift};
 
-/// When to stop, and how fast to go.
+/// Conditions at which to stop, and pauses.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
-    /// Records, all subscribers together.
+    /// Maximum number of records of all subscribers together.
     pub count: Option<u64>,
-    /// Nothing came for so long.
+    /// Time without events after which to stop.
     pub idle: Option<Duration>,
-    /// After each record.
+    /// Pause after each record.
     pub sleep: Option<Duration>,
 }
 
-/// What several subscribers write to.
+/// An output that several subscribers share.
 #[derive(Debug)]
 pub struct Follow<W> {
     pub rules: Rules,
@@ -40,7 +40,7 @@ pub struct Follow<W> {
     client: Option<Client>,
 }
 
-/// How often a reader with nothing to read looks whether it is to stop.
+/// Interval at which an idle subscriber checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Events written before others may write.
 const TURN_EVENTS: u32 = 1024;
@@ -53,12 +53,12 @@ impl<W: Write> Follow<W> {
         Follow { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
     }
 
-    /// Says when this connection, which the subscribers have, is lost and there again.
+    /// Reports on standard error when `client`, the subscribers' connection, is lost and restored.
     pub fn over(self, client: Client) -> Follow<W> {
         Follow { client: Some(client), ..self }
     }
 
-    /// Writes everything until it is time to stop. A lost connection is waited out.
+    /// Writes all events until the rules or a signal end it. Waits while the connection is lost.
     pub fn follow(&self, subscriber: &mut impl Subscribe) -> Result<()> {
         self.turns(
             subscriber,
@@ -67,7 +67,7 @@ impl<W: Write> Follow<W> {
         )
     }
 
-    /// The same as a member of a group.
+    /// Like [`follow`](Follow::follow), for a member of a group.
     pub fn serve(&self, shift: &mut Shift<'_>) -> Result<()> {
         self.turns(shift, |shift| shift.turn(self), |shift, timeout| shift.wait(timeout))
     }

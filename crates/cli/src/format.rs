@@ -17,7 +17,7 @@ use template::Template;
 pub use template::rfc3339;
 pub use text::publishers_text;
 
-/// What was asked for by `--format`.
+/// The value of `--format`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -46,7 +46,7 @@ pub struct Writer {
     pub format: Format,
     /// After each record in raw and template output.
     pub delimiter: String,
-    /// Several logs may appear, so text says whose record it is.
+    /// Whether several logs may appear, so that text shows the topic.
     pub many: bool,
     /// A person watches: what a terminal would obey is escaped.
     pub is_terminal: bool,

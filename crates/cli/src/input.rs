@@ -1,4 +1,4 @@
-//! What a command reads, read by a thread of its own: Ctrl-C ends a command that waits for input, in good order.
+//! Standard input or a file, read by a thread of its own, so that Ctrl-C ends a command that waits for input.
 //!
 //! The thread ends with its input, or with the process. It is at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
 
@@ -11,10 +11,10 @@ use crate::signals::Stop;
 
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_AHEAD_MAX: usize = 4;
-/// How often somebody who waits for input looks whether it is to end.
+/// Interval at which [`Input::next`] checks whether the command has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Input as it comes.
+/// Input in chunks, as they arrive.
 #[derive(Debug)]
 pub struct Input {
     chunks: Receiver<io::Result<Vec<u8>>>,
@@ -54,7 +54,7 @@ impl Input {
         Input { chunks, stop }
     }
 
-    /// What has been read already.
+    /// Returns a chunk that was read already, without waiting.
     pub fn try_next(&self) -> io::Result<Chunk> {
         if self.stop.is_set() {
             return Ok(Chunk::End);
@@ -66,7 +66,7 @@ impl Input {
         }
     }
 
-    /// Waits for more; never [`Chunk::None`].
+    /// Waits for the next chunk; never returns [`Chunk::None`].
     pub fn next(&self) -> io::Result<Chunk> {
         while !self.stop.is_set() {
             match self.chunks.recv_timeout(LOOK) {
@@ -78,7 +78,7 @@ impl Input {
         Ok(Chunk::End)
     }
 
-    /// All of it; nothing when it is time to stop before its end.
+    /// Returns all input, or `None` if the command has to end before the end of the input.
     pub fn all(self) -> io::Result<Option<Vec<u8>>> {
         let mut all = Vec::new();
         while let Chunk::Bytes(chunk) = self.next()? {

@@ -1,4 +1,4 @@
-//! Lost connections: said once, then waited out. The client goes on trying, and resumes where it was.
+//! Reports a lost connection once and waits. The client reconnects and resumes by itself.
 
 use std::io::Write;
 use std::thread;
@@ -15,28 +15,28 @@ use crate::format::text::escaped_lines;
 /// The client paces its attempts; this only keeps one that does not from spinning.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A connection that is lost for so long is said to be.
+/// Time after which a lost connection is reported.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// Why the node is away, where it has been for so long that it is said.
+/// Returns why the node is away, if it has been away for at least 1 s.
 pub fn away(client: &Client) -> Option<Away> {
     client.away().filter(|away| away.since.elapsed() >= NOTICE)
 }
 
-/// Whether the user knows that the connection is lost.
+/// Remembers whether the lost connection was reported.
 #[derive(Debug, Default)]
 pub struct Outage {
     said: bool,
 }
 
 impl Outage {
-    /// A lost connection is waited out; any other error comes back.
+    /// Waits if the error is a lost connection; returns any other error.
     pub fn wait_out(&mut self, error: SubscribeError, paint: Paint) -> Result<()> {
         let SubscribeError::Connection(why) = error else { return Err(error.into()) };
         self.said_once(&why, paint)
     }
 
-    /// Says that the connection is lost, if that is news. A node that is there and will not let us in however often we come ends it.
+    /// Reports a lost connection, unless that was done. Returns an error if the node refused the client for good.
     pub fn said_once(&mut self, why: &str, paint: Paint) -> Result<()> {
         if let Some(refused) = for_good(why) {
             return Err(AskError::Refused(refused).into());
@@ -50,8 +50,8 @@ impl Outage {
         Ok(())
     }
 
-    /// Says that the connection is lost, or is there again, if that is news. A command that follows something looks at each turn: what it waits for
-    /// may be long in coming, and that is no sign of anything.
+    /// Reports a change of the connection's state. Commands that follow something call this in each loop, because
+    /// events may be rare.
     pub fn look(&mut self, client: &Client, paint: Paint) -> Result<()> {
         match away(client) {
             Some(away) => self.said_once(&away.why, paint),
@@ -63,7 +63,7 @@ impl Outage {
         }
     }
 
-    /// Something came, or the connection is there.
+    /// Reports that the connection is restored, if its loss was reported.
     #[inline]
     pub fn over(&mut self) {
         if std::mem::take(&mut self.said) {
@@ -73,10 +73,10 @@ impl Outage {
     }
 }
 
-/// What the client says of a node that refused it.
+/// The text with which the client reports a refusal.
 const REFUSED: &str = "refused by the node: ";
 
-/// The refusal, where trying again cannot help.
+/// Returns the refusal, if another attempt cannot succeed.
 fn for_good(why: &str) -> Option<Refused> {
     let (_, said) = why.split_once(REFUSED)?;
     let name = said.split([':', ' ']).next()?;

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: what is said, what to do about it, and the exit code.
+//! The end of a failed command: its message, advice and exit code.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::format::text::escaped_lines;
 
-/// Someone who was able to do it said no: exit code 1.
+/// A refusal by a check of the command or by the node: exit code 1.
 #[derive(Debug)]
 pub struct Refusal(pub String);
 
@@ -43,7 +43,7 @@ impl std::error::Error for Advised {}
 const REFUSED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What the help says of exit codes.
+/// The exit codes, for help texts.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    success; also a command without an end that was ended by Ctrl-C or SIGTERM
@@ -51,7 +51,7 @@ Exit codes:
   2    failure: no connection, file error, invalid command line, unknown outcome
   130  ended at once by a second Ctrl-C, without cleanup";
 
-/// Says what went wrong on standard error, as one object where that was asked for.
+/// Prints the error on standard error, as an object with `--json`, and returns the exit code.
 pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     // Whoever read our output has gone, as `head` does: they have what they wanted.
     if is_broken_pipe(error) {
@@ -77,13 +77,13 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// What to do about it.
+/// Returns the error's own advice, or that of its code.
 fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Advised>());
     own.map_or(row.advice, |own| own.advice.as_str())
 }
 
-/// What went wrong and why, each cause once: some errors say theirs themselves.
+/// Joins the error and its causes, each once.
 fn in_words(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -133,7 +133,7 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
     code.row()
 }
 
-/// A refusal that the client has no variant for begins with its code's name.
+/// Finds the code with which a refusal's text begins.
 fn named(said: &str) -> Option<ErrorCode> {
     let name = said.split(':').next()?;
     CODES.iter().find(|row| row.name == name).map(|row| row.code)

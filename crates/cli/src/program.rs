@@ -1,4 +1,4 @@
-//! A command of the user's that is run for a record: the payload is its standard input, and the rest its environment.
+//! A command that is run for a record: it reads the payload from standard input, and has the rest in its environment.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use dunlin_topic::Record;
 
 use crate::outcome::Refusal;
 
-/// What to run.
+/// The command and its arguments.
 #[derive(Debug, Clone)]
 pub struct Program {
     name: String,
@@ -29,7 +29,7 @@ impl Program {
         &self.name
     }
 
-    /// Whether there is such a command: one that cannot be run is to take no record from those that could do it.
+    /// Returns an error if the command cannot be run, so that no record is taken for it.
     pub fn check(&self) -> Result<()> {
         match self.missing() {
             Some(why) => Err(Refusal(format!("{why}; no record was taken")).into()),
@@ -37,7 +37,7 @@ impl Program {
         }
     }
 
-    /// Why it cannot be run, if that is known beforehand.
+    /// Returns why the command cannot be run, if that is known in advance.
     pub fn missing(&self) -> Option<String> {
         let found = match self.name.contains('/') {
             true => is_command(Path::new(&self.name)),
@@ -56,14 +56,14 @@ impl Program {
         Some(format!("cannot run {}: {why}", self.name))
     }
 
-    /// Runs it to its end; it writes where we write.
+    /// Runs the command until it ends, with this process's standard output.
     pub fn run(&self, record: &Record<'_>, attempt: u32) -> Result<ExitStatus> {
         let mut command = self.command(record);
         command.env("DUNLIN_ATTEMPT", attempt.to_string());
         self.feed(command, record, |mut child| child.wait())
     }
 
-    /// Runs it to its end; what it wrote.
+    /// Runs the command until it ends, and returns its output.
     pub fn output(&self, record: &Record<'_>) -> Result<Output> {
         let mut command = self.command(record);
         command.stdout(Stdio::piped());
@@ -107,7 +107,7 @@ pub fn is_command(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// An environment holds no NUL, which would keep the command from starting.
+/// Removes NUL bytes, which environment variables cannot contain.
 fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// See the module. The bar is taken away when this is dropped.
+/// A progress bar, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
@@ -15,12 +15,12 @@ const TIME: &str = "{prefix} {bar:32.cyan/blue} {msg}";
 const TIME_WITHOUT_END: &str = "{prefix} {spinner} {msg} in {elapsed}";
 
 impl Progress {
-    /// Of so many bytes, if that is known.
+    /// Shows progress in bytes, of a total if that is known.
     pub fn of_bytes(what: &str, total: Option<u64>) -> Progress {
         Progress::new(what, total, if total.is_some() { BYTES } else { BYTES_WITHOUT_END })
     }
 
-    /// Of so much time, if that is known.
+    /// Shows progress in time, of a total if that is known.
     pub fn of_time(what: &str, total: Option<Duration>) -> Progress {
         let millis = total.map(|total| total.as_millis() as u64);
         Progress::new(what, millis, if total.is_some() { TIME } else { TIME_WITHOUT_END })
@@ -33,17 +33,17 @@ impl Progress {
         Progress(bar.with_style(style).with_prefix(what.to_owned()))
     }
 
-    /// So many bytes more are done.
+    /// Adds bytes to the progress.
     pub fn add(&self, bytes: u64) {
         self.0.inc(bytes);
     }
 
-    /// So many bytes are done in all.
+    /// Sets the progress in bytes.
     pub fn reach(&self, bytes: u64) {
         self.0.set_position(bytes);
     }
 
-    /// So much time has passed, in which this came about.
+    /// Sets the progress in time, and the message.
     pub fn passed(&self, time: Duration, came_about: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(came_about());
@@ -51,12 +51,12 @@ impl Progress {
         }
     }
 
-    /// What is being worked on.
+    /// Sets the message.
     pub fn at(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// Lets somebody write to the terminal in between.
+    /// Runs `write` with the bar hidden.
     pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         self.0.suspend(write)
     }

@@ -1,4 +1,4 @@
-//! A node with its doors open, from a validated configuration.
+//! A running node with its listeners, from a validated configuration.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -26,7 +26,7 @@ const JOINING: &str = "it is joining its cluster";
 pub struct Running {
     pub node: Node,
     pub server: Server,
-    /// Its part in a cluster.
+    /// Its membership of a cluster.
     pub cluster: Option<Cluster>,
     /// What it tells of itself, where that is more than its callers do.
     pub telemetry: Option<Telemetry>,
@@ -35,7 +35,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Until `stop` is set, which ends the joining of a cluster.
+    /// Starts the node. Setting `stop` interrupts the joining of a cluster.
     pub fn start(config: &Config, stop: &Stop) -> Result<Running> {
         // Who has nothing to read and nobody to find is there at once.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
@@ -66,7 +66,7 @@ impl Running {
         Ok(running)
     }
 
-    /// The first address a client of Dunlin's own can use.
+    /// The first URL for clients of Dunlin's own protocol.
     pub fn url(&self) -> String {
         self.urls().next().unwrap_or_default()
     }
@@ -77,7 +77,7 @@ impl Running {
         tcp.chain(self.server.unix_paths().map(|path| format!("unix://{}", path.display())))
     }
 
-    /// Where other clients than Dunlin's own connect.
+    /// URLs for clients of other protocols.
     pub fn other_urls(&self) -> impl Iterator<Item = (Door, String)> {
         let others = self.server.addresses().iter().filter(|(door, _)| *door != Door::Tcp);
         others.map(|(door, address)| (*door, format!("{}://{address}", self.scheme(*door))))
@@ -87,7 +87,7 @@ impl Running {
         if self.server.has_tls() { door.tls_scheme() } else { door.scheme() }
     }
 
-    /// Hands the lead of its cluster over, says good-bye to everyone, then ends the topics.
+    /// Hands over the cluster's leadership, closes all sessions, then stops the node.
     pub fn stop(self) {
         if let Some(workers) = self.workers {
             workers.stop(GRACE);
@@ -104,7 +104,7 @@ impl Running {
     }
 }
 
-/// Says what to do where another program has the port.
+/// Adds advice to an error if another program has the port.
 pub fn way_out(error: anyhow::Error) -> anyhow::Error {
     let taken = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { address, error }) if error.kind() == ErrorKind::AddrInUse => Some(*address),

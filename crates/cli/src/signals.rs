@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks, the second insists. SIGHUP: files are read again.
+//! Signals: the first Ctrl-C or SIGTERM requests the end, a second one enforces it. SIGHUP requests a reload.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-/// How soon somebody who sleeps notices that it is time to end.
+/// Interval at which a sleeping thread checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a command that is to end waits for its node, where an answer that is under way matters.
+/// Time that a command waits for a pending response of its node when it has to end.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
@@ -27,7 +27,7 @@ pub fn outlive_file_size_limit() {
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Set when files are to be read again.
+/// Requests to read files again.
 #[derive(Debug, Clone)]
 pub struct Reload(Arc<AtomicBool>);
 
@@ -39,13 +39,13 @@ impl Reload {
         Ok(Reload(asked))
     }
 
-    /// Whether it was asked for since the last look.
+    /// Returns whether a reload was requested since the last call.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Set when it is time to end. The default is set by nobody but those who are told to.
+/// A flag that requests the end of the command. The default is set only by [`set`](Stop::set).
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -62,7 +62,8 @@ impl Stop {
         Ok(Stop(stop))
     }
 
-    /// Is set, too, when nobody reads our output any more: after `| head -1` the next record may be long in coming.
+    /// Sets the flag also when the reader of standard output has gone: after `| head -1`, the next record may never
+    /// arrive.
     pub fn when_nobody_reads(&self) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -76,7 +77,7 @@ impl Stop {
         });
     }
 
-    /// Is set, too, when standard input ends.
+    /// Sets the flag also when standard input ends.
     pub fn when_stdin_ends(&self) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -85,7 +86,7 @@ impl Stop {
         });
     }
 
-    /// Ends the process where it has not ended by itself so long after it was asked to.
+    /// Ends the process if it is still running after `grace` since the request to end.
     pub fn ends_within(&self, grace: Duration) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -98,7 +99,7 @@ impl Stop {
         });
     }
 
-    /// Set by somebody else.
+    /// Uses a flag that another component sets.
     pub fn of(flag: Arc<AtomicBool>) -> Stop {
         Stop(flag)
     }
@@ -108,12 +109,12 @@ impl Stop {
         Stop::default()
     }
 
-    /// Runs `call`, whose waits for a node end as soon as it is time to end; then there is no result.
+    /// Runs `call`, and interrupts its waits for a node when the flag is set; then returns `None`.
     pub fn breaks_off<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.breaks_off_after(Duration::ZERO, call)
     }
 
-    /// The same for what may take so long to come to an end by itself.
+    /// Like [`breaks_off`](Stop::breaks_off), but gives `call` the time `grace` to end by itself.
     pub fn breaks_off_after<T>(
         &self,
         grace: Duration,
@@ -131,7 +132,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps for so long, or until it is time to end.
+    /// Sleeps for `span`, or until the flag is set.
     pub fn sleep(&self, span: Duration) {
         let until = Instant::now() + span;
         while !self.is_set()
@@ -141,7 +142,7 @@ impl Stop {
         }
     }
 
-    /// For whoever looks at it elsewhere.
+    /// Returns the flag, for other components to read.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

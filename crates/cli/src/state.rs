@@ -1,4 +1,4 @@
-//! The state of a topic of whatever kind, as a reader keeps it.
+//! A topic's state of any kind, as a subscriber keeps it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum State {
 }
 
 impl State {
-    /// An empty one, as the topic's configuration says.
+    /// Creates an empty state with a topic's configuration.
     pub fn of(config: &FoldConfig) -> Result<State, Refusal> {
         let refused = |error: dunlin_feed::OptionsError| Refusal(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
@@ -44,15 +44,15 @@ impl State {
         }
     }
 
-    /// An empty one for a topic of a node. Where nobody can say how it is configured, or it is nothing that is known
-    /// here, what comes is refused by the state, which is told.
+    /// Creates an empty state for a topic of a node. If its configuration is unknown, the state is of kind `last`,
+    /// and refuses records of other kinds.
     pub fn of_topic(client: &Client, topic: &str) -> State {
         let described = client.describe_topic(topic).ok().and_then(|topic| topic.config.fold);
         let config = described.unwrap_or_default();
         State::of(&config).unwrap_or_else(|_| State::Last(LastValue::default()))
     }
 
-    /// How a topic of this state is configured.
+    /// Returns the configuration of a topic with this state.
     pub fn config(&self) -> FoldConfig {
         let (kind, options) = match self {
             State::Book(book) => (BOOK, book.scale().options()),

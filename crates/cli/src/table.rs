@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as they need to be, numbers to the right.
+//! Text tables: each column as wide as its content, numbers aligned to the right.
 
 use std::io::{self, Write};
 

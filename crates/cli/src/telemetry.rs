@@ -26,7 +26,7 @@ use collector::Collector;
 /// A layer of any kind.
 type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Stands as long as the node runs; [`stop`](Telemetry::stop) sends what was not sent yet.
+/// The logs and traces of a running node; [`stop`](Telemetry::stop) sends the rest.
 #[derive(Debug)]
 pub struct Telemetry {
     collector: Option<Collector>,
@@ -42,7 +42,7 @@ impl Telemetry {
         Ok(Telemetry { collector })
     }
 
-    /// To be called when the node has ended, and with it every session.
+    /// Sends pending traces. Call it after the node and its sessions have ended.
     pub fn stop(self) {
         if let Some(collector) = self.collector {
             collector.stop();

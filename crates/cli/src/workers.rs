@@ -1,4 +1,4 @@
-//! Processes that work for a node's tasks, where `workers` says what they are.
+//! Task workers that a node runs, according to `workers` and `scale`.
 
 use std::process;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::config::RawConfig;
 use crate::outcome::Refusal;
 use crate::program::Program;
 
-/// When the node stops, who holds something has so long for it.
+/// Time that running workers have to end when the node stops.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// What to run, and how many of it.
+/// The command of the workers, and their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkersConfig {
     pub words: Vec<String>,
     pub min: u32,
     pub max: u32,
-    /// So many more are prepared, and wait to be called.
+    /// Number of additional workers that are started in advance.
     pub warm: u32,
-    /// After so long the work comes back.
+    /// Period after which load repeats.
     pub season: Option<Duration>,
 }
 
@@ -33,7 +33,7 @@ const SEASON: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);
 
 impl WorkersConfig {
-    /// From `workers` and `scale`; none where there are no workers.
+    /// Reads `workers`, `scale`, `scale_warm` and `scale_season`; `None` if `workers` is off.
     pub fn of(raw: &RawConfig) -> Result<Option<WorkersConfig>> {
         let (command, scale) = (raw.get("workers"), raw.get("scale"));
         let Some((min, max)) = bounds(&scale.text) else {
@@ -58,7 +58,7 @@ impl WorkersConfig {
         }
     }
 
-    /// Starts them for a node that clients reach at `url`.
+    /// Starts the workers of `node`, whose clients connect to `url`.
     pub fn start(&self, node: &Node, url: String) -> Result<Workers> {
         ensure!(
             !url.is_empty(),

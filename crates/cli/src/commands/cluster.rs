@@ -179,7 +179,7 @@ fn add(client: &ClusterClient, ttl: Duration, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// What a node is, by what those who answer say.
+/// Returns a node's role, according to the nodes that respond.
 fn role(surveyed: &Surveyed, all: &[Surveyed]) -> &'static str {
     let heard = || all.iter().filter_map(|other| other.status.as_ref().ok());
     let newest = heard().max_by_key(|status| (status.term, status.applied));

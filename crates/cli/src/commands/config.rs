@@ -1,4 +1,4 @@
-//! `config`: what a node started here and now would be told, and by whom; and all that it could be told.
+//! `config`: the values that a node would use, with their sources, and an example file.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `dev`: a node for people, with the next thing to type.
+//! `dev`: a node for development, with commands to try.
 
 mod nodes;
 
@@ -68,8 +68,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// A listener that nobody asked for stays off where another program, be it another `dunlin dev`, has its port. The other ports
-/// are reserved until this process listens there.
+/// Turns a default listener off if another program has its port. The other ports are reserved until the node listens
+/// there.
 fn shut_doors_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {
@@ -176,7 +176,7 @@ fn clients_of(door: Door) -> &'static str {
     }
 }
 
-/// What has to follow a command so that it finds this node.
+/// Returns the option that a command needs to reach this node; empty for the default URL.
 pub fn url_argument(url: &str) -> String {
     if url == URL_DEFAULT { String::new() } else { format!(" --url {url}") }
 }

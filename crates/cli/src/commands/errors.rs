@@ -1,4 +1,4 @@
-//! `errors`: the one table of errors, the same through every door.
+//! `errors`: the table of error codes, which all protocols share.
 
 use std::io::Write;
 

@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// A file of instruments, or one that comes with Dunlin, by its name.
+/// Reads a file of instruments, or a built-in one by its name.
 pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
         return Ok(scenario);

@@ -160,7 +160,7 @@ fn from(text: &str) -> Result<WatchStart, String> {
     Ok(WatchStart::Clear(WatchFrom::Revision { epoch, revision }))
 }
 
-/// The same number is another revision in each epoch: one that was seen before revisions began anew would go on elsewhere.
+/// A revision number needs its epoch, because each epoch numbers its revisions from the start.
 fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     match from {
         WatchStart::Clear(from) => Ok(from),
@@ -244,7 +244,7 @@ fn written(written: Written, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The cluster deletes so many at once.
+/// Deletes in several steps, because the cluster limits the keys of one.
 fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     let (mut all, end) = (Written { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
     loop {
@@ -258,7 +258,7 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
 
 /// What of a range is shown.
 struct Show {
-    /// So many keys.
+    /// Maximum number of keys.
     limit: usize,
     /// Their names alone.
     keys: bool,

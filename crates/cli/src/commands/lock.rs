@@ -67,7 +67,7 @@ pub struct Arguments {
     pub command: Vec<String>,
 }
 
-/// Who we are, for others to see.
+/// The value of this holder, for others to see.
 pub fn ourselves(value: Option<&str>) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     value.map_or_else(|| format!("{} {}", host(), std::process::id()), str::to_owned)
@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
     }
 }
 
-/// Who has the lock says so in its value; whoever let it go meanwhile is not named.
+/// Adds the holder to the error, if the lock still has one.
 fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let KvError::Held { token, .. } = error else { return error.into() };
     let Ok(Some(holder)) = kv.holder(name) else { return error.into() };

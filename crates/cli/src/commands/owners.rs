@@ -1,4 +1,4 @@
-//! Which topics have to do with a subject that nobody serves as it was written.
+//! Finds the topics that own a subject, to explain a refusal.
 
 use anyhow::Error;
 use dunlin_client::{Client, TopicSummary};
@@ -18,7 +18,7 @@ fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     topics
 }
 
-/// Why nobody can join a group of this: it is joined by its topic's name.
+/// Explains why this pattern cannot be a group's topic: a group is joined by its topic's name.
 pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
     let owners = owners_of(client, pattern);
     let said = match owners.as_slice() {

@@ -1,4 +1,4 @@
-//! What several commands understand alike on the command line.
+//! Parsers for values that several commands share. Each returns an error that names the expected value.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use dunlin_topic::{OnGap, Position, Start};
 
 use crate::config::Size;
 
-/// `earliest`, `latest`, `snapshot`, `EPOCH-SEQ`, a time, or so long ago.
+/// Parses `earliest`, `latest`, `snapshot`, `EPOCH-SEQ`, a time, or an age such as `5m`.
 pub fn start(text: &str) -> Result<Start, String> {
     match text {
         "earliest" => return Ok(Start::Earliest),
@@ -27,7 +27,7 @@ pub fn start(text: &str) -> Result<Start, String> {
     Ok(Start::Time(unix_ns(time)))
 }
 
-/// `now`, or RFC 3339.
+/// Parses `now` or an RFC 3339 time.
 pub fn moment(text: &str) -> Result<SystemTime, String> {
     if text == "now" {
         return Ok(SystemTime::now());
@@ -62,13 +62,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if read > DURATION_MAX { Err("expected 100 years at most".to_owned()) } else { Ok(read) }
 }
 
-/// A duration of which nothing cannot be meant.
+/// Parses a duration above 0s.
 pub fn positive_duration(text: &str) -> Result<Duration, String> {
     duration(text)?;
     within(text, Duration::from_nanos(1), DURATION_MAX).map_err(|_| "expected a duration above 0s".to_owned())
 }
 
-/// A lease's time to live.
+/// Parses a lease's time to live, 1ms to 366d.
 pub fn ttl(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_millis(1), TTL_MAX)
 }
@@ -78,7 +78,7 @@ pub fn world_ttl(text: &str) -> Result<Duration, String> {
     within(text, dunlin_server::space::TTL_MIN, TTL_MAX)
 }
 
-/// How long a world's tick is; its description has whole microseconds.
+/// Parses the duration of a tick, rounded down to microseconds.
 pub fn tick(text: &str) -> Result<Duration, String> {
     let tick = within(text, Duration::from_micros(100), Duration::from_secs(10))?;
     Ok(Duration::from_micros(tick.as_micros() as u64))
@@ -98,42 +98,42 @@ fn days(duration: Duration) -> Option<String> {
     (days > 0 && rest == 0).then(|| format!("{days}d"))
 }
 
-/// The name of a world.
+/// Parses the name of a world.
 pub fn world(text: &str) -> Result<String, String> {
     dunlin::space::check_world_name(text).map_err(|wrong| wrong.to_string())?;
     Ok(text.to_owned())
 }
 
-/// A distance in a world, whose volume in three dimensions an f32 still holds.
+/// Parses a distance from 0.001 to 1e12, whose cube an f32 can hold.
 pub fn distance(text: &str) -> Result<f32, String> {
     let read = text.parse().ok().filter(|read| (1e-3..=1e12).contains(read));
     read.ok_or_else(|| "expected a number from 0.001 to 1e12".into())
 }
 
-/// How many times faster something goes.
+/// Parses a factor from 0.001 to 1e6.
 pub fn times(text: &str) -> Result<f64, String> {
     let read = text.parse().ok().filter(|read| (1e-3..=1e6).contains(read));
     read.ok_or_else(|| "expected a number from 0.001 to 1e6".into())
 }
 
-/// A span of whole milliseconds, one at least, as the cluster keeps it.
+/// Parses a duration in whole milliseconds, at least 1.
 pub fn span(text: &str) -> Result<u32, String> {
     let ms = u32::try_from(duration(text)?.as_millis()).ok().filter(|ms| *ms > 0);
     ms.ok_or_else(|| format!("expected 1ms to {}d", u32::MAX / 86_400_000))
 }
 
-/// Which node of a cluster.
+/// Parses the number of a node.
 pub fn node_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a node's number, as `dunlin cluster status` shows it".into())
 }
 
-/// Records per second.
+/// Parses a rate per second, above 0.
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1e-3);
     rate.ok_or_else(|| "expected a number over 0, like 100 or 0.5".into())
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
@@ -141,7 +141,7 @@ pub fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Processors, as thousandths: `2`, `0.5`, `500m`.
+/// Parses a number of processors (`2`, `0.5`, `500m`) as thousandths.
 pub fn processors(text: &str) -> Result<u32, String> {
     let milli = match text.strip_suffix('m') {
         Some(milli) => milli.parse::<u32>().ok(),
@@ -153,12 +153,12 @@ pub fn processors(text: &str) -> Result<u32, String> {
     milli.filter(|milli| *milli > 0).ok_or_else(|| "expected processors, like 2, 0.5 or 500m".into())
 }
 
-/// An amount of memory: `2GiB`.
+/// Parses an amount of memory, such as `2GiB`, in bytes.
 pub fn memory(text: &str) -> Result<u64, String> {
     text.parse().map(|Size(bytes)| bytes)
 }
 
-/// Text in which `\n`, `\r`, `\t`, `\0` and `\\` stand for what they usually do.
+/// Parses text with the escapes `\n`, `\r`, `\t`, `\0` and `\\`.
 pub fn escaped(text: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars();

@@ -169,7 +169,7 @@ fn whole(path: &Path, stop: &Stop) -> Result<Option<Vec<u8>>> {
     open(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The closing line: what the node has acknowledged, and what nobody knows the fate of.
+/// Prints the acknowledged records, and those whose outcome is unknown.
 fn tell(tally: &Tally, arguments: &Arguments, console: &Console) -> Result<()> {
     let open = tally.sent - tally.acknowledged;
     if console.json {

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Marks a reply that is none: whoever answers could not.
+/// The header of a reply that reports an error of the responder.
 pub const ERROR_HEADER: &str = "dunlin-error";
 
 fn refused(error: RequestError) -> anyhow::Error {

@@ -23,7 +23,7 @@ pub enum Verb {
     Prices,
 }
 
-/// What is asked of a cluster.
+/// The load that a cluster has to carry.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is asked of it")]
 pub struct Asked {

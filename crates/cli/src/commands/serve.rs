@@ -82,7 +82,7 @@ pub fn warn(warnings: &[String], console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// A node as it was written, after the warnings.
+/// Prints the warnings and starts a node with the given configuration.
 pub fn start_with(raw: &RawConfig, warnings: &[String], stop: &Stop, console: &Console) -> Result<Running> {
     warn(warnings, console)?;
     let config = Config::try_from(raw)?;
@@ -90,7 +90,7 @@ pub fn start_with(raw: &RawConfig, warnings: &[String], stop: &Stop, console: &C
     Ok(Running { telemetry: Some(telemetry), ..Running::start(&config, stop).map_err(way_out)? })
 }
 
-/// Until a signal to end comes.
+/// Waits for a signal to end.
 pub fn wait(stop: &Stop) {
     while !stop.is_set() {
         thread::sleep(LOOK);
@@ -112,7 +112,7 @@ pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) -> Resul
     Ok(())
 }
 
-/// The line that says where a node listens.
+/// Returns the READY line with the addresses of the listeners.
 pub fn ready_line(running: &Running) -> String {
     let mut line = format!("READY pid={}", std::process::id());
     for (door, address) in running.server.addresses() {

@@ -1,4 +1,4 @@
-//! `subscriptions`: who reads what, and how far behind.
+//! `subscriptions`: the subscriptions of topics, with their lag.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `task`: work of many tenants, done by workers that come and go.
+//! `task`: submits, runs, lists and retries tasks.
 
 mod pipes;
 mod running;
@@ -208,7 +208,7 @@ fn each(ids: &[u64], done: &str, act: impl Fn(u64) -> Result<u64>, console: &Con
     Ok(())
 }
 
-/// The cluster begins so many anew at once. What fails again meanwhile is left as it is.
+/// Restarts dead letters in several steps, because the cluster limits the tasks of one.
 fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, console: &Console) -> Result<()> {
     let count = || Ok::<u64, TasksError>(tasks.tenants(tenant)?.iter().map(|found| found.dead).sum());
     let dead = count()?;

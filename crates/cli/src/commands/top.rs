@@ -36,7 +36,7 @@ pub struct Arguments {
     once: bool,
 }
 
-/// How long `--once` waits until the node has said all of itself.
+/// Maximum time that `--once` waits for the complete status.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How soon a key is heard.
 const LOOK: Duration = Duration::from_millis(50);

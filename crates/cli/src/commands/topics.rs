@@ -1,4 +1,4 @@
-//! `topics`: what topics there are, and what each promises.
+//! `topics`: lists, creates, deletes, moves and describes topics.
 
 mod create;
 mod describe;
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Whoever names a topic that is not there wants one that is, not a new one.
+/// Replaces the advice: this command names a topic that should exist, so creating one is no help.
 fn not_there(error: AskError) -> anyhow::Error {
     match error {
         AskError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),

@@ -1,4 +1,4 @@
-//! `user`: who may come in, in the users file.
+//! `user`: the users in the users file.
 //!
 //! The file stays as people wrote it: only what is added or removed changes. It is written beside itself and put in its
 //! place, readable by its owner alone.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::keys::{DEV_DEFAULTS, KEYS, Key};
 use super::raw::{Origin, RawConfig};
 
-/// What was given on the command line: the file to read, and the keys that were set.
+/// The configuration file and the keys that the command line sets.
 #[derive(Debug, Default)]
 pub struct ConfigFlags {
     pub file: Option<PathBuf>,
@@ -16,12 +16,13 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// Everything that was written, each place over the one below it; and warnings worth showing.
+    /// Returns the values of the file, the variables and the flags, in this order of precedence, and warnings to
+    /// show.
     pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
         self.gather_over(RawConfig::defaults())
     }
 
-    /// [`gather`](ConfigFlags::gather), over other defaults.
+    /// Like [`gather`](ConfigFlags::gather), with other defaults.
     pub fn gather_over(&self, mut raw: RawConfig) -> Result<(RawConfig, Vec<String>)> {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
@@ -76,7 +77,7 @@ fn argument(key: &Key) -> Arg {
     }
 }
 
-/// As the help says it.
+/// The default of a key, as the help shows it.
 fn default_of(key: &Key) -> String {
     let in_dev = DEV_DEFAULTS.iter().find(|(name, _)| *name == key.name);
     in_dev

@@ -1,4 +1,4 @@
-//! Every key of a node's configuration, once: its name, its default, and what it means.
+//! All keys of a node's configuration: name, default and help text.
 //!
 //! Flags (`--retention-bytes`), variables (`DUNLIN_RETENTION_BYTES`), the file (`retention.bytes`), `config show` and the
 //! help text are all made from this table, so they cannot disagree.
@@ -6,11 +6,11 @@
 /// One key.
 #[derive(Debug)]
 pub struct Key {
-    /// As in the file, with dots.
+    /// The key's name in the file, with dots.
     pub name: &'static str,
-    /// What stands for its value in the help.
+    /// The name of its value in the help, such as `DURATION`.
     pub value: &'static str,
-    /// As one would write it.
+    /// The default, as text.
     pub default: &'static str,
     pub help: &'static str,
 }
@@ -24,14 +24,14 @@ impl Key {
         format!("{VARIABLE_PREFIX}{}", self.name.replace('.', "_").to_uppercase())
     }
 
-    /// `true` and `false` only; its flag needs no value.
+    /// Whether the value is `true` or `false`, so that the flag needs no value.
     pub fn is_switch(&self) -> bool {
         self.value == SWITCH
     }
 }
 
-/// Doors that `dunlin dev` opens at their usual ports, though they are shut by default. Where another program has the
-/// port, the door stays shut and `dev` says so.
+/// Listeners that `dunlin dev` opens at their usual ports, although they are off by default. If another program has a
+/// port, that listener stays off, and `dev` prints a warning.
 pub const DEV_DEFAULTS: &[(&str, &str)] = &[
     ("nats.listen", "127.0.0.1:4222"),
     ("http.listen", "127.0.0.1:8222"),
@@ -475,12 +475,12 @@ pub const KEYS: &[Key] = &[
     },
 ];
 
-/// The key of this name, and its place in the table.
+/// Returns the index in [`KEYS`] of the key with this name.
 pub fn find(name: &str) -> Option<usize> {
     KEYS.iter().position(|key| key.name == name)
 }
 
-/// The best guess at what was meant by a name that is none.
+/// Returns the most similar of `names`, if it is similar enough to be a misspelling.
 pub fn nearest(wrong: &str, names: impl Iterator<Item = String>) -> Option<String> {
     let distance = |name: &str| strsim::damerau_levenshtein(wrong, name);
     names.min_by_key(|name| distance(name)).filter(|name| distance(name) <= (name.len() / 2).max(2))

@@ -1,4 +1,4 @@
-//! How much a node holds at most, as the configuration says it.
+//! The limits of a node, from the configuration.
 
 use anyhow::Result;
 use dunlin::scheduler::SHARDS_MAX;
@@ -73,7 +73,7 @@ fn memory(raw: &RawConfig) -> Result<u64> {
 /// Below this there would not be room for one small value of each of a few clients.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
-/// How much keys or tasks may take.
+/// Reads `kv.bytes_max` or `tasks.bytes_max`.
 fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     if raw.get(name).text == "auto" {
         return Ok(auto);
@@ -89,7 +89,7 @@ const HISTORY_BYTES_MIN: u64 = 64 << 10;
 /// A topic keeps no more.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
-/// The same of what happens to tasks, unless it is not kept.
+/// Reads `tasks.history_bytes`; 0 if it is off.
 fn task_history(raw: &RawConfig) -> Result<u64> {
     if raw.get("tasks.history_bytes").text == "off" {
         return Ok(0);

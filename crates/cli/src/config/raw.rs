@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, KEYS, VARIABLE_PREFIX};
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -32,7 +32,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One value as written.
+/// One value as text, with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     pub text: String,
@@ -46,7 +46,7 @@ pub struct RawConfig {
 }
 
 impl RawConfig {
-    /// Nothing but defaults.
+    /// Creates a configuration with all defaults.
     pub fn defaults() -> RawConfig {
         let setting = |key: &keys::Key| Setting { text: key.default.to_owned(), origin: Origin::Default };
         RawConfig { settings: KEYS.iter().map(setting).collect() }
@@ -61,7 +61,7 @@ impl RawConfig {
         raw
     }
 
-    /// Replaces one value by another default.
+    /// Replaces one default.
     pub fn set_default(&mut self, name: &str, text: &str) {
         if let Some(key) = keys::find(name) {
             self.set(key, text.to_owned(), Origin::Default);
@@ -73,14 +73,15 @@ impl RawConfig {
         self.settings[key] = Setting { text, origin };
     }
 
-    /// Lays the file at `path` over what is there.
+    /// Reads the TOML file at `path`; its values replace the present ones.
     pub fn read_file(&mut self, path: &Path) -> Result<()> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
         self.lay_toml(&text, path)
     }
 
-    /// Lays variables over what is there; gives back a warning for each that looks like a key and is none.
+    /// Reads `DUNLIN_*` variables; their values replace the present ones. Returns a warning for each unknown
+    /// variable.
     pub fn lay_variables(&mut self, variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
@@ -136,7 +137,7 @@ impl RawConfig {
     }
 }
 
-/// Read by the commands that talk to a node, or elsewhere than from the configuration.
+/// Variables of client commands, which are not keys of the configuration.
 const VARIABLES_OF_CLIENTS: &[&str] = &[
     "DUNLIN_URL",
     "DUNLIN_USER",

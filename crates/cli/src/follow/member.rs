@@ -31,7 +31,7 @@ pub struct Duty {
     pub program: Option<Program>,
     /// How long a record rests after the command failed.
     pub retry_after: Duration,
-    /// After so many attempts a record is given up, and what becomes of it then.
+    /// Number of attempts after which a record is given up, and what then happens to it.
     pub attempts_max: u32,
     pub given_up: String,
 }
@@ -41,7 +41,7 @@ pub struct Duty {
 pub struct Shift<'a> {
     member: &'a mut Member,
     duty: &'a Duty,
-    /// Claims that were asked for and have not come.
+    /// Requested claims that have not arrived.
     asked: u64,
     /// Written out, and to be acknowledged.
     done: Vec<u64>,
@@ -51,7 +51,7 @@ pub struct Shift<'a> {
 enum Outcome {
     Done,
     Failed(String),
-    /// It was time to stop: the record goes to somebody else.
+    /// The command has to end: the record goes to another member.
     Dropped,
 }
 
@@ -216,7 +216,7 @@ fn run<W: Write>(
     })
 }
 
-/// Renews the claim until it ends, or nobody could renew it. Whoever acknowledges it then is told so.
+/// Renews the claim until it ends or cannot be renewed; a later acknowledgement is then reported as stale.
 fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<()>) {
     while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         match member.renew(&[token]) {

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// A blocking HTTP client for the exporter.
 #[derive(Debug)]
 pub struct Client {
     http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,

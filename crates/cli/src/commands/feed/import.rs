@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::signals::Stop;
 use outlet::{Folder, Node, Nowhere, Outlet};
 
-/// Defects of a file that are told one by one; the rest are counted.
+/// Number of a file's defects that are printed; the rest are counted.
 const DEFECTS_TOLD: u64 = 20;
 
 #[derive(Debug, clap::Args)]

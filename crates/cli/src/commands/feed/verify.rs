@@ -1,4 +1,4 @@
-//! `feed verify`: whether a recording is whole, and its states add up to what their owners said.
+//! `feed verify`: checks that a recording is complete and its states are correct.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ struct Found {
     points: u64,
     points_equal: u64,
     problems: Vec<String>,
-    /// Logs that did not end in good order: nobody can say whether there was more.
+    /// Number of logs that were not closed, so that records may be missing.
     unended: usize,
     /// Of the log's first file.
     identity: Option<u64>,

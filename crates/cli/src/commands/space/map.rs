@@ -16,7 +16,7 @@ const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 const BLANK: u32 = 0x2800;
 
 impl Map {
-    /// Of so many characters, from a corner to the one across.
+    /// Creates an empty map of `columns` × `rows` characters, from one corner of the world to the opposite one.
     pub fn new(columns: usize, rows: usize, low: [f32; 2], high: [f32; 2]) -> Map {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let dots = [(columns * 2) as f32, (rows * 4) as f32];
@@ -34,7 +34,7 @@ impl Map {
         inside.then_some((x, y))
     }
 
-    /// Somebody of a region is here.
+    /// Draws an entity of a region as a dot.
     pub fn put(&mut self, at: [f32; 2], region: u32) {
         if let Some((x, y)) = self.dot(at) {
             let cell = &mut self.cells[y / 4 * self.columns + x / 2];
@@ -42,7 +42,7 @@ impl Map {
         }
     }
 
-    /// Somebody is here who is shown by a character.
+    /// Draws an entity of a region as a character.
     pub fn mark(&mut self, at: [f32; 2], region: u32, mark: char) {
         if let Some((x, y)) = self.dot(at) {
             let cell = &mut self.cells[y / 4 * self.columns + x / 2];

@@ -1,4 +1,4 @@
-//! `space near`: who is within sight of an entity.
+//! `space near`: the entities near an entity.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@ const MEMORY_BYTES_MAX: u64 = 4 << 30;
 /// What a viewer has not read yet, bytes: all who are in sight at first are told at once.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
-/// What every process can be told.
+/// Options of every process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Time to live of the process's lease: after this time without contact, standbys take over its regions
@@ -62,7 +62,7 @@ pub struct Arguments {
     process: Options,
 }
 
-/// See the module.
+/// A process of a world.
 pub struct Process {
     node: Node,
     server: Server,

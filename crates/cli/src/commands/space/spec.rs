@@ -1,4 +1,4 @@
-//! What a world is made of, as whoever began it wrote it down for all who take part.
+//! The description of a world, which all its processes read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SLOW_PART: f32 = 1e-3;
 /// Neighbours that one of the flock has at first.
 const NEIGHBOURS: f32 = 30.0;
 
-/// See the module.
+/// The description of a world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub name: String,

@@ -1,4 +1,4 @@
-//! `sub --group`: being one of those who share a topic's records.
+//! `sub --group`: a member of a group.
 
 use std::time::Duration;
 

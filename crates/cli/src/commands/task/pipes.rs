@@ -27,7 +27,7 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// See the module.
+/// The pipes of a command: its input, output and errors.
 #[derive(Debug)]
 pub struct Pipes<'p> {
     stdin: Option<OwnedFd>,

@@ -19,7 +19,7 @@ use crate::signals::Stop;
 
 /// How often a command is looked at, when it has run for a while.
 const LOOK: Duration = Duration::from_millis(50);
-/// A command that does not end when it is asked to is killed after so long.
+/// Time after SIGTERM until a command is killed.
 const GRACE: Duration = Duration::from_secs(2);
 /// When a command has ended, who holds its output still may write for so long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ fn result_bytes_max() -> u32 {
 pub struct Running<'r> {
     pub command: &'r [String],
     pub warden: &'r Warden,
-    /// Set when whoever started the worker is gone.
+    /// Set when the process that started the worker has ended.
     pub orphaned: &'r Stop,
 }
 

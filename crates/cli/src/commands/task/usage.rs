@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// See the module.
+/// The processor time and memory of a command.
 #[derive(Debug, Default)]
 pub struct Usage {
     pub cpu: Duration,

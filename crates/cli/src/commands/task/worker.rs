@@ -78,7 +78,7 @@ pub struct Arguments {
 
 /// How soon a slot without a task notices that it is time to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// What was answered is waited for so long, when the worker ends.
+/// Maximum time to send the last results when the worker ends.
 const FLUSH: Duration = Duration::from_secs(2);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {

@@ -73,7 +73,7 @@ pub fn figures(told: &Told) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Who it is.
+/// The node's number, name, version and uptime.
 pub fn who(told: &Told) -> String {
     let stats = told.of("stats");
     let up = stats["uptime_s"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -81,7 +81,7 @@ pub fn who(told: &Told) -> String {
     format!("node {} {}, {}, up {up}", whole(&stats["id"]), text(&stats["name"]), text(&stats["version"]))
 }
 
-/// Where it is, and whether it is heard of.
+/// The node's URL, or how long it has been unreachable.
 pub fn heard(told: &Told) -> String {
     match (told.away(), told.silent_for()) {
         (Some(away), Some(silent)) => format!("AWAY for {}: {}", lasting(silent), plain(&away.why)),
@@ -157,7 +157,7 @@ pub fn nodes(told: &Told) -> Listed {
     }
 }
 
-/// Who leads each shard of the tasks, in which term.
+/// The leader of each shard of the tasks, with its term.
 fn led(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {

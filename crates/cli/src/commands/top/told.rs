@@ -1,4 +1,4 @@
-//! What a node has said of itself so far, and how long it is silent.
+//! The last status of a node, and how long it has been silent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
 /// Seconds of rates that are remembered.
 const HISTORY_MAX: usize = 600;
 
-/// See the module.
+/// The last status of a node.
 #[derive(Debug)]
 pub struct Told {
     url: String,

@@ -1,4 +1,4 @@
-//! `topics create`: everything a topic can be told.
+//! `topics create`: creates a topic with its configuration.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Which node of a cluster owns a topic, as the node that was asked has heard.
+//! The owner of a topic, as the queried node knows it.
 
 use serde_json::json;
 
-/// See the module.
+/// The owner of a topic.
 pub struct Owner {
     node: u64,
     epoch: u32,

@@ -15,7 +15,7 @@ use crate::state::State;
 /// Bytes put together before they are written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// See the module.
+/// One topic's log of a recording.
 pub struct Log {
     topic: String,
     dir: PathBuf,
