@@ -48,8 +48,8 @@ struct State {
     topic: Weak<Topic>,
     owner: u64,
     epoch: u32,
-    /// It is this node's when the owner before has handed all of it over, at the latest then.
-    draining: Option<u64>,
+    /// It is this node's when the owner before has handed all of it over.
+    draining: Option<Draining>,
     /// Runs that wait for an owner to be found; while there are any, others wait behind them.
     waiting: BTreeMap<u64, Handed>,
     /// They are being appended here: the log takes them, and no others yet.
@@ -70,6 +70,16 @@ struct State {
     /// Since when, by the time of day, a reader of what is yet to come has waited for the mirrors to stand.
     read_since_ns: Option<u64>,
     why: String,
+}
+
+/// What the owner before has yet to hand over.
+#[derive(Debug, Clone, Copy)]
+struct Draining {
+    /// The owner before, and its epoch.
+    from: u64,
+    epoch: u32,
+    /// The node owns the topic then at the latest.
+    until_ns: u64,
 }
 
 /// How long a node that has none of a topic's records leaves it to those that do to ask for it, when its owner is gone: what a
@@ -143,6 +153,7 @@ impl Way {
             self.is_over.store(true, Ordering::Release);
             (std::mem::take(&mut state.waiting), state.feed.is_some())
         };
+        self.placing.notify_all();
         waiting.into_values().for_each(|run| run.answer(Err(PublishError::Closed)));
         self.close_members();
         is_fed
@@ -168,7 +179,7 @@ impl Way {
             let is_own = ownership.is_own_now(next.owner);
             let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
             let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
-            state.draining = drains.then_some(until_ns);
+            state.draining = drains.then_some(Draining { from: next.from, epoch: epoch_before, until_ns });
             state.gone_since_ns = None;
             (state.topic.upgrade(), before, epoch_before, state.feed.take())
         };
@@ -184,10 +195,12 @@ impl Way {
                 node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
+        let draining = lock(&self.state).draining;
         if next.owner != ownership.id {
             self.feed_if_read();
-        } else if lock(&self.state).draining.is_some() {
-            self.drain(ownership, &topic, next.from, epoch_before);
+        } else if let Some(draining) = draining {
+            self.drain(ownership, &topic, draining);
+            ownership.keeper.look_at_after(&self.this, ownership.limits.owner_wait_max);
         } else if ownership.is_own_now(next.owner) {
             self.take_over(&topic, next.epoch);
         }
@@ -198,19 +211,40 @@ impl Way {
         lock(&self.state).draining = None;
         self.await_publishers();
         topic.logs().iter().for_each(|log| log.take_over(epoch, false));
-        self.placing.notify_all();
+        self.notify_placing();
     }
 
     /// Takes all in that the owner before has, up to where it ended; not for longer than another owner would be waited for.
-    fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, from: u64, epoch: u32) {
+    fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
         let Some(this) = self.this.upgrade() else { return };
+        let Draining { from, epoch, .. } = draining;
         let logs = topic.logs().iter().map(Arc::downgrade).collect();
         let mut feed = Feed::new(&this, logs, Start::Earliest, from, ownership.limits.owner_wait_max);
         feed.after = Some(Position { epoch, seq: 0 });
         let feed = Arc::new(feed);
-        lock(&self.state).feed = Some(Arc::clone(&feed));
+        {
+            let mut state = lock(&self.state);
+            if state.feed.is_some() {
+                return;
+            }
+            state.feed = Some(Arc::clone(&feed));
+        }
         ownership.peers.feed(from, feed);
-        ownership.keeper.look_at_after(&self.this, ownership.limits.owner_wait_max);
+    }
+
+    /// Whether the owner before hands over still; it is asked again where its feed has ended before it came to its end.
+    fn drains_on(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
+        if steady_ns() >= draining.until_ns {
+            return false;
+        }
+        if lock(&self.state).feed.is_some() {
+            return true;
+        }
+        let is_alive = ownership.is_alive(draining.from);
+        if is_alive {
+            self.drain(ownership, topic, draining);
+        }
+        is_alive
     }
 
     /// A mirror has come to the epoch that the owner before ended with.
@@ -253,8 +287,8 @@ impl Way {
         };
         if owner == ownership.id {
             match draining {
-                Some(until_ns) if steady_ns() < until_ns => return true,
-                // The owner before has not ended in time.
+                Some(draining) if self.drains_on(ownership, &topic, draining) => return true,
+                // The owner before has not ended in time, or is gone.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
             }
@@ -387,12 +421,19 @@ impl Upstream for Way {
 
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
         let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
+        let (owner, is_draining) = {
+            let state = lock(&self.state);
+            (state.owner, state.draining.is_some())
+        };
+        if ownership.is_own_now(owner) && !is_draining {
+            // It came here just now: nobody else has more of it.
+            return None;
+        }
         let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
         let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
         if let Start::After(at) = start {
             private.begin_at(at);
         }
-        let (owner, _) = self.owner();
         let mut feed =
             Feed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
         (feed.private, feed.registered) = (Some(place), registered);

@@ -4,6 +4,7 @@
 mod aside;
 mod deleted;
 mod order;
+mod placing;
 mod states;
 
 use std::collections::{HashMap, HashSet};
@@ -45,6 +46,15 @@ struct Hall {
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// How often records were handed on to a node that was cut off or unheard.
     unanswered: AtomicU64,
+    /// How often a feed did not come through.
+    unreached: AtomicU64,
+    /// Of which nodes feeds from which others break off at once, the next time.
+    breaking: Mutex<HashSet<(u64, u64)>>,
+    /// The topic `t` moves to this node when the next feed of that node is about to begin.
+    moves_before_feed: Mutex<Option<(u64, u64)>>,
+    /// Those who get no answer when they ask for an owner, and whether one has asked.
+    unanswered_by: Mutex<HashSet<u64>>,
+    is_asking: AtomicBool,
 }
 
 /// One node's view of the others.
@@ -104,6 +114,12 @@ impl Peers for Door {
         if hall.cut.lock().unwrap().contains(&self.id) {
             return Err(AskError::Away("cut off".to_owned()));
         }
+        while matches!(command, Command::Place { .. })
+            && hall.unanswered_by.lock().unwrap().contains(&self.id)
+        {
+            hall.is_asking.store(true, Ordering::Relaxed);
+            thread::sleep(POLL);
+        }
         hall.apply(Some(command))
     }
 
@@ -120,6 +136,13 @@ impl Peers for Door {
 
     fn feed(&self, from: u64, feed: Arc<Feed>) {
         let (hall, id) = (Weak::clone(&self.hall), self.id);
+        if let Some(hall) = hall.upgrade() {
+            let moves = hall.moves_before_feed.lock().unwrap().take_if(|(of, _)| *of == id);
+            if let Some((_, to)) = moves {
+                let ownership = hall.nodes.lock().unwrap()[&id].1.clone();
+                ownership.move_topic("t", to).unwrap();
+            }
+        }
         thread::spawn(move || {
             let why = carry(&hall, id, from, &feed).map_or_else(|why| why, |()| "enough".to_owned());
             feed.ended(&why);
@@ -162,7 +185,17 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
         hall.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
     };
     let is_reached = |hall: &Arc<Hall>| !hall.is_cut(id, from) && !hall.mute.lock().unwrap().contains(&from);
-    let reach = || hall.upgrade().filter(is_reached).ok_or("cut off");
+    let reach = || {
+        let hall = hall.upgrade().ok_or("the test is over")?;
+        if is_reached(&hall) {
+            return Ok(hall);
+        }
+        hall.unreached.fetch_add(1, Ordering::Relaxed);
+        Err("cut off")
+    };
+    if !feed.is_wanted() || reach()?.breaking.lock().unwrap().remove(&(id, from)) {
+        return Ok(());
+    }
     let mut subscriber = subscribe(&*reach()?)?;
     let mut after = Vec::new();
     subscriber.for_each_position(|log, at| after.push((Arc::clone(log), at)));
@@ -217,6 +250,11 @@ impl Stage {
             on_the_way: Mutex::default(),
             late: Mutex::default(),
             unanswered: AtomicU64::default(),
+            unreached: AtomicU64::default(),
+            breaking: Mutex::default(),
+            moves_before_feed: Mutex::default(),
+            unanswered_by: Mutex::default(),
+            is_asking: AtomicBool::default(),
         });
         let limits = OwnershipLimits { unread_max: Duration::from_millis(200), ..limits };
         let stage = Stage { hall, limits };

@@ -53,17 +53,22 @@ impl Way {
         ownership.peers.feed(from, feed);
     }
 
-    /// Whoever waits for a mirror may look again.
+    /// A mirror stands where its owner does.
     pub(in crate::ownership) fn placed(&self, feed: &Feed) {
-        let mut state = lock(&self.state);
         if feed.private.is_none() {
-            state.read_since_ns = None;
+            lock(&self.state).read_since_ns = None;
         }
-        drop(state);
-        self.placing.notify_all();
+        self.notify_placing();
         if let Some(ownership) = self.ownership.upgrade() {
             ownership.was_in_time(feed.from);
         }
+    }
+
+    /// Whoever waits for a mirror looks again, at what was changed before this.
+    pub(super) fn notify_placing(&self) {
+        // A thread that has looked before the change, and holds the lock until it waits, would miss a notification without it.
+        drop(lock(&self.state));
+        self.placing.notify_all();
     }
 
     /// Waits until a mirror stands where its owner does, as long as that may be soon. Where it was waited for in vain just now
@@ -77,9 +82,10 @@ impl Way {
             (self.kind == Kind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
-        let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
+        let waits = || is_unplaced(log) && !self.is_over();
+        let waited = self.placing.wait_timeout_while(state, wait_max, |_| waits());
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timed_out.timed_out() && is_unplaced(log) {
+        if timed_out.timed_out() && waits() {
             state.read_since_ns.get_or_insert_with(now_ns);
             drop(state);
             if may_be_soon {
@@ -124,8 +130,106 @@ impl Way {
             return feed.close();
         }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
-            let next = feed.again(self.owner().0);
-            ownership.keeper.feed_after(next, keeper::PAUSE);
+            let (owner, _) = self.owner();
+            let next = feed.again(owner);
+            if owner != feed.from && ownership.is_alive(owner) {
+                // Its owner has changed, which says nothing of whether the next one can be reached.
+                ownership.peers.feed(owner, next);
+            } else {
+                ownership.keeper.feed_after(next, keeper::PAUSE);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::{Mutex, mpsc};
+    use std::task::{Wake, Waker};
+    use std::thread;
+    use std::time::Instant;
+
+    use dunlin_control::{Command, Placement, Reply};
+    use dunlin_topic::{Consumption, Cursor, SubscribeOptions, TopicConfig, Waiter};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::node::Node;
+    use crate::ownership::{AskError, Handed, OwnershipLimits, Peers};
+    use crate::storage::config_in_words;
+
+    /// Other nodes that say nothing.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Peers for Silent {
+        fn ask(&self, _: &Command<'_>) -> Result<Reply, AskError> {
+            Err(AskError::Away("nobody is there".to_owned()))
+        }
+
+        fn hand_on(&self, _: u64, run: Handed) {
+            run.not_taken("nobody is there");
+        }
+
+        fn feed(&self, _: u64, _: Arc<Feed>) {}
+    }
+
+    /// Stops the thread that wakes it until the test lets it go on.
+    struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
+
+    impl Wake for Stop {
+        fn wake(self: Arc<Stop>) {
+            self.0.lock().unwrap().send(()).unwrap();
+            let _ = self.1.lock().unwrap().recv();
+        }
+    }
+
+    #[test]
+    fn take_over_between_look_and_wait_is_not_missed() {
+        let node = Node::start(Config::default()).unwrap();
+        let limits =
+            OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };
+        let ownership = node.join_cluster(1, Arc::new(Silent), limits);
+        ownership.came(2, b"");
+        let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
+        let words = config_in_words("t", &config);
+        let (kind, pattern, config) = (Kind::Volatile, &b"t"[..], words.as_bytes());
+        let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
+        ownership.settle("t", &placement).unwrap();
+        let (way, topic) = (ownership.way("t").unwrap(), node.topic("t").unwrap());
+
+        // The thread that takes the topic over stops when it has taken over the first of two logs.
+        ownership.was_late(2);
+        let options = SubscribeOptions::default();
+        let first = Arc::clone(&topic.logs()[0]);
+        let mut cursor = Cursor::new(first, &options, None, Consumption::Reads).unwrap();
+        ownership.was_in_time(2);
+        let ((stopped, is_stopped), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        let waiter = Waiter::new();
+        assert!(cursor.arm(&waiter, 0));
+        let stop = Stop(stopped.into(), may_go_on.into());
+        assert!(waiter.set_waker(&Waker::from(Arc::new(stop))));
+        let (of_way, of_topic) = (Arc::clone(&way), Arc::clone(&topic));
+        let taking_over = thread::spawn(move || of_way.take_over(&of_topic, 8));
+        is_stopped.recv().unwrap();
+
+        // Whoever waits for the second looks just before it is taken over, and waits just after.
+        let (began, has_looked) = (Instant::now(), Cell::new(false));
+        way.await_placing(&ownership, &topic.logs()[1], |log| {
+            let is_unplaced = log.is_mirror();
+            if !has_looked.replace(true) {
+                assert!(is_unplaced);
+                go_on.send(()).unwrap();
+                let looked = Instant::now();
+                while !taking_over.is_finished() && looked.elapsed() < Duration::from_millis(200) {
+                    thread::yield_now();
+                }
+                assert!(!log.is_mirror());
+            }
+            is_unplaced
+        });
+        assert!(began.elapsed() < limits.mirror_wait_max / 2, "it waited in vain");
+        taking_over.join().unwrap();
     }
 }
