@@ -42,10 +42,22 @@ impl Epochs {
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
+    /// How long it is until the time of an epoch that [`next`](Epochs::next) gave out has come: a node that starts then has higher ones.
+    pub(crate) fn ahead_ns(epoch: u32, now_ns: u64) -> u64 {
+        BEGIN_NS.saturating_add(u64::from(epoch) * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
+    }
+
     /// The epoch of a topic of this name that is created now.
     pub(crate) fn next(&self, name: &str, now_ns: u64) -> u32 {
         let after_the_last = self.deleted().next.get(name).copied().unwrap_or(0);
         self.by_clock(now_ns).max(after_the_last)
+    }
+
+    /// The epoch of a topic of which this node has nothing, and which a cluster agreed on with the epoch `agreed`. One that was agreed on
+    /// before this node started may have had records here, in any epoch up to now: its disk was lost, or the cluster restored from a
+    /// backup.
+    pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
+        if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }
 
     /// A topic of this name and epoch was deleted.
@@ -88,6 +100,15 @@ mod tests {
         assert!(second > first);
         epochs.used("a", second, now_ns + UNIT_NS);
         assert!(epochs.next("a", now_ns + UNIT_NS) > second);
+    }
+
+    #[test]
+    fn topic_agreed_on_before_the_start_begins_a_new_epoch() {
+        let now_ns = BEGIN_NS + 77 * UNIT_NS;
+        let epochs = Epochs::new(now_ns);
+        assert_eq!(epochs.begin_anew("a", 70, now_ns), 78);
+        assert_eq!(epochs.begin_anew("a", 70, now_ns + 10 * UNIT_NS), 87);
+        assert_eq!(epochs.begin_anew("a", 78, now_ns + 10 * UNIT_NS), 78, "one that was agreed on since");
     }
 
     #[test]

@@ -6,6 +6,8 @@ mod refused;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
 
 use dunlin_control::Command;
 use dunlin_journal::Disk;
@@ -171,7 +173,7 @@ impl Node {
     /// epochs. Doors do so before they let anybody in: however fast a node is killed and started
     /// again, readers from outside notice.
     pub fn wait_for_epoch(&self) {
-        std::thread::sleep(std::time::Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
+        thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
 
     /// The memory it may use.
@@ -191,6 +193,11 @@ impl Node {
 
     pub(crate) fn next_epoch(&self, name: &str, now_ns: u64) -> u32 {
         self.0.epochs.next(name, now_ns)
+    }
+
+    /// The epoch of a topic that is made here because its cluster agreed on it with the epoch `agreed`.
+    pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
+        self.0.epochs.begin_anew(name, agreed, now_ns())
     }
 
     pub(crate) fn control_place(&self) -> &Place {
@@ -308,7 +315,10 @@ impl Node {
         let _one_at_a_time = self.storing();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
-        let mut made = Some((storage.create(name, &config, self.charged(), epoch())?, charge));
+        let epoch = epoch();
+        // A topic that was deleted and is made again at once has an epoch ahead of the clock. A node that starts again must not use it.
+        thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
+        let mut made = Some((storage.create(name, &config, self.charged(), epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, made) {

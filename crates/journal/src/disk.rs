@@ -39,6 +39,11 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Keeps every other process out of a directory until the guard is dropped; `None` if another is in.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
+    /// When a file, or what the system notes about it, was changed last, ns since 1970. A copy of the file has a later time,
+    /// even one that keeps the times of its content. 0 on a disk that cannot tell.
+    fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
+        Ok(0)
+    }
     /// A number that no other file on this disk was given.
     fn identity(&self) -> u64;
 }

@@ -70,7 +70,7 @@ impl Ownership {
     fn begin_anew_together(self: &Arc<Ownership>, ways: &[Arc<Way>]) -> bool {
         let mut commands = Vec::with_capacity(ways.len());
         for way in ways {
-            let (topic, epoch) = (way.name.as_bytes(), way.owner().1.saturating_add(1));
+            let (topic, epoch) = (way.name.as_bytes(), self.epoch_after(way));
             commands.push(Command::Move { topic, node: self.id, epoch });
         }
         let answers = self.peers.ask_all(&commands);

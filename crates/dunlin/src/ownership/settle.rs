@@ -154,7 +154,8 @@ impl Ownership {
         if is_own && placement.kind == Kind::Durable {
             // What lies on the disk and cannot be read is not made anew over it.
             node.check_refused(name, &pattern)?;
-            return node.create_here(name, pattern, config, || placement.epoch).map(drop);
+            let epoch = || node.epoch_of_agreed(name, placement.epoch);
+            return node.create_here(name, pattern, config, epoch).map(drop);
         }
         let way = Way::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&way) as _;
@@ -381,6 +382,13 @@ impl Ownership {
             Some(node) if !is_there => node.next_epoch(name, now_ns()),
             _ => 0,
         }
+    }
+
+    /// The lowest epoch that may follow the present one of a topic. It follows the time, too: a cluster that was restored from a backup
+    /// knows none of the epochs that the topic had after that was made.
+    pub(super) fn epoch_after(&self, way: &Way) -> u32 {
+        let by_time = self.embedded().map_or(0, |node| node.next_epoch(&way.name, now_ns()));
+        by_time.max(way.owner().1.saturating_add(1))
     }
 
     /// Has the cluster know of the durable topics that this node found on its disk.

@@ -324,7 +324,6 @@ impl Way {
     }
 
     fn find_owner(&self, ownership: &Arc<Ownership>, topic: &Topic) {
-        let (_, epoch) = self.owner();
         let holds = topic.logs().iter().all(|log| log.is_read() && log.is_placed());
         let now_ns = steady_ns();
         let gone_ns = now_ns - *lock(&self.state).gone_since_ns.get_or_insert(now_ns);
@@ -336,7 +335,7 @@ impl Way {
             pattern: self.pattern.as_bytes(),
             kind: self.kind,
             config: b"",
-            epoch: epoch.saturating_add(1),
+            epoch: ownership.epoch_after(self),
             node: ownership.id,
             holds,
         };

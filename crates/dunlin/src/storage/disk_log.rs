@@ -48,6 +48,8 @@ pub(super) struct DiskLog {
     lost: Option<Known>,
     /// Epochs that may have gone further than what is held of them.
     unsure: Vec<u32>,
+    /// Its files are a copy of those that were closed, or older than them.
+    copied: bool,
     reader: Reader,
     cache: Arc<Cache>,
     queue: Arc<Queue>,
@@ -103,20 +105,33 @@ impl DiskLog {
     ) -> Result<(Arc<DiskLog>, dunlin_journal::Recovered), StorageError> {
         let dir = place.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
+        let changed_ns = known::changed_ns(&*place.disk, &dir);
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
         let known_path = known::path(&place.dir, id, partition);
         // One that cannot be read says nothing, and is replaced.
-        let known = Known::read(&*place.disk, &known_path).unwrap_or_default();
+        let mut known = Known::read(&*place.disk, &known_path).unwrap_or_default();
         let lost = known.clone().filter(|known| known.is_more_than(&report));
         if let Some(lost) = &lost {
             lost.amend(&mut report);
         }
         let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
+        let ends_here = || known.as_ref().is_some_and(|known| known.ends(&report, changed_ns));
+        let copied = report.last.filter(|_| report.clean && !ends_here());
+        if let Some(last) = copied {
+            report.clean = false;
+            report.epoch_least = report.epoch_least.max(last.epoch.saturating_add(1));
+            unsure.push(last.epoch);
+        }
         unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
         unsure.sort_unstable();
         unsure.dedup();
+        if let (Some(known), Some(_)) = (&mut known, copied) {
+            // Should the node be killed before it has noted more, this holds still.
+            (known.closed, known.unsure, known.changed_ns) = (false, unsure.clone(), None);
+            let _ = known.write(&*place.disk, &known_path);
+        }
         let log = Arc::new_cyclic(|me| DiskLog {
             me: me.clone(),
             disk: Arc::clone(&place.disk),
@@ -125,6 +140,7 @@ impl DiskLog {
             pattern: config.pattern.clone().unwrap_or_else(|| topic.to_owned()),
             lost,
             unsure,
+            copied: copied.is_some(),
             reader: journal.reader(),
             cache: Arc::clone(&place.cache),
             queue: Arc::clone(queue),
@@ -157,6 +173,11 @@ impl DiskLog {
     /// The log in memory that it stores.
     pub(super) fn attach(&self, log: &Arc<Log>) {
         let _ = self.log.set(Arc::downgrade(log));
+    }
+
+    /// Whether its files were found to be a copy, or older ones that were put back: it began a new epoch.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copied
     }
 
     /// Whether records grow too old in it.
@@ -321,18 +342,20 @@ impl DiskLog {
         }
         if let Some(last) = journal.durable() {
             *known_in = newest;
-            self.note(last, false, known);
+            self.note(last, None, known);
         }
     }
 
-    fn note(&self, last: dunlin_journal::Position, closed: bool, known: &mut Option<Known>) {
+    /// `closed_ns`: when its last file was changed last, once it is closed.
+    fn note(&self, last: dunlin_journal::Position, closed_ns: Option<u64>, known: &mut Option<Known>) {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
         let oldest = begins.first().map_or(last.epoch, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
-        let now = Some(Known { epoch: last.epoch, first_seq, through: last.seq, closed, pattern, unsure });
+        let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
+        let now = Some(Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns: closed_ns });
         // Where it fails, what was noted before still holds.
         if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
             *known = now;
@@ -348,7 +371,8 @@ impl DiskLog {
             if journal.close().is_ok()
                 && let Some(last) = last
             {
-                self.note(last, true, &mut writing.known);
+                let closed_ns = known::changed_ns(&*self.disk, &self.dir).unwrap_or(0);
+                self.note(last, Some(closed_ns), &mut writing.known);
             }
         }
     }

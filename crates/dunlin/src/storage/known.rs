@@ -39,6 +39,8 @@ pub(super) struct Known {
     pub(super) pattern: Option<String>,
     /// Epochs that may have gone further than what is held of them.
     pub(super) unsure: Vec<u32>,
+    /// When the log's last file was changed last, if the log is closed: a copy of it has another time.
+    pub(super) changed_ns: Option<u64>,
 }
 
 impl Known {
@@ -64,6 +66,14 @@ impl Known {
         found.holes.push(Hole { first, last, cause: HoleCause::Damaged });
         found.clean = false;
         found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
+    }
+
+    /// Whether the log that was found, whose last file was changed then, is the one that was closed here. Else it is a copy, or an
+    /// older one that was put back: there may be other records of its epoch behind its last one.
+    pub(super) fn ends(&self, found: &Recovered, changed_ns: Option<u64>) -> bool {
+        let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
+        // Older builds did not note the time.
+        self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
     }
 
     /// As far as anybody knows; `None` where nothing was ever noted.
@@ -94,11 +104,12 @@ impl Known {
     }
 
     fn encode(&self) -> String {
-        let Known { epoch, first_seq, through, closed, pattern, unsure } = self;
+        let Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns } = self;
         let pattern: String = pattern.iter().map(|pattern| format!("pattern {pattern}\n")).collect();
         let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
+        let changed: String = changed_ns.iter().map(|ns| format!("changed {ns}\n")).collect();
         let text = format!(
-            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{LAST_LINE}\n"
+            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{changed}{LAST_LINE}\n"
         );
         checksum::seal(text, LAST_LINE)
     }
@@ -118,7 +129,7 @@ fn parse(text: &str) -> Result<Known, String> {
     let (epoch, first_seq, through, closed) =
         (value("epoch")?, value("first")?, value("through")?, value("closed")?);
     let wrong = |_| "a value is none".to_owned();
-    let (mut pattern, mut unsure) = (None, Vec::new());
+    let (mut pattern, mut unsure, mut changed_ns) = (None, Vec::new(), None);
     loop {
         match lines.next() {
             Some(LAST_LINE) => break,
@@ -127,6 +138,9 @@ fn parse(text: &str) -> Result<Known, String> {
                 pattern = Some(Pattern::parse(&line[8..]).map_err(|error| error.to_string())?.to_string());
             }
             Some(line) if line.starts_with("unsure ") => unsure.push(line[7..].parse().map_err(wrong)?),
+            Some(line) if line.starts_with("changed ") => {
+                changed_ns = Some(line[8..].parse().map_err(wrong)?)
+            }
             _ => return Err("its end is missing".to_owned()),
         }
     }
@@ -137,6 +151,7 @@ fn parse(text: &str) -> Result<Known, String> {
         closed: closed.parse().map_err(|_| "a value is none".to_owned())?,
         pattern,
         unsure,
+        changed_ns,
     })
 }
 
@@ -151,6 +166,14 @@ pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     let names = disk.list(&dir).unwrap_or_default();
     let mut of_topic = names.iter().filter(|name| name.ends_with(SUFFIX) && number_of(name) == Some(id));
     of_topic.find_map(|name| Known::read(disk, &dir.join(name)).ok()??.pattern)
+}
+
+/// When a log's last file was changed last; `None` where it has none.
+pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> Option<u64> {
+    let names = disk.list(log_dir).ok()?;
+    // Their names begin with the numbers of their first records, all of one length.
+    let last = names.into_iter().filter(|name| name.ends_with(".log")).max()?;
+    disk.changed_ns(&log_dir.join(last)).ok()
 }
 
 /// Removes those of topics that are no more.
@@ -189,6 +212,7 @@ mod tests {
             closed: true,
             pattern: Some("a.>".to_owned()),
             unsure: vec![3, 5],
+            changed_ns: Some(1_700_000_000_000_000_001),
         };
         let text = known.encode();
         assert_eq!(parse(&text), Ok(known.clone()));
@@ -204,8 +228,15 @@ mod tests {
 
     #[test]
     fn log_of_the_known_length_is_not_amended() {
-        let known =
-            Known { epoch: 7, first_seq: 1, through: 10, closed: false, pattern: None, unsure: vec![] };
+        let known = Known {
+            epoch: 7,
+            first_seq: 1,
+            through: 10,
+            closed: false,
+            pattern: None,
+            unsure: vec![],
+            changed_ns: None,
+        };
         let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };
         let mut amended = found.clone();
         known.amend(&mut amended);

@@ -19,7 +19,7 @@ pub struct RecoveredTopic {
     pub name: String,
     /// Records of all partitions.
     pub records: u64,
-    /// All of it ended in good order, and goes on in the same epochs.
+    /// All of it ended in good order. It goes on in the same epochs, unless its files were copied or restored, as a remark says.
     pub clean: bool,
     /// What is to be known: what was cut off the end, what is damaged or lost.
     pub remarks: Vec<String>,
@@ -94,8 +94,9 @@ impl Storage {
             };
             match opened {
                 Ok((topic, logs, reports)) => {
+                    let copied: Vec<bool> = logs.iter().map(|log| log.is_copied()).collect();
                     self.topics().by_name.insert(listed.name.clone(), Kept { id: listed.id, logs });
-                    found.push((topic, remarks(listed.name, &reports)));
+                    found.push((topic, remarks(listed.name, &reports, &copied)));
                 }
                 Err(why) => {
                     let pattern = config.pattern.clone().unwrap_or_else(|| listed.name.clone());
@@ -158,13 +159,18 @@ fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) ->
     RefusedTopic { name, pattern, why, id: Some(id) }
 }
 
-fn remarks(name: String, reports: &[dunlin_journal::Recovered]) -> RecoveredTopic {
+fn remarks(name: String, reports: &[dunlin_journal::Recovered], copied: &[bool]) -> RecoveredTopic {
     let records = |report: &dunlin_journal::Recovered| {
         let next = report.last.map_or(1, |last| last.seq + 1);
         next.saturating_sub(report.oldest.map_or(next, |oldest| oldest.seq))
     };
     let mut remarks = Vec::new();
     for (partition, report) in reports.iter().enumerate() {
+        if copied.get(partition) == Some(&true) {
+            remarks.push(format!(
+                "partition {partition}: its files were copied, or restored from a backup, since it was closed; it goes on in a new epoch"
+            ));
+        }
         if let Some(cut) = report.cut.as_ref().filter(|cut| cut.bytes > 0) {
             let (file, last) = (cut.file.display(), cut.last_good.unwrap_or_default());
             remarks.push(format!(
@@ -178,7 +184,7 @@ fn remarks(name: String, reports: &[dunlin_journal::Recovered]) -> RecoveredTopi
     RecoveredTopic {
         name,
         records: reports.iter().map(records).sum(),
-        clean: reports.iter().all(|report| report.clean),
+        clean: reports.iter().zip(copied).all(|(report, copied)| report.clean || *copied),
         remarks,
         refused: None,
     }

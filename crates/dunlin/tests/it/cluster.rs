@@ -5,6 +5,7 @@ mod aside;
 mod deleted;
 mod order;
 mod placing;
+mod restored;
 mod states;
 
 use std::collections::{HashMap, HashSet};

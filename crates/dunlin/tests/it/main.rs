@@ -8,6 +8,7 @@ mod groups;
 mod lost;
 mod memory;
 mod requests;
+mod restored;
 mod shards;
 mod simulation;
 mod space;

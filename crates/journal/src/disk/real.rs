@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::{DirLock, Disk, DiskFile};
@@ -67,6 +67,11 @@ impl Disk for RealDisk {
             ));
         }
         Ok(Box::new(file))
+    }
+
+    fn changed_ns(&self, path: &Path) -> io::Result<u64> {
+        let about = std::fs::metadata(path)?;
+        Ok((about.ctime() as u64).saturating_mul(1_000_000_000).saturating_add(about.ctime_nsec() as u64))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -1,0 +1,53 @@
+//! What a cluster agreed on before a node had anything of it: the node's disk was lost, or the cluster restored from a backup.
+
+use super::*;
+
+/// Waits until a node that starts then has later epochs than this one.
+fn await_later(epoch: u32) {
+    const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
+    until("later epochs", || (now_ns() - BEGIN_NS) / 100_000_000 >= u64::from(epoch));
+}
+
+fn durable_node(seed: u64) -> Node {
+    Node::open(Config::default(), Arc::new(FakeDisk::new(seed)), Path::new("/data")).unwrap().0
+}
+
+#[test]
+fn durable_topic_without_its_records_begins_a_new_epoch() {
+    let stage = Stage::of(1);
+    stage.enter(2, durable_node(1));
+    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    stage.node(2).create_topic("t", config, false).unwrap();
+    assert_eq!(stage.owner("t").0, 2);
+    let last = ["1", "2"].map(|payload| publish(&stage.node(2), "t", payload))[1];
+    stage.node(2).stop();
+    stage.hall.nodes.lock().unwrap().remove(&2);
+    await_later(last.epoch);
+
+    stage.enter(2, durable_node(2));
+    let next = publish(&stage.node(2), "t", "new");
+    assert!(next.epoch > last.epoch, "{next} after {last}");
+    for id in [1, 2] {
+        let mut reader = stage.node(id).subscribe("t", &from(Start::After(last))).unwrap();
+        assert_eq!(told(&mut reader, 2), ["epoch after 2 of None", "new"], "at node {id}");
+    }
+}
+
+/// The topic was moved after the backup was made, of which the restored cluster knows nothing.
+#[test]
+fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
+    let stage = Stage::of(2);
+    stage.topic_at(1, "t");
+    let backup = stage.hall.state.lock().unwrap().clone();
+    stage.ownership(1).move_topic("t", 2).unwrap();
+    stage.until_owned_by("t", 2);
+    let last = publish(&stage.node(1), "t", "after the backup");
+    await_later(last.epoch);
+
+    let restored = Stage::of(0);
+    *restored.hall.state.lock().unwrap() = backup;
+    restored.start(1);
+    until("the topic begins anew", || restored.node(1).topic("t").is_some_and(|t| !t.logs()[0].is_mirror()));
+    let next = publish(&restored.node(1), "t", "new");
+    assert!(next.epoch > last.epoch, "{next} after {last}");
+}
