@@ -159,3 +159,36 @@ fn topic_made_again_under_its_name_begins_a_new_epoch() {
         last = next;
     }
 }
+
+/// What a node alone had beside topics does not begin anew in silence.
+#[test]
+fn keys_and_tasks_that_were_taken_away_are_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let (node, _) = open(dir);
+    node.control().unwrap();
+    node.tasks().unwrap();
+    node.stop();
+    drop(node);
+    for part in ["control", "tasks"] {
+        fs::remove_dir_all(dir.join(part)).unwrap();
+    }
+    let (node, _) = open(dir);
+    let why =
+        [node.control().map(drop).unwrap_err().to_string(), node.tasks().map(drop).unwrap_err().to_string()];
+    for (why, part) in why.iter().zip(["control", "tasks"]) {
+        assert!(
+            why.contains(&format!("{part} is missing")) && why.contains(&format!("{part}.made")),
+            "{why}"
+        );
+    }
+    assert_eq!(node.failed_parts().len(), 2, "{:?}", node.failed_parts());
+    node.stop();
+    drop(node);
+    for part in ["control", "tasks"] {
+        fs::remove_file(dir.join(format!("{part}.made"))).unwrap();
+    }
+    let (node, _) = open(dir);
+    node.control().unwrap();
+    node.tasks().unwrap();
+}

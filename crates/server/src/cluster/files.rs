@@ -9,12 +9,15 @@
 //!
 //! Invariants: a file is whole or as it was before; keys are for their owner only.
 
+mod sealed;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::authority::Authority;
 use super::error::ClusterError;
@@ -115,6 +118,13 @@ impl Identity {
         Ok(Identity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
+    /// Whether a text that was read as this has nothing beside it.
+    fn says_all(&self, text: &str) -> bool {
+        let parts = (serde_json::to_value(self), serde_json::from_str(text));
+        let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };
+        found.iter().all(|(word, _)| known.contains_key(word))
+    }
+
     /// The starts of this directory, the present one first.
     pub(super) fn lineage(&self) -> Vec<Incarnation> {
         [&self.now].into_iter().chain(&self.before).chain(&self.earlier).cloned().collect()
@@ -153,10 +163,10 @@ impl Files {
         self.dir.join(name)
     }
 
-    /// Who it is; `None` before it is anybody.
+    /// Which node it is; `None` before it is any.
     pub(super) fn identity(&self) -> Result<Option<Identity>, ClusterError> {
         let path = self.path("identity.json");
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(ClusterError::io(format!("cannot read {}", path.display())))?,
         };
@@ -165,13 +175,17 @@ impl Files {
             format: u32,
             release: String,
         }
-        let damaged = |error: serde_json::Error| {
+        let damaged = |why: String| {
             ClusterError::Files(format!(
-                "{}: {error}. Remove the node from the cluster, empty its data directory, and let it join anew",
+                "{}: {why}. Restore the file from a backup; or remove the node from the cluster, empty its data directory, and let it join \
+                 anew",
                 path.display()
             ))
         };
-        let Format { format, release } = serde_json::from_str(&text).map_err(damaged)?;
+        let text = String::from_utf8(text).map_err(|error| damaged(error.to_string()))?;
+        let is_sealed = sealed::check(&text).map_err(damaged)?;
+        let parsed = serde_json::from_str(&text);
+        let Format { format, release } = parsed.map_err(|error| damaged(error.to_string()))?;
         if format > FORMAT {
             return Err(ClusterError::Files(format!(
                 "{} was written by dunlin {release}, which is newer than this one ({}) and keeps it in another format \
@@ -180,13 +194,20 @@ impl Files {
                 super::RELEASE
             )));
         }
-        serde_json::from_str(&text).map(Some).map_err(damaged)
+        let identity: Identity = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        if !is_sealed && !identity.says_all(&text) {
+            // Written before there were checksums; or the word that says where the checksum is was damaged.
+            return Err(damaged(
+                "it is damaged: it has no checksum, and words that no build without one wrote".to_owned(),
+            ));
+        }
+        Ok(Some(identity))
     }
 
     pub(super) fn write_identity(&self, identity: &Identity) -> Result<(), ClusterError> {
         let text = serde_json::to_string_pretty(identity).map_err(io::Error::other);
         let text = text.map_err(ClusterError::io("cannot write identity.json"))?;
-        self.write("identity.json", text.as_bytes(), PUBLIC)
+        self.write("identity.json", sealed::seal(&text).as_bytes(), PUBLIC)
     }
 
     pub(super) fn authority(&self, cluster: &str) -> Result<Authority, ClusterError> {
@@ -253,6 +274,41 @@ mod tests {
         assert_eq!(third.lineage(), [third.now.clone(), again.now, first.now]);
         let long = (0..2 * LINEAGE_MAX).try_fold(third, |last, _| last.started_again("b:2")).unwrap();
         assert_eq!(long.lineage().len(), LINEAGE_MAX);
+    }
+
+    #[test]
+    fn flipped_bit_of_an_identity_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::of(dir.path());
+        let mut identity = Identity::first("c0ffee", 3, "a:1").unwrap();
+        for _ in 0..3 {
+            identity = identity.started_again("a:1").unwrap();
+        }
+        files.write_identity(&identity).unwrap();
+        let whole = fs::read(files.path("identity.json")).unwrap();
+        assert_eq!(files.identity().unwrap(), Some(identity));
+        for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << bit;
+            fs::write(files.path("identity.json"), damaged).unwrap();
+            let refused = files.identity().map_err(|error| error.to_string());
+            let word = |why: &String| why.contains("identity.json");
+            assert!(refused.as_ref().is_err_and(word), "byte {at}, bit {bit}: {refused:?}");
+        }
+        for cut in 0..whole.len() {
+            fs::write(files.path("identity.json"), &whole[..cut]).unwrap();
+            assert!(files.identity().is_err(), "cut after {cut}");
+        }
+    }
+
+    #[test]
+    fn identity_of_an_older_build_has_no_checksum() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::of(dir.path());
+        let identity = Identity::new("c0ffee", 3, "a:1").unwrap();
+        let text = serde_json::to_string_pretty(&identity).unwrap();
+        files.write("identity.json", text.as_bytes(), PUBLIC).unwrap();
+        assert_eq!(files.identity().unwrap(), Some(identity));
     }
 
     #[test]

@@ -1,0 +1,29 @@
+//! The checksum of a JSON object in a file: its last entry, `"checksum": "CRC"`, CRC-32C over all bytes of the text before that entry.
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+const ENTRY: &str = "\"checksum\": \"";
+
+/// Adds the entry to an object that `serde_json` has written in lines.
+pub(super) fn seal(text: &str) -> String {
+    let entries = text.strip_suffix("\n}").unwrap_or(text);
+    let before = format!("{entries},\n  ");
+    let crc = of(&before);
+    format!("{before}{ENTRY}{crc}\"\n}}")
+}
+
+/// Whether the text has a checksum; an error where it has another content.
+pub(super) fn check(text: &str) -> Result<bool, String> {
+    let Some(at) = text.rfind(ENTRY) else { return Ok(false) };
+    let (before, entry) = text.split_at(at);
+    let said = entry[ENTRY.len()..].split('"').next().unwrap_or_default();
+    let found = of(before);
+    if said == found {
+        return Ok(true);
+    }
+    Err(format!("it is damaged: its checksum is {found} and should be {said:?}"))
+}
+
+fn of(text: &str) -> String {
+    format!("{:08x}", checksum(CrcAlgorithm::Crc32Iscsi, text.as_bytes()) as u32)
+}
