@@ -37,6 +37,9 @@ pub enum TopicError {
         /// In words: what can be had there only, and where that is.
         why: String,
     },
+    /// This node comes to own the topic, and has yet to receive what its owner before has: try again.
+    #[error("topic {0:?} is about to be this node's: the owner before it hands over its records; try again")]
+    HandingOver(String),
     /// The cluster did not answer, or refused.
     #[error("the cluster: {0}")]
     Cluster(String),
@@ -83,7 +86,7 @@ impl From<TopicError> for PublishError {
         match error {
             TopicError::Unknown(subject) => PublishError::NoTopic(subject),
             TopicError::Record(error) => *error,
-            TopicError::Cluster(_) => PublishError::OwnerAway(error.to_string()),
+            TopicError::Cluster(_) | TopicError::HandingOver(_) => PublishError::OwnerAway(error.to_string()),
             TopicError::Forbidden { .. } => PublishError::Forbidden(error.to_string()),
             other => PublishError::Refused(other.to_string()),
         }

@@ -274,8 +274,11 @@ impl Ownership {
     /// Refuses what only a topic's owner can do, where that is another.
     pub(crate) fn check_owner(&self, topic: &Topic, what: &str) -> Result<(), TopicError> {
         let (node, _) = self.owner_of(topic);
-        if node == self.id && !self.is_draining(topic) {
-            return Ok(());
+        if node == self.id {
+            return match self.is_draining(topic) {
+                true => Err(TopicError::HandingOver(topic.name().to_owned())),
+                false => Ok(()),
+            };
         }
         let at = self.address_of(node).map_or_else(String::new, |address| format!(" at {address}"));
         let why = format!("topic {:?} is owned by node {node}{at}: {what} there only", topic.name());

@@ -160,7 +160,9 @@ impl From<&TopicError> for Refused {
             TopicError::Elsewhere { node, why } => {
                 Refused { numbers: [*node, 0, 0], ..Refused::new(Code::Elsewhere, why.as_str()) }
             }
-            TopicError::Cluster(_) => Refused::new(Code::OwnerAway, error.to_string()),
+            TopicError::Cluster(_) | TopicError::HandingOver(_) => {
+                Refused::new(Code::OwnerAway, error.to_string())
+            }
             TopicError::Disk(why) => Refused::new(Code::DiskFailed, why.as_str()),
             TopicError::Record(error) => error.as_ref().into(),
             TopicError::Limit { limit, value } => Refused::limit(limit, *value),

@@ -186,7 +186,7 @@ impl Place {
         let here = ShareOptions { after_epoch, ..options.clone() };
         match node.share_seat(topic, group, &here, news.clone()) {
             Ok(seat) => Ok(Place::Here(Here::new(seat, options.ahead, Confirms::Told))),
-            Err(refused @ JoinError::Topic(TopicError::Elsewhere { .. })) => {
+            Err(refused @ JoinError::Topic(TopicError::Elsewhere { .. } | TopicError::HandingOver(_))) => {
                 Away::find(node, topic, group, options, news).map(Place::Away).ok_or(refused)
             }
             Err(refused) => Err(refused),

@@ -1,19 +1,24 @@
 //! From a subject to the topic that owns it, which may be made for it.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use dunlin_topic::{Pattern, PublishError, SERVICES, Subject, Topic, TopicConfig};
 
 use super::Node;
 use crate::access::Action;
-use crate::clock::now_ns;
+use crate::clock::{now_ns, steady_ns};
 use crate::control::block_on;
 use crate::error::TopicError;
 use crate::inbox::Inbox;
 use crate::owner::Owner;
 use crate::registry::{cost_of, is_reserved};
 use crate::select::Missing;
+use crate::waiting;
 
+/// How long a node takes at most to hear of topics that another one has made.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// What a log's first record takes of the budget at least.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
@@ -99,14 +104,28 @@ impl Node {
             (subject.as_str(), TopicConfig { pattern: None, ..self.0.config.topic.clone() })
         };
         check(&config)?;
-        match self.create_within(name, config, false, true) {
-            Ok(topic) => Ok(Owner::made(topic, self)),
-            // Somebody else was faster, or its name is that of a topic which owns other subjects.
-            Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {
-                let owner = self.0.registry.owner(subject);
-                owner.map(Owner::of).ok_or_else(|| TopicError::Unknown(subject.as_str().to_owned()))
+        let until_ns = steady_ns().saturating_add(HEARD_WITHIN.as_nanos() as u64);
+        let mut is_second = false;
+        loop {
+            match self.create_within(name, config.clone(), false, true) {
+                Ok(topic) => return Ok(Owner::made(topic, self)),
+                Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
+                Err(refused) => return Err(refused),
             }
-            Err(refused) => Err(refused),
+            // Somebody else was faster, or its name is that of a topic which owns other subjects.
+            if let Some(topic) = self.0.registry.owner(subject) {
+                return Ok(Owner::of(topic));
+            }
+            // Else it was deleted just now, or another node has made it, of which this one is about to hear.
+            let may_wait = waiting::is_allowed();
+            let is_over = if may_wait { steady_ns() >= until_ns } else { is_second };
+            if self.0.registry.get(name).is_some() || is_over {
+                return Err(TopicError::Unknown(subject.as_str().to_owned()));
+            }
+            is_second = true;
+            if may_wait {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 

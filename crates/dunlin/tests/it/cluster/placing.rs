@@ -1,5 +1,7 @@
 //! Subscribers that wait until their mirror stands where its owner does, while the topic changes hands or is deleted.
 
+use dunlin::{JoinError, TopicError, WorkOptions};
+
 use super::*;
 
 /// Limits that no test waits for.
@@ -79,4 +81,40 @@ fn subscriber_that_waits_for_a_mirror_ends_with_its_topic() {
         let ended = reader.next_timeout(PATIENCE);
         assert!(!matches!(ended, Ok(None | Some(Event::Record(_)))), "{start:?}: {ended:?}");
     }
+}
+
+#[test]
+fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
+    let stage = Stage::with(2, endless());
+    stage.hall.late.lock().unwrap().insert(2, Vec::new());
+    let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
+    stage.node(1).create_topic("a", config, false).unwrap();
+    let (node, (tell, receive)) = (stage.node(2), mpsc::channel());
+    thread::spawn(move || {
+        let outcome = node.publisher("a.x").and_then(|mut publisher| publisher.publish("early"));
+        tell.send(outcome.map(|receipt| receipt.position.seq).map_err(|error| error.to_string())).unwrap();
+    });
+    // It has asked, and was told that another topic owns the subject.
+    let early = receive.recv_timeout(Duration::from_millis(100));
+    assert!(early.is_err(), "{early:?}");
+    let unheard = stage.hall.late.lock().unwrap().remove(&2).unwrap();
+    unheard.iter().for_each(|change| stage.ownership(2).changed(Events::new(change).unwrap()));
+    assert_eq!(receive.recv_timeout(PATIENCE).unwrap(), Ok(1));
+}
+
+#[test]
+fn next_owner_that_waits_for_records_names_itself_to_nobody() {
+    let stage = Stage::with(3, endless());
+    stage.topic_at(1, "t");
+    publish(&stage.node(1), "t", "before");
+    stage.hall.mute.lock().unwrap().insert(1);
+    stage.ownership(3).move_topic("t", 2).unwrap();
+    let (node, topic) = (stage.node(2), stage.node(2).topic("t").unwrap());
+    until("it has heard of the move", || stage.ownership(2).owner_of(&topic).0 == 2);
+    let join = || node.join_work("t", "workers", &WorkOptions::default()).map(drop);
+    let refused = join().unwrap_err();
+    assert!(matches!(refused, JoinError::Topic(TopicError::HandingOver(_))), "{refused:?}");
+    stage.hall.mute.lock().unwrap().clear();
+    stage.until_owned_by("t", 2);
+    until("its groups are joined there", || join().is_ok());
 }
