@@ -7,11 +7,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dunlin_topic::Topic;
+use dunlin_topic::{Subject, Topic};
 
 use crate::error::TopicError;
 use crate::node::Node;
-use crate::registry::is_reserved;
 
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
@@ -23,12 +22,17 @@ pub struct Inbox {
     name: String,
     pattern: String,
     bytes_max: u64,
+    takes_replies: bool,
     opened: Option<Arc<Opened>>,
 }
 
 /// The open inboxes of a node, by name: a client that connects again may use one that its connection before has not left yet.
 #[derive(Debug, Default)]
-pub(crate) struct OpenInboxes(Mutex<HashMap<String, Weak<Opened>>>);
+pub(crate) struct OpenInboxes {
+    by_name: Mutex<HashMap<String, Weak<Opened>>>,
+    /// Nobody is to guess the names of reply inboxes.
+    keys: RandomState,
+}
 
 /// The topic of an inbox, which is deleted when nobody uses it any more.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ struct Opened {
 
 impl OpenInboxes {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<Opened>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,7 +54,7 @@ impl Inbox {
         let unknown = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
-        Inbox { node, name, pattern, bytes_max, opened: None }
+        Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
     /// An inbox of a client that makes up its own: one subject, `_INBOX.<something>`, or with a dot at the end all
@@ -61,19 +65,19 @@ impl Inbox {
             None => (subjects.to_owned(), subjects.to_owned()),
         };
         let bytes_max = node.config().topic.retention.bytes;
-        Inbox { node, name, pattern, bytes_max, opened: None }
+        Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// An inbox whose subjects lie elsewhere: those that the pattern matches, which no topic owns. Its topic has this name.
-    pub fn of_pattern(node: Node, name: String, pattern: &str) -> Inbox {
+    /// The [reply inbox](crate::reply) of subscriptions to this pattern, which owns no subject; those to the same pattern share it.
+    pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
-        Inbox {
-            node,
-            name: format!("{FIRST_TOKEN}.{name}"),
-            pattern: pattern.to_owned(),
-            bytes_max,
-            opened: None,
-        }
+        let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));
+        Inbox { node, name, pattern: pattern.to_owned(), bytes_max, takes_replies: true, opened: None }
+    }
+
+    /// A reply inbox that is open takes replies to this subject from now on.
+    pub fn expect(&self, reply: Subject<'_>) {
+        self.node.name_reply(&self.name, reply.as_str());
     }
 
     /// The patterns of inboxes with a prefix of the client's own that hold this reply subject: all subjects that differ from it
@@ -132,8 +136,12 @@ impl Inbox {
             }
             None => {}
         }
-        let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
-        let topic = self.node.create(&self.name, config, false)?;
+        let topic = if self.takes_replies {
+            self.node.create_reply_inbox(&self.name, &self.pattern, self.bytes_max)?
+        } else {
+            let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
+            self.node.create(&self.name, config, false)?
+        };
         let opened = Arc::new(Opened { node: self.node.clone(), topic });
         open.insert(self.name.clone(), Arc::downgrade(&opened));
         Ok((opened, true))
@@ -147,11 +155,6 @@ fn own_prefix(reply: &str) -> Option<&str> {
     is_own.then_some(prefix)
 }
 
-/// Whether the topic is an inbox whose subjects do not begin with [`FIRST_TOKEN`].
-pub(crate) fn is_of_pattern(topic: &Topic) -> bool {
-    is_reserved(topic.name()) && !is_reserved(topic.pattern())
-}
-
 impl Drop for Opened {
     fn drop(&mut self) {
         let name = self.topic.name();
@@ -159,7 +162,6 @@ impl Drop for Opened {
         // There may be the next one of its name.
         if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
             open.remove(name);
-            // It gives way to a topic of the cluster, which deletes it.
             let _ = self.node.delete(name);
         }
     }

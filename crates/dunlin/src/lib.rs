@@ -40,6 +40,7 @@ mod owner;
 mod ownership;
 mod refusal;
 mod registry;
+mod reply;
 mod request;
 mod respond;
 mod select;

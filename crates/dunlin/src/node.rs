@@ -182,7 +182,7 @@ impl Node {
     }
 
     /// What topics are charged to that are created through this.
-    fn charged(&self) -> &Arc<Budget> {
+    pub(crate) fn charged(&self) -> &Arc<Budget> {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
@@ -451,7 +451,7 @@ impl Node {
         self.0.registry.page(pattern, after, topics_max, &self.shown_names(), |topic| self.shows(topic))
     }
 
-    fn memory_is_spent(&self) -> TopicError {
+    pub(crate) fn memory_is_spent(&self) -> TopicError {
         TopicError::Limit { limit: "memory_bytes_max", value: self.charged().limit() }
     }
 

@@ -45,7 +45,8 @@ use crate::waiting::Waiters;
 
 pub use feed::{Beginning, Feed, NODE_DOOR, Taken, is_mirror};
 pub use handed::Handed;
-use handed::Tickets;
+pub(crate) use handed::Tickets;
+pub(crate) use inboxes::InboxElsewhere;
 use inboxes::Inboxes;
 use interest::Remembered;
 pub use interest::{Interest, InterestQuery};

@@ -1,7 +1,7 @@
 //! Which topics there are, who owns a subject, and who waits for topics to come.
 //!
 //! Invariants:
-//! - No two topics share a subject.
+//! - No two topics share a subject. A [reply inbox](crate::reply) owns none, whatever it is read by.
 //! - Every change is made under the lock of `state`; `names` may lag behind it for the length of a change, never
 //!   longer. Locks are taken in this order: `state`, a shard of `names`.
 //! - A subscription that watches is told of each topic once: either it is among those that existed,
@@ -24,7 +24,7 @@ use dunlin_topic::{
 use crate::access::User;
 use crate::config::Limits;
 use crate::error::TopicError;
-use crate::inbox::is_of_pattern;
+use crate::reply::ReplySubjects;
 use names::Names;
 pub(crate) use stretches::Stretches;
 use watchers::Watchers;
@@ -43,6 +43,8 @@ struct State {
     /// Those of them that own something else than just their name.
     owning_others: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
+    /// What is read beside the topics that own subjects, by the patterns of the subscriptions that replies go to.
+    reply_inboxes: PatternIndex<Arc<Entry>>,
     watchers: Watchers,
     /// Those that give up records by age.
     aging: Vec<Weak<Topic>>,
@@ -52,6 +54,8 @@ struct State {
 struct Entry {
     topic: Arc<Topic>,
     pattern: Pattern,
+    /// Of a reply inbox: what it takes records for.
+    replies: Option<ReplySubjects>,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
@@ -88,6 +92,7 @@ impl Registry {
             by_name: BTreeMap::new(),
             owning_others: BTreeMap::new(),
             owners: PatternIndex::new(),
+            reply_inboxes: PatternIndex::new(),
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
         };
@@ -127,15 +132,33 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// The inboxes with prefixes of their clients' own that own a subject of the pattern.
-    pub(crate) fn inboxes_within(&self, pattern: &Pattern) -> Vec<Arc<Topic>> {
-        let mut inboxes = Vec::new();
-        self.read().owners.for_each_overlapping(pattern, |entry| {
-            if is_of_pattern(&entry.topic) {
-                inboxes.push(Arc::clone(&entry.topic));
-            }
-        });
-        inboxes
+    /// Looks at the reply inboxes to whose subscriptions the subject belongs; gives the first result.
+    pub(crate) fn find_reply_inbox<R>(
+        &self,
+        subject: Subject<'_>,
+        look: impl Fn(&Arc<Topic>, &ReplySubjects) -> Option<R>,
+    ) -> Option<R> {
+        let state = self.read();
+        let mut found = None;
+        if !state.reply_inboxes.is_empty() {
+            state.reply_inboxes.for_each_overlapping(&Pattern::from(subject), |entry| {
+                if let (None, Some(replies)) = (&found, &entry.replies) {
+                    found = look(&entry.topic, replies);
+                }
+            });
+        }
+        found
+    }
+
+    /// Looks at the reply inbox of this name.
+    pub(crate) fn with_reply_inbox<R>(
+        &self,
+        name: &str,
+        look: impl FnOnce(&Arc<Topic>, &ReplySubjects) -> R,
+    ) -> Option<R> {
+        let state = self.read();
+        let entry = state.by_name.get(name)?;
+        Some(look(&entry.topic, entry.replies.as_ref()?))
     }
 
     /// Adds the topic that `make` makes and what it is charged, unless its name is taken or its pattern meets another's.
@@ -148,19 +171,49 @@ impl Registry {
         let mut state = self.write();
         state.check(name, &pattern, self.topics_max)?;
         let (topic, charge) = make()?;
-        let topic: Arc<Topic> = topic.into();
+        Ok(self.insert(&mut state, pattern, topic.into(), charge, None))
+    }
+
+    /// Adds a reply inbox, which subscriptions read that share a subject with the pattern; it owns no subject.
+    pub(crate) fn add_reply_inbox(
+        &self,
+        name: &str,
+        pattern: Pattern,
+        replies: ReplySubjects,
+        make: impl FnOnce() -> Result<(Topic, Charge), TopicError>,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let mut state = self.write();
+        state.check_name(name, self.topics_max)?;
+        if state.reply_inboxes.get_mut(&pattern).is_some() {
+            return Err(TopicError::Exists(pattern.as_str().to_owned()));
+        }
+        let (topic, charge) = make()?;
+        Ok(self.insert(&mut state, pattern, Arc::new(topic), charge, Some(replies)))
+    }
+
+    fn insert(
+        &self,
+        state: &mut State,
+        pattern: Pattern,
+        topic: Arc<Topic>,
+        charge: Charge,
+        replies: Option<ReplySubjects>,
+    ) -> Arc<Topic> {
+        let name = topic.name();
+        let is_alone = replies.is_none() && pattern.as_str() == name;
         if topic.config().retention.age.is_some() {
             state.aging.push(Arc::downgrade(&topic));
         }
-        self.names.add(Arc::clone(&topic), pattern.as_str() == name);
-        let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, _charge: charge });
+        self.names.add(Arc::clone(&topic), is_alone);
+        let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, replies, _charge: charge });
         state.by_name.insert(name.to_owned(), Arc::clone(&entry));
         if !entry.owns_its_name_alone() {
             state.owning_others.insert(name.to_owned(), Arc::clone(&entry));
         }
-        state.owners.insert(&entry.pattern, Arc::clone(&entry));
+        let index = if entry.replies.is_some() { &mut state.reply_inboxes } else { &mut state.owners };
+        index.insert(&entry.pattern, Arc::clone(&entry));
         state.tell_watchers(&entry);
-        Ok(topic)
+        topic
     }
 
     /// Whether such a topic could be added now.
@@ -269,6 +322,7 @@ impl Registry {
     pub(crate) fn drain(&self) -> Vec<Arc<Topic>> {
         let mut state = self.write();
         state.owners = PatternIndex::new();
+        state.reply_inboxes = PatternIndex::new();
         state.owning_others.clear();
         let entries = std::mem::take(&mut state.by_name);
         entries.keys().for_each(|name| self.names.remove(name));
@@ -288,7 +342,8 @@ impl State {
     fn remove(&mut self, name: &str) -> Option<Arc<Entry>> {
         let entry = self.by_name.remove(name)?;
         self.owning_others.remove(name);
-        self.owners.remove(&entry.pattern);
+        let index = if entry.replies.is_some() { &mut self.reply_inboxes } else { &mut self.owners };
+        index.remove(&entry.pattern);
         Some(entry)
     }
 
@@ -299,6 +354,13 @@ impl State {
         if let Some(other) = self.owners.find_overlapping(pattern) {
             return Err(TopicError::Overlaps(other.topic.name().to_owned()));
         }
+        self.check_name(name, topics_max)
+    }
+
+    fn check_name(&self, name: &str, topics_max: usize) -> Result<(), TopicError> {
+        if self.by_name.contains_key(name) {
+            return Err(TopicError::Exists(name.to_owned()));
+        }
         if self.by_name.len() >= topics_max {
             return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
         }
@@ -307,9 +369,11 @@ impl State {
 
     fn overlapping(&self, pattern: &Pattern) -> LogsToRead {
         let mut found = Vec::new();
-        self.owners.for_each_overlapping(pattern, |entry| {
-            entry.for_each_wanted(pattern, |log, filter| found.push((log, filter)));
-        });
+        for index in [&self.owners, &self.reply_inboxes] {
+            index.for_each_overlapping(pattern, |entry| {
+                entry.for_each_wanted(pattern, |log, filter| found.push((log, filter)));
+            });
+        }
         found
     }
 
@@ -330,7 +394,7 @@ impl State {
 
 impl Entry {
     fn owns_its_name_alone(&self) -> bool {
-        self.pattern.as_str() == self.topic.name()
+        self.replies.is_none() && self.pattern.as_str() == self.topic.name()
     }
 
     /// The logs that a subscription to the pattern reads, and what it skips of them.

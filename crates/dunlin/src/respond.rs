@@ -16,6 +16,7 @@ use dunlin_topic::{
 };
 
 use crate::node::Node;
+use crate::reply::is_of_reply_inbox;
 
 /// Requests that are handled before others get their turn.
 const TURN_REQUESTS: usize = 64;
@@ -158,7 +159,8 @@ impl Replies {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let known = self.last.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            prefix.ends_with('.') && subject.starts_with(prefix)
+            // A reply inbox with another prefix takes one subject at a time.
+            prefix.ends_with('.') && subject.starts_with(prefix) && !is_of_reply_inbox(topic.logs()[0].name())
         });
         let topic = match known {
             Some(topic) => topic,
@@ -194,7 +196,8 @@ impl Runners {
 
     fn schedule(&self, woken: Arc<Running>) {
         // Where a reply may have to wait for its topic to be made it is not a listener's thread that waits.
-        let door = self.door().as_ref().and_then(Weak::upgrade).filter(|_| woken.node.creates_at_once());
+        let waits = woken.node.ownership().is_some() || !woken.node.creates_at_once();
+        let door = self.door().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
         match door {
             Some(door) => door.schedule(woken),
             // The thread ends with the node, and then nobody is there to be answered.

@@ -10,6 +10,7 @@ use crate::error::{TopicError, forbidden};
 use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
+use crate::reply::is_of_reply_inbox;
 use crate::tasks::{TASKS, is_of_tasks};
 
 /// What becomes of a subscription to a subject that no topic owns.
@@ -77,6 +78,8 @@ impl Node {
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
+        // No position is of a reply inbox.
+        selected.logs.retain(|(log, _)| !is_of_reply_inbox(log.name()));
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
         {
@@ -200,7 +203,8 @@ impl Node {
                 // An inbox of another node is read by its client alone.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
-                    let logs = self.readable(self.registry().select(pattern, None)?);
+                    let mut logs = self.readable(self.registry().select(pattern, None)?);
+                    logs.retain(|(log, _)| is_reserved(pattern.as_str()) || !is_of_reply_inbox(log.name()));
                     return Ok(Selected { logs, newcomers: None });
                 }
                 Err(_) if missing == Missing::Await => {}

@@ -24,7 +24,6 @@ use crate::access::Action;
 use crate::control::{Control, ControlError, KV, block_on};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
-use crate::inbox::Inbox;
 use crate::node::Node;
 use crate::owner::Owner;
 use crate::ownership::Ownership;
@@ -265,24 +264,29 @@ impl Node {
 
     /// Whether the topic that owns the subject is found, made or refused without waiting.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
-        if is_reserved(subject.as_str()) || self.knows_owner(subject) {
+        if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;
         }
         match missing {
             Missing::Refuse => self.ownership().is_none(),
-            Missing::Create | Missing::Await => self.creates_at_once() && !self.queries_inbox(subject),
+            Missing::Create | Missing::Await => self.creates_at_once(),
         }
     }
 
-    /// Whether there is a topic that owns the subject, or an inbox of another node that this one knows.
-    pub fn knows_owner(&self, subject: Subject<'_>) -> bool {
-        let knows_inbox = |ownership: &Arc<Ownership>| ownership.known_inbox(subject.as_str()).is_some();
-        self.registry().owner(subject).is_some() || self.ownership().is_some_and(knows_inbox)
+    /// Whether that is so of what is to be published to the subject, which may be a reply.
+    fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
+        match missing {
+            Missing::Refuse => self.finds_at_once(subject, missing),
+            Missing::Create | Missing::Await => {
+                let is_known = || self.reply_inbox(subject).is_some() || self.finds_at_once(subject, missing);
+                !self.queries_reply_inbox(subject) && is_known()
+            }
+        }
     }
 
-    /// Whether other nodes are queried for an inbox before a topic is made for the subject.
-    fn queries_inbox(&self, subject: Subject<'_>) -> bool {
-        self.ownership().is_some() && Inbox::has_own_prefix(subject.as_str())
+    /// Whether there is a topic that owns the subject.
+    pub fn has_owner(&self, subject: Subject<'_>) -> bool {
+        self.registry().owner(subject).is_some()
     }
 
     /// Whether the topics that are created for what is published are made without waiting.
@@ -297,11 +301,20 @@ impl Node {
 
     /// [`Node::owner_for`] for code that must not wait.
     pub fn owner_for_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<Owner> {
-        if self.finds_at_once(subject, Missing::Create) {
+        if self.finds_to_publish_at_once(subject, Missing::Create) {
             return TopicFuture::ready(self.owner_for(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
         self.wait_for(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
+    }
+
+    /// [`Node::owner_for_no_reply`] for code that must not wait.
+    pub fn owner_for_no_reply_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<Owner> {
+        if self.finds_at_once(subject, Missing::Create) {
+            return TopicFuture::ready(self.owner_for_no_reply(subject, payload_bytes));
+        }
+        let subject = subject.as_str().to_owned();
+        self.wait_for(move |node| node.owner_for_no_reply(Subject::parse(&subject)?, payload_bytes))
     }
 
     /// For code that must not wait: [`Node::owner_for_async`] of these subjects, with the bytes of the records' payloads, is likely not to wait
@@ -330,7 +343,16 @@ impl Node {
     pub fn prepare_publish(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {
         let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         match subject.filter(|subject| self.may_publish(*subject).is_ok()) {
-            Some(subject) => self.prepare_topic(subject, missing),
+            Some(subject) if missing == Missing::Refuse => self.prepare_topic(subject, missing),
+            Some(subject) if self.finds_to_publish_at_once(subject, missing) => TopicFuture::ready(Ok(())),
+            Some(subject) => {
+                let subject = subject.as_str().to_owned();
+                self.wait_for(move |node| {
+                    let subject = Subject::parse(&subject)?;
+                    // An inbox that is found is remembered.
+                    if node.finds_reply_inbox(subject) { Ok(()) } else { node.find_owner(subject).map(drop) }
+                })
+            }
             // Whoever may not is told so when it publishes.
             None => TopicFuture::ready(Ok(())),
         }

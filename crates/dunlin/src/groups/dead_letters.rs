@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    CheckedRun, DeadCause, DeadLetter, Log, Meta, PublishError, Record, RunAppend, Subject, TopicConfig,
+    CheckedRun, DeadCause, DeadLetter, Log, Meta, PublishError, Record, RunAppend, Subject, Topic,
+    TopicConfig,
 };
 
 use crate::clock::now_ns;
@@ -55,11 +56,11 @@ fn append(
         let (again, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
             let _ =
-                Subject::parse(&subject).map_err(TopicError::from).and_then(|subject| again.owner(subject));
+                Subject::parse(&subject).map_err(TopicError::from).and_then(|subject| owner(&again, subject));
         });
         return Err(PublishError::NoTopic(parsed.as_str().to_owned()));
     }
-    let topic = node.owner(parsed)?;
+    let topic = owner(node, parsed)?;
     let origin = record.subject();
     let partition_position = format!("{}/{}", record.log.partition, record.position);
     let attempts = letter.attempts.to_string();
@@ -94,6 +95,12 @@ fn append(
     topic.append_run(now_ns(), append).map(drop)
 }
 
+/// No dead letter is a reply.
+fn owner(node: &Node, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+    node.may_publish(subject)?;
+    node.find_owner(subject)
+}
+
 fn cause(cause: DeadCause) -> &'static str {
     match cause {
         DeadCause::Refused => "nack",
@@ -105,7 +112,7 @@ fn cause(cause: DeadCause) -> &'static str {
 /// Sees to it that dead letters have somewhere to go, and not back to where they come from.
 pub(super) fn prepare(node: &Node, subject: &str, from: &str) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-    let topic = match node.owner(parsed) {
+    let topic = match owner(node, parsed) {
         Err(TopicError::Unknown(_)) => {
             let config = TopicConfig { pattern: None, ..node.config().topic.clone() };
             node.create_topic(subject, config, true)?

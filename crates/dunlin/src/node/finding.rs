@@ -9,7 +9,6 @@ use dunlin_topic::{Pattern, PublishError, SERVICES, Subject, Topic, TopicConfig}
 use super::Node;
 use crate::access::Action;
 use crate::clock::{now_ns, steady_ns};
-use crate::control::block_on;
 use crate::error::TopicError;
 use crate::inbox::Inbox;
 use crate::owner::Owner;
@@ -26,10 +25,13 @@ impl Node {
     /// The topic that owns the subject, to publish to it; creates one where the node does that.
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.may_publish(subject)?;
-        self.find_owner(subject)
+        match self.reply_topic(subject) {
+            Some(inbox) => Ok(inbox),
+            None => self.find_owner(subject),
+        }
     }
 
-    /// [`owner`](Node::owner), for whoever has been asked whether they may.
+    /// The topic that owns the subject, for whoever has been asked whether they may; creates one where the node does that.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
     }
@@ -51,9 +53,23 @@ impl Node {
         self.agreed_owner(subject).map(Owner::of)
     }
 
-    /// The topic that owns the subject of a record with so large a payload. Where the node creates topics and this one would
-    /// be made for the record, it is not if the record would be refused, and does not stay if it is.
+    /// Where a record with so large a payload goes: to the topic that owns its subject, or, if it may be a reply, to the
+    /// [reply inbox](crate::reply) that takes it. Where the node creates topics and this one would be made for the record, it is not if the
+    /// record would be refused, and does not stay if it is.
     pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
+        self.may_publish(subject)?;
+        match self.reply_topic(subject) {
+            Some(inbox) => Ok(Owner::of(inbox)),
+            None => self.owner_for_no_reply(subject, payload_bytes),
+        }
+    }
+
+    /// [`owner_for`](Node::owner_for) of what is no reply.
+    pub fn owner_for_no_reply(
+        &self,
+        subject: Subject<'_>,
+        payload_bytes: usize,
+    ) -> Result<Owner, TopicError> {
         self.may_publish(subject)?;
         self.owner_or_new(subject, |config| {
             let bytes_max = config.record_bytes_max as usize;
@@ -87,9 +103,6 @@ impl Node {
         if is_reserved(subject.as_str())
             && let Some(inbox) = elsewhere()
         {
-            return Ok(Owner::of(inbox));
-        }
-        if let Some(inbox) = self.inbox_elsewhere(subject) {
             return Ok(Owner::of(inbox));
         }
         let services = subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'));
@@ -164,18 +177,6 @@ impl Node {
                 Err(_) => user.no_topic(name),
             }
         }
-    }
-
-    /// An inbox of another node, with a prefix of its client's own, that owns the subject. All are queried.
-    fn inbox_elsewhere(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
-        let ownership = self.ownership()?;
-        let known = || ownership.known_inbox(subject.as_str());
-        known().or_else(|| {
-            Inbox::patterns_of(subject.as_str())?;
-            // The query remembers an inbox that it finds.
-            let _ = block_on(ownership.is_heard_elsewhere(subject.as_str()));
-            known()
-        })
     }
 
     /// Whether this node makes such a topic by itself, when its name is published to.

@@ -171,7 +171,7 @@ impl Drop for Handed {
 
 /// What has become of runs that were handed on.
 #[derive(Debug)]
-pub(super) struct Tickets {
+pub(crate) struct Tickets {
     bytes_max: u64,
     state: Mutex<State>,
 }
@@ -192,7 +192,7 @@ struct Asking {
 }
 
 impl Tickets {
-    pub(super) fn new(bytes_max: u64) -> Tickets {
+    pub(crate) fn new(bytes_max: u64) -> Tickets {
         Tickets { bytes_max, state: Mutex::default() }
     }
 
@@ -201,7 +201,7 @@ impl Tickets {
     }
 
     /// A ticket for so many bytes.
-    pub(super) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
+    pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
             let unanswered_bytes = state.bytes;
@@ -214,7 +214,7 @@ impl Tickets {
         Ok(ticket)
     }
 
-    fn settle(&self, ticket: u64, bytes: u64, outcome: Result<Receipt, PublishError>) {
+    pub(crate) fn settle(&self, ticket: u64, bytes: u64, outcome: Result<Receipt, PublishError>) {
         let (asking, room) = {
             let mut state = self.state();
             state.bytes = state.bytes.saturating_sub(bytes);
@@ -232,7 +232,7 @@ impl Tickets {
         room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 
-    pub(super) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+    pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
         let mut state = self.state();
         if let Some(outcome) = state.settled.remove(&ticket) {
             return outcome.map_or_else(StoredState::Failed, StoredState::Answered);
@@ -246,12 +246,12 @@ impl Tickets {
         }
     }
 
-    pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
+    pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = self.state();
         state.waiting_for_room.retain(|other| !Arc::ptr_eq(other, waiter));
     }
 
-    pub(super) fn await_room(&self, waiter: &Arc<Waiter>) {
+    pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
         let mut state = self.state();
         if state.bytes <= self.bytes_max / 2 {
             drop(state);

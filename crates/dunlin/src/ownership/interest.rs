@@ -1,7 +1,8 @@
 //! Interest: whether anybody at other nodes subscribes to a subject.
 //!
 //! No node keeps a list of the others' subscriptions. A node that is about to publish a request, or a record for which a topic
-//! would have to be made, queries all others at once. The first node with a subscriber decides; so does an inbox.
+//! would have to be made, queries all others at once. The first node with a subscriber decides. A reply inbox takes the reply only where
+//! no other node has a subscriber: all are heard.
 //!
 //! Invariant: no interest is reported only where each node that takes part has answered so. A node that takes part and does
 //! not answer may have a subscriber.
@@ -20,7 +21,6 @@ use super::{Ownership, lock};
 use crate::clock::steady_ns;
 use crate::control::block_on;
 use crate::error::TopicError;
-use crate::inbox::is_of_pattern;
 use crate::node::Node;
 use crate::registry::is_reserved;
 use crate::waiting::TopicFuture;
@@ -33,7 +33,7 @@ const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 pub struct Interest {
     /// Somebody there subscribes to it.
     pub is_subscribed: bool,
-    /// Name and pattern of an inbox there that owns it, whose subjects do not begin with `_INBOX`.
+    /// Name and pattern of the [reply inbox](crate::reply) there that takes a reply to it; its subscribers read it there.
     pub inbox: Option<(String, String)>,
     /// Where it is the pattern of an inbox there whose subjects do: its user, or nothing for a session's own inbox.
     pub inbox_user: Option<String>,
@@ -61,6 +61,8 @@ struct Round {
 #[derive(Debug)]
 struct State {
     unanswered: Vec<u64>,
+    /// A node with a reply inbox, its name and its pattern.
+    reply_inbox: Option<(u64, (String, String))>,
     /// A node that takes part did not answer.
     is_unsure: bool,
     outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
@@ -128,34 +130,40 @@ impl Round {
         let ownership = self.ownership.upgrade();
         let takes_part = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
         let has_answered = interest.is_some();
-        let Interest { is_subscribed, inbox, inbox_user } = interest.unwrap_or_default();
+        let Interest { is_subscribed, inbox: reply_inbox, inbox_user } = interest.unwrap_or_default();
         let mut state = lock(&self.state);
         let Some(at) = state.unanswered.iter().position(|other| *other == node) else { return };
         state.unanswered.swap_remove(at);
         state.is_unsure |= !has_answered && takes_part();
         let is_last = state.unanswered.is_empty();
+        let is_first_inbox = self.user.is_none() && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.user {
             Some(user) => inbox_user.is_some_and(|other| other != *user),
-            None => is_subscribed || inbox.is_some(),
+            // Two inboxes of it are two subscribers.
+            None => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
+        if is_first_inbox && let Some(inbox) = reply_inbox {
+            state.reply_inbox = Some((node, inbox));
+        }
         let outcome = if is_found || is_last { state.outcome.take() } else { None };
+        let reply_inbox = if is_last && !is_found { state.reply_inbox.take() } else { None };
         let is_unsure = is_last && state.is_unsure && self.user.is_none();
         drop(state);
-        if let Some(ownership) = ownership.filter(|_| is_found && self.user.is_none()) {
-            match inbox {
-                Some((name, pattern)) => drop(ownership.add_inbox(&name, &pattern, node)),
-                None => ownership.heard_elsewhere.add(&self.pattern),
+        let Some(outcome) = outcome else { return };
+        if let Some(ownership) = ownership.filter(|_| self.user.is_none()) {
+            match &reply_inbox {
+                Some((node, inbox)) => ownership.add_reply_inbox(&self.pattern, inbox, *node),
+                None if is_found => ownership.heard_elsewhere.add(&self.pattern),
+                None => {}
             }
         }
-        if let Some(outcome) = outcome {
-            // Nobody may wait for it any more.
-            let _ = outcome.send(Ok(is_found || is_unsure));
-        }
+        // Nobody may wait for it any more.
+        let _ = outcome.send(Ok(is_found || is_unsure || reply_inbox.is_some()));
     }
 }
 
 impl Ownership {
-    /// Whether somebody at another node subscribes to what the pattern matches. An inbox that a node has for it is known here then.
+    /// Whether somebody at another node subscribes to what the pattern matches. A reply inbox that takes it is known here then.
     pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, None)
     }
@@ -171,7 +179,8 @@ impl Ownership {
         }
         let (outcome, found) = oneshot::channel();
         let is_unsure = !late.is_empty();
-        let state = State { unanswered: queried.clone(), is_unsure, outcome: Some(outcome) };
+        let state =
+            State { unanswered: queried.clone(), reply_inbox: None, is_unsure, outcome: Some(outcome) };
         let (ownership, pattern, user) = (Arc::downgrade(self), Arc::from(pattern), user.map(str::to_owned));
         let until_ns = steady_ns().saturating_add(self.limits.mirror_wait_max.as_nanos() as u64);
         let round = Arc::new(Round { ownership, pattern, user, until_ns, state: Mutex::new(state) });
@@ -191,9 +200,7 @@ impl Node {
     /// This node's answer to others about a subject or pattern.
     pub fn interest_here(&self, pattern: &Pattern) -> Interest {
         let is_subscribed = self.is_subscribed_here(pattern);
-        let inbox = subject_of(pattern).and_then(|subject| self.registry().owner(subject));
-        let inbox = inbox.filter(|topic| is_of_pattern(topic));
-        let inbox = inbox.map(|topic| (topic.name().to_owned(), topic.pattern().to_owned()));
+        let inbox = subject_of(pattern).and_then(|subject| self.offer_reply_inbox(subject));
         let inbox_user = self.registry().get_pattern(pattern.as_str()).map(|_| String::new());
         Interest { is_subscribed, inbox, inbox_user }
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::feed::Feed;
-use super::handed::Handed;
+use super::inboxes::Path;
 use super::way::Way;
 use super::{Ownership, lock};
 use crate::clock::steady_ns;
@@ -33,7 +33,7 @@ struct State {
 enum Job {
     Way(Weak<Way>),
     Feed(Arc<Feed>),
-    Run(u64, Handed),
+    Inbox(Weak<Path>),
     /// Every topic: nodes have come or gone.
     All,
 }
@@ -61,9 +61,9 @@ impl Keeper {
         self.0.add(Duration::ZERO, Job::All);
     }
 
-    /// Sends a run from a thread that holds nothing.
-    pub(super) fn hand_on_after(&self, to: u64, run: Handed, pause: Duration) {
-        self.0.add(pause, Job::Run(to, run));
+    /// Sends what waits for an inbox from a thread that holds nothing.
+    pub(super) fn send_to_inbox_after(&self, path: Weak<Path>, pause: Duration) {
+        self.0.add(pause, Job::Inbox(path));
     }
 
     /// Feeds a mirror for one reader anew.
@@ -86,6 +86,13 @@ impl Work {
         if let Job::Way(way) = &job
             && state.due.iter().any(|(other_ns, other)| {
                 *other_ns <= due_ns && matches!(other, Job::Way(other) if Weak::ptr_eq(other, way))
+            })
+        {
+            return;
+        }
+        if let Job::Inbox(path) = &job
+            && state.due.iter().any(|(other_ns, other)| {
+                *other_ns <= due_ns && matches!(other, Job::Inbox(other) if Weak::ptr_eq(other, path))
             })
         {
             return;
@@ -137,7 +144,7 @@ impl Work {
                     }
                 }
             }
-            Job::Run(to, run) => ownership.peers.hand_on(to, run),
+            Job::Inbox(path) => path.upgrade().into_iter().for_each(|path| path.send_waiting(ownership)),
             Job::Feed(feed) => {
                 let Some(way) = feed.way.upgrade() else { return };
                 let (owner, _) = way.owner();

@@ -174,15 +174,7 @@ impl Ownership {
             lock(&self.ways).insert(Arc::clone(&way.name), Arc::clone(&way));
             Ok((topic, charge))
         };
-        loop {
-            let made = node.registry().add(name, pattern.clone(), make);
-            let inboxes = node.registry().inboxes_within(&pattern);
-            if !matches!(made, Err(TopicError::Overlaps(_))) || inboxes.is_empty() {
-                return made.map(drop);
-            }
-            // The client of such an inbox reads the topic of all nodes, too.
-            inboxes.iter().for_each(|inbox| drop(node.delete(inbox.name())));
-        }
+        node.registry().add(name, pattern, make).map(drop)
     }
 
     /// Durable topics of this node's that it does not serve any more, as was found out since this was asked last, and why.

@@ -5,6 +5,7 @@ mod control;
 mod crashed_states;
 mod durable;
 mod groups;
+mod inbox_order;
 mod lost;
 mod memory;
 mod requests;

@@ -12,15 +12,15 @@ use super::lock;
 pub(crate) const INTEREST: &str = "$DUNLIN.interest.";
 
 const SUBSCRIBED: &str = "subscribed";
-const INBOX: &str = "inbox";
-const INBOX_PATTERN: &str = "inbox.pattern";
+const REPLY_INBOX: &str = "reply_inbox";
+const REPLY_INBOX_PATTERN: &str = "reply_inbox.pattern";
 const INBOX_USER: &str = "inbox.user";
 
 /// Names and values of the answer's settings.
 pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
     let mut settings = vec![(SUBSCRIBED, if interest.is_subscribed { "true" } else { "false" })];
     if let Some((name, pattern)) = &interest.inbox {
-        settings.extend([(INBOX, name.as_str()), (INBOX_PATTERN, pattern.as_str())]);
+        settings.extend([(REPLY_INBOX, name.as_str()), (REPLY_INBOX_PATTERN, pattern.as_str())]);
     }
     settings.extend(interest.inbox_user.as_deref().map(|user| (INBOX_USER, user)));
     settings
@@ -30,7 +30,7 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
     let value = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
     Interest {
         is_subscribed: value(SUBSCRIBED).as_deref() == Some("true"),
-        inbox: value(INBOX).zip(value(INBOX_PATTERN)),
+        inbox: value(REPLY_INBOX).zip(value(REPLY_INBOX_PATTERN)),
         inbox_user: value(INBOX_USER),
     }
 }

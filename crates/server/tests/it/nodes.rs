@@ -3,6 +3,7 @@
 
 mod nats;
 mod publishers;
+mod replies;
 mod requests;
 
 use std::collections::{BTreeSet, HashMap};

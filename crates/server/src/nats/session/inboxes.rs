@@ -6,16 +6,19 @@
 //! Limit: one for each subscription.
 
 use std::collections::HashMap;
-
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use dunlin::topic::Pattern;
+use dunlin::topic::{Pattern, Subject};
 use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
 use super::publish::Full;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
+
+/// How long clients of other nodes are known not to subscribe to the subjects of a subscription.
+const ALONE_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, and how many subscriptions need each.
 #[derive(Debug, Default)]
@@ -81,32 +84,41 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// A request is about to be published. Where its answer comes to subjects that have no topic, and that this client alone
-    /// subscribes to in the way of an inbox, they are one: no topic stays behind for each answer.
+    /// A request is about to be published. Where its reply comes to a subject that has no topic, and that clients of this node alone
+    /// subscribe to, the reply inbox of the subscription takes it: no topic stays behind for each reply. The inbox owns no subject, and
+    /// what nobody has named as a reply has topics as if there were none.
     ///
-    /// In a cluster the inbox is of this node alone, and the others find it when something is published to it. It is none where a
-    /// client of another node subscribes to its subjects, too.
+    /// Limit: what another node says about its subscribers counts for [`ALONE_FOR`].
     pub(super) fn open_for_answer(&mut self, reply: &[u8], from: usize) -> Result<(), Full> {
-        let reply = std::str::from_utf8(reply).ok();
-        let Some(patterns) = reply.and_then(Inbox::patterns_of) else { return Ok(()) };
+        let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
+        let Some((subject, patterns)) = subject.and_then(|of| Some((of, Inbox::patterns_of(of.as_str())?)))
+        else {
+            return Ok(());
+        };
+        if self.node.has_owner(subject) {
+            return Ok(());
+        }
         let takes = |(_, of): &(&u32, &Subscription)| {
-            of.answers.is_none()
-                && of.queue.is_none()
-                && patterns.iter().any(|one| one == of.pattern.as_str())
+            of.queue.is_none() && patterns.iter().any(|one| one == of.pattern.as_str())
         };
         let Some((&number, subscription)) = self.subscriptions.iter().find(takes) else { return Ok(()) };
-        // It reads something already, or would: then the subjects have topics.
-        if !subscription.channels.is_empty() {
-            return Ok(());
-        }
-        let pattern = subscription.pattern.clone();
-        if self.node.ownership().is_some() && self.is_heard_elsewhere(&pattern, from)? {
-            return Ok(());
+        let is_alone = subscription.alone_since.is_some_and(|since| since.elapsed() < ALONE_FOR);
+        if self.node.ownership().is_some() && !is_alone {
+            let pattern = subscription.pattern.clone();
+            if self.is_heard_elsewhere(&pattern, from)? {
+                return Ok(());
+            }
         }
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
-        let name = format!("of-{:x}-{number:x}", self.id);
-        let mut inbox = Inbox::of_pattern(self.node.clone(), name, subscription.pattern.as_str());
+        if !is_alone {
+            subscription.alone_since = Some(Instant::now());
+        }
+        let mut inbox = subscription
+            .answers
+            .take()
+            .unwrap_or_else(|| Inbox::of_pattern(self.node.clone(), subscription.pattern.as_str()));
         if inbox.open().is_ok() {
+            inbox.expect(subject);
             subscription.answers = Some(inbox);
         }
         Ok(())

@@ -147,6 +147,7 @@ impl Session {
             }
             run.clear();
             self.hearing.clear();
+            self.targets.end_reply();
         }
         outcome
     }
@@ -239,6 +240,10 @@ impl Session {
     /// Has the topic found by a thread that may wait, where that has to wait: nothing of the run is appended before.
     fn find_target(&mut self, first: &InRun<'_>) -> Result<(), Full> {
         let Published { subject, payload, .. } = first.published;
+        if let Some(inbox) = self.find_reply_inbox(subject, first.begins)? {
+            self.targets.reply_to(subject, &inbox);
+            return Ok(());
+        }
         match self.targets.begin_finding(&self.node, subject, payload.len()) {
             Some(finding) => {
                 self.finding = Some(finding);

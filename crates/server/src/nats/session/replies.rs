@@ -1,13 +1,16 @@
 //! Subjects that requests asked this client to reply to, where they are no inboxes by their first token. A reply for which nobody
 //! waits any more must not leave a topic behind.
 //!
-//! Limit: [`REPLIES_MAX`] are remembered; then all are forgotten, and their replies are published as anything else.
+//! What the client publishes to another subject is no reply, and has a topic whatever others have named it.
+//!
+//! Limit: [`REPLIES_MAX`] are remembered; then all are forgotten, and anything that the client publishes may be a reply.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use dunlin::Inbox;
-use dunlin::topic::{Pattern, Subject};
+use dunlin::topic::{Pattern, Subject, Topic};
 
 use super::Session;
 use super::publish::Full;
@@ -15,7 +18,10 @@ use super::publish::Full;
 const REPLIES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Replies(RefCell<HashSet<Box<str>>>);
+pub(super) struct Replies {
+    subjects: RefCell<HashSet<Box<str>>>,
+    has_forgotten: Cell<bool>,
+}
 
 impl Replies {
     /// A message with this reply subject is sent to the client.
@@ -29,15 +35,21 @@ impl Replies {
     }
 
     fn add(&self, reply: &str) {
-        let mut replies = self.0.borrow_mut();
-        if replies.len() >= REPLIES_MAX {
-            replies.clear();
+        let mut subjects = self.subjects.borrow_mut();
+        if subjects.len() >= REPLIES_MAX {
+            subjects.clear();
+            self.has_forgotten.set(true);
         }
-        replies.insert(reply.into());
+        subjects.insert(reply.into());
     }
 
     fn has(&self, subject: &str) -> bool {
-        self.0.borrow().contains(subject)
+        self.subjects.borrow().contains(subject)
+    }
+
+    /// Whether the client may have been asked to reply to this subject.
+    pub(super) fn may_have(&self, subject: &str) -> bool {
+        self.has(subject) || self.has_forgotten.get() && Inbox::has_own_prefix(subject)
     }
 }
 
@@ -46,10 +58,37 @@ impl Session {
     pub(super) fn is_vain_reply(&mut self, subject: &[u8], from: usize) -> Result<bool, Full> {
         let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.has(text));
         let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(false) };
-        if self.node.knows_owner(subject) || self.node.may_publish(subject).is_err() {
+        if self.node.has_owner(subject)
+            || self.node.reply_inbox(subject).is_some()
+            || self.node.may_publish(subject).is_err()
+        {
             return Ok(false);
         }
         Ok(!self.is_heard(&Pattern::from(subject), from)?)
+    }
+
+    /// Where a reply goes that a reply inbox takes. Other nodes are queried, and where one subscribes to the subject it has a topic.
+    pub(super) fn find_reply_inbox(
+        &mut self,
+        subject: &[u8],
+        from: usize,
+    ) -> Result<Option<Arc<Topic>>, Full> {
+        let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.may_have(text));
+        let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(None) };
+        if self.node.has_owner(subject) || self.node.may_publish(subject).is_err() {
+            return Ok(None);
+        }
+        if let Some(inbox) = self.node.reply_inbox(subject) {
+            // What may not be a reply goes to the subscribers of all nodes.
+            let is_here = !inbox.logs()[0].is_mirror();
+            let is_heard = is_here
+                && !self.replies.has(subject.as_str())
+                && self.is_heard_elsewhere(&Pattern::from(subject), from)?;
+            return Ok(Some(inbox).filter(|_| !is_heard));
+        }
+        // The query remembers an inbox that it finds.
+        let is_heard = self.is_heard(&Pattern::from(subject), from)?;
+        Ok(self.node.reply_inbox(subject).filter(|_| is_heard))
     }
 }
 
@@ -62,8 +101,10 @@ mod tests {
         let replies = Replies::default();
         ["acme.reply.1", "_INBOX.a.1", "orders"].iter().for_each(|reply| replies.expect(Some(reply)));
         replies.expect(None);
+        assert!(replies.may_have("acme.reply.1") && !replies.may_have("acme.reply.2"));
         assert!(replies.has("acme.reply.1") && !replies.has("_INBOX.a.1") && !replies.has("orders"));
         (0..REPLIES_MAX).for_each(|number| replies.expect(Some(&format!("acme.many.{number}"))));
-        assert!(!replies.has("acme.reply.1") && replies.0.borrow().len() <= REPLIES_MAX);
+        assert!(!replies.has("acme.reply.1") && replies.subjects.borrow().len() <= REPLIES_MAX);
+        assert!(replies.may_have("acme.reply.1"), "it was forgotten");
     }
 }

@@ -173,6 +173,7 @@ impl Session {
             is_ending: false,
             members: Vec::new(),
             answers: None,
+            alone_since: None,
             newcomers,
             _charge: charge,
         };

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading, SubscribeOptions};
 use dunlin::{CursorFuture, Inbox};
@@ -30,8 +31,10 @@ pub(super) struct Subscription {
     pub(super) is_ending: bool,
     /// Places in groups, in the place of channels.
     pub(super) members: Vec<u32>,
-    /// Answers to requests come here, to subjects with a prefix of the client's own: they end with it.
+    /// Where replies come to subjects with a prefix of the client's own; it ends with the last subscription that uses it.
     pub(super) answers: Option<Inbox>,
+    /// When no client of another node subscribed to the same subjects.
+    pub(super) alone_since: Option<Instant>,
     /// Where logs to come are told.
     pub(super) newcomers: Arc<Newcomers>,
     /// What it takes of the node's memory.

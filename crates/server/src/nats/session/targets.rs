@@ -22,6 +22,8 @@ pub(super) struct Targets {
     by_key: HashMap<Box<str>, Remembered>,
     /// What was found for a subject by a thread that may wait for it.
     found: Option<(Box<str>, Result<Owner, TopicError>)>,
+    /// Where the reply goes that is being published: its subject is used once.
+    reply: Option<(Box<str>, PublisherPlace)>,
 }
 
 /// A topic that is being found, and then those of the records behind it.
@@ -57,6 +59,13 @@ pub(super) enum NoTarget {
     /// Nobody there, as it often is with an inbox or with what this server does not offer.
     Nobody,
     Refused(TopicError),
+}
+
+impl<'a> Target<'a> {
+    fn of(topic: &'a Arc<Topic>, subject: &'a str) -> Target<'a> {
+        let prefix = &topic.logs()[0].name().subject_prefix;
+        Target { topic, tail: subject.strip_prefix(prefix.as_str()).unwrap_or("") }
+    }
 }
 
 impl NoTarget {
@@ -130,6 +139,9 @@ impl Targets {
             // The rest of it is a new one each time.
             Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
         }
+        if let Some((_, place)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
+            return Ok(Target::of(place, subject));
+        }
         let key = key(subject);
         if !self.by_key.contains_key(key) {
             let found = self.found.take().filter(|(found_for, _)| **found_for == *subject);
@@ -142,9 +154,21 @@ impl Targets {
             }
             self.by_key.insert(key.into(), Remembered { place: owner.publisher_place(), _owner: owner });
         }
-        let topic: &Arc<Topic> = &self.by_key[key].place;
-        let prefix = &topic.logs()[0].name().subject_prefix;
-        Ok(Target { topic, tail: subject.strip_prefix(prefix.as_str()).unwrap_or("") })
+        Ok(Target::of(&self.by_key[key].place, subject))
+    }
+
+    /// What is published next is a reply to this subject, and goes to this inbox.
+    pub(super) fn reply_to(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
+        let subject = std::str::from_utf8(subject).ok();
+        self.reply = subject.map(|subject| (subject.into(), inbox.publisher_place()));
+    }
+
+    /// The reply is published.
+    #[inline]
+    pub(super) fn end_reply(&mut self) {
+        if self.reply.is_some() {
+            self.reply = None;
+        }
     }
 
     /// Where the subject's topic is to be agreed on or stored first: what finds it, for [`Targets::find`] to have it then.
@@ -158,7 +182,7 @@ impl Targets {
         if node.finds_at_once(parsed, Missing::Create) {
             return None;
         }
-        let owner = node.owner_for_async(parsed, payload_bytes).if_waiting()?;
+        let owner = node.owner_for_no_reply_async(parsed, payload_bytes).if_waiting()?;
         Some(Finding { subject: subject.into(), owner, found: None })
     }
 
@@ -169,13 +193,15 @@ impl Targets {
 
     /// Whether the subject's topic was looked up before.
     pub(super) fn knows(&self, subject: &[u8]) -> bool {
-        std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
+        let is_reply = self.reply.as_ref().is_some_and(|(reply, _)| reply.as_bytes() == subject);
+        is_reply || std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
     }
 
     /// The topic of this subject is closed, or refuses what is published to it.
     pub(super) fn forget(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
             self.by_key.remove(key(subject));
+            self.reply.take_if(|(reply, _)| **reply == *subject);
         }
     }
 }
@@ -187,5 +213,5 @@ fn key(subject: &str) -> &str {
 
 fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<Owner, NoTarget> {
     let parsed = Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
-    node.owner_for(parsed, payload_bytes).map_err(|error| NoTarget::of(error, subject))
+    node.owner_for_no_reply(parsed, payload_bytes).map_err(|error| NoTarget::of(error, subject))
 }

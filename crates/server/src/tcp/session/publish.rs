@@ -155,7 +155,11 @@ impl Session {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         }
         let pattern = Pattern::parse(subject).map_err(unsound)?;
-        let topic = self.node.owner_or_pattern(&pattern, missing).map_err(|error| Refused::from(&error))?;
+        let reply_inbox = if self.from_node { self.node.reply_inbox_named(subject) } else { None };
+        let topic = match reply_inbox {
+            Some(inbox) => inbox,
+            None => self.node.owner_or_pattern(&pattern, missing).map_err(|error| Refused::from(&error))?,
+        };
         let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
         let asks_of_each = self.asks_of_each(&owned);
         let owned = (!owned.is_literal()).then_some(owned);

@@ -24,7 +24,7 @@ fn is_no_responder(got: &Got) -> bool {
 
 impl Hall {
     /// Nodes that wait for each other's answers as long as it takes on a busy machine.
-    fn patient(count: u64) -> Arc<Hall> {
+    pub(super) fn patient(count: u64) -> Arc<Hall> {
         let mirror_wait_max = Duration::from_secs(600);
         Hall::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
     }
@@ -43,7 +43,7 @@ impl Hall {
     }
 
     /// No node, and nothing that all agree on, has a topic whose name begins so.
-    fn has_topics(&self, prefix: &str) -> bool {
+    pub(super) fn has_topics(&self, prefix: &str) -> bool {
         let members = self.members.lock().unwrap();
         members.values().any(|member| {
             let page = member.node.topics(None, "", usize::MAX);

@@ -1,0 +1,435 @@
+//! Reply inboxes: replies to subjects that do not begin with `_INBOX`.
+//!
+//! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. Such a subject is used once: it must
+//! not leave a topic behind. The records lie in a reply inbox, a topic of the requester's node that the subscription reads, and
+//! with it every other subscription at this node that shares a subject with it.
+//!
+//! Invariants:
+//! - A reply inbox owns no subject: topics are created, and records find their topics, as if it were not there.
+//! - A record goes to a reply inbox only if a request has named its very subject, no topic owns the subject, and nobody at another
+//!   node subscribes to it.
+//!
+//! Limits: each inbox remembers [`SUBJECTS_MAX`] subjects, the latest, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`] uses; they are charged to
+//! the node's memory. A publisher that was opened at such a subject is closed after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`] records.
+//! What is published later has a topic like anything else.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dunlin_topic::frame::Frame;
+use dunlin_topic::{
+    Budget, Charge, CheckedRun, Clock, Log, LogName, Pattern, PublishError, RunAppend, Start, StoredState,
+    Subject, ToOwner, Topic, Upstream, Waiter,
+};
+
+use crate::clock::{CLOCK, STEADY, now_ns, steady_ns};
+use crate::control::block_on;
+use crate::error::TopicError;
+use crate::inbox::{FIRST_TOKEN, Inbox};
+use crate::node::{Inner, Node, make_fold};
+use crate::ownership::{InboxElsewhere, Tickets};
+use crate::registry::{cost_of, is_reserved};
+
+/// Subjects that one inbox remembers.
+const SUBJECTS_MAX: usize = 4_096;
+/// How long a subject takes replies after a request has named it.
+const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
+/// How often a publisher may find the inbox by one subject.
+const USES_MAX: u32 = 1_024;
+/// Records that one publisher may send to one subject.
+const RECORDS_MAX: u32 = 4_096;
+/// Bytes that a subject takes beside its text, about.
+const SUBJECT_BYTES: usize = 160;
+/// Bytes that the topic of one publisher may hold; it never holds any.
+const HELD_BYTES: u64 = 64 << 10;
+
+/// The subjects that requests have named as those of their replies.
+#[derive(Debug)]
+pub(crate) struct ReplySubjects {
+    budget: Arc<Budget>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_subject: HashMap<Arc<str>, Named>,
+    /// In the order in which they were named, with the time until which they were to last.
+    order: VecDeque<(Arc<str>, u64)>,
+}
+
+#[derive(Debug)]
+struct Named {
+    until_ns: u64,
+    uses_left: u32,
+    _charge: Charge,
+}
+
+impl ReplySubjects {
+    pub(crate) fn new(budget: &Arc<Budget>) -> ReplySubjects {
+        ReplySubjects { budget: Arc::clone(budget), state: Mutex::default() }
+    }
+
+    /// A request names the subject. Where memory is short it is not remembered.
+    fn name(&self, subject: &str, now_ns: u64) {
+        let mut state = self.lock();
+        while let Some((_, until_ns)) = state.order.front()
+            && (*until_ns <= now_ns || state.order.len() >= SUBJECTS_MAX)
+        {
+            state.forget_first();
+        }
+        let Ok(charge) = Charge::of(&self.budget, SUBJECT_BYTES + subject.len()) else { return };
+        let until_ns = now_ns.saturating_add(SUBJECT_AGE_MAX.as_nanos() as u64);
+        let subject: Arc<str> = subject.into();
+        state.order.push_back((Arc::clone(&subject), until_ns));
+        state.by_subject.insert(subject, Named { until_ns, uses_left: USES_MAX, _charge: charge });
+    }
+
+    /// Whether the subject takes a reply now.
+    fn has(&self, subject: &str, now_ns: u64) -> bool {
+        self.lock().by_subject.get(subject).is_some_and(|named| named.takes_reply(now_ns))
+    }
+
+    /// The same, which counts as a use.
+    fn take(&self, subject: &str, now_ns: u64) -> bool {
+        let mut state = self.lock();
+        let named = state.by_subject.get_mut(subject).filter(|named| named.takes_reply(now_ns));
+        named.is_some_and(|named| {
+            named.uses_left -= 1;
+            true
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_first(&mut self) {
+        let Some((subject, until_ns)) = self.order.pop_front() else { return };
+        // It may have been named again since.
+        if self.by_subject.get(&subject).is_some_and(|named| named.until_ns == until_ns) {
+            self.by_subject.remove(&subject);
+        }
+    }
+}
+
+impl Named {
+    fn takes_reply(&self, now_ns: u64) -> bool {
+        self.uses_left > 0 && now_ns < self.until_ns
+    }
+}
+
+/// Whether the log is that of a reply inbox.
+pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
+    let of_inbox = log.topic.strip_prefix(FIRST_TOKEN).is_some_and(|rest| rest.starts_with('.'));
+    of_inbox && !is_reserved(&log.subject_prefix)
+}
+
+/// Where a reply goes.
+#[derive(Debug, Clone)]
+enum Place {
+    /// The inbox is this node's.
+    Here(Arc<Topic>),
+    Elsewhere(InboxElsewhere),
+}
+
+impl Node {
+    /// Creates the topic of a reply inbox.
+    pub(crate) fn create_reply_inbox(
+        &self,
+        name: &str,
+        pattern: &str,
+        bytes_max: u64,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let parsed = Pattern::parse(pattern)?;
+        let config = Arc::new(self.config().limits.inbox(pattern.to_owned(), bytes_max));
+        config.check()?;
+        let epoch = self.next_epoch(name, now_ns());
+        self.registry().add_reply_inbox(name, parsed, ReplySubjects::new(self.charged()), || {
+            let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
+            let charge = charge.map_err(|_| self.memory_is_spent())?;
+            Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch, make_fold)?, charge))
+        })
+    }
+
+    /// A request names the subject as that of its reply.
+    pub(crate) fn name_reply(&self, inbox: &str, subject: &str) {
+        self.registry().with_reply_inbox(inbox, |_, replies| replies.name(subject, steady_ns()));
+    }
+
+    /// The reply inbox of this name, for another node that sends replies to it.
+    pub fn reply_inbox_named(&self, name: &str) -> Option<Arc<Topic>> {
+        if !name.starts_with(FIRST_TOKEN) {
+            return None;
+        }
+        self.registry().with_reply_inbox(name, |topic, _| Arc::clone(topic))
+    }
+
+    /// Name and pattern of the inbox at this node that takes a reply to the subject, for another node.
+    pub(crate) fn offer_reply_inbox(&self, subject: Subject<'_>) -> Option<(String, String)> {
+        if self.registry().owner(subject).is_some() {
+            return None;
+        }
+        let now_ns = steady_ns();
+        self.registry().find_reply_inbox(subject, |topic, replies| {
+            let takes = replies.take(subject.as_str(), now_ns);
+            takes.then(|| (topic.name().to_owned(), topic.pattern().to_owned()))
+        })
+    }
+
+    /// Where a record goes that its publisher is sure to be a reply, as far as this node knows without a query; `None` where the subject has a
+    /// topic, or no request has named it.
+    pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+        match self.reply_place(subject)? {
+            Place::Here(topic) | Place::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),
+        }
+    }
+
+    fn reply_place(&self, subject: Subject<'_>) -> Option<Place> {
+        if !Inbox::has_own_prefix(subject.as_str()) || self.registry().owner(subject).is_some() {
+            return None;
+        }
+        let here = self.reply_inbox_here(subject);
+        let elsewhere = self.ownership().and_then(|ownership| ownership.known_reply_inbox(subject.as_str()));
+        match (here, elsewhere) {
+            (Some(here), None) => Some(Place::Here(here)),
+            (None, Some(elsewhere)) => Some(Place::Elsewhere(elsewhere)),
+            // Clients of two nodes wait for it.
+            _ => None,
+        }
+    }
+
+    fn reply_inbox_here(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+        let now_ns = steady_ns();
+        self.registry().find_reply_inbox(subject, |topic, replies| {
+            replies.has(subject.as_str(), now_ns).then(|| Arc::clone(topic))
+        })
+    }
+
+    /// Whether other nodes are queried before it is known where a record of this subject goes.
+    pub(crate) fn queries_reply_inbox(&self, subject: Subject<'_>) -> bool {
+        Inbox::has_own_prefix(subject.as_str())
+            && self.registry().owner(subject).is_none()
+            && self.ownership().is_some_and(|ownership| ownership.awaits_reply_inbox(subject.as_str()))
+    }
+
+    /// Whether a record of this subject goes to a reply inbox, which is known here then. Other nodes are queried.
+    pub(crate) fn finds_reply_inbox(&self, subject: Subject<'_>) -> bool {
+        if !self.queries_reply_inbox(subject) {
+            return self.reply_place(subject).is_some();
+        }
+        let is_here = self.reply_inbox_here(subject).is_some();
+        let Some(ownership) = self.ownership().filter(|_| is_here || !self.is_heard_here(subject)) else {
+            return false;
+        };
+        // The query remembers an inbox that it finds.
+        let is_heard = block_on(ownership.is_heard_elsewhere(subject.as_str())).unwrap_or(true);
+        if is_here && !is_heard {
+            ownership.remember_reply_inbox_here(subject.as_str());
+        }
+        is_here != is_heard && self.reply_place(subject).is_some()
+    }
+
+    /// The topic to publish to for whoever may publish a reply to the subject, or anything else; `None` where it is not that of a reply.
+    /// Other nodes are queried.
+    pub(crate) fn reply_topic(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+        if !self.finds_reply_inbox(subject) {
+            return None;
+        }
+        let place = self.reply_place(subject)?;
+        if let Place::Here(inbox) = &place {
+            let now_ns = steady_ns();
+            let take = |_: &_, replies: &ReplySubjects| replies.take(subject.as_str(), now_ns);
+            self.registry().with_reply_inbox(inbox.name(), take).filter(|is_taken| *is_taken)?;
+        }
+        ReplyTopic::open(self, subject.as_str(), place)
+    }
+}
+
+/// What a publisher has that may send replies, but need not: it ends by itself, and the next record finds its topic anew.
+#[derive(Debug)]
+struct ReplyTopic {
+    node: Weak<Inner>,
+    place: Place,
+    tail: Box<str>,
+    until_ns: u64,
+    records_left: AtomicU32,
+    /// What became of records that were appended here.
+    tickets: Tickets,
+}
+
+impl ReplyTopic {
+    fn open(node: &Node, subject: &str, place: Place) -> Option<Arc<Topic>> {
+        let (Place::Here(inbox) | Place::Elsewhere(InboxElsewhere { topic: inbox, .. })) = &place;
+        let (name, pattern) = (inbox.name().to_owned(), inbox.pattern().to_owned());
+        let prefix = inbox.logs()[0].name().subject_prefix.as_str();
+        let tail = subject.strip_prefix(prefix).unwrap_or_default().into();
+        let config = Arc::new(node.config().limits.inbox(pattern, HELD_BYTES));
+        let upstream: Arc<dyn Upstream> = Arc::new(ReplyTopic {
+            node: Arc::downgrade(&node.0),
+            place,
+            tail,
+            until_ns: steady_ns().saturating_add(SUBJECT_AGE_MAX.as_nanos() as u64),
+            records_left: AtomicU32::new(RECORDS_MAX),
+            tickets: Tickets::new(u64::MAX),
+        });
+        Topic::mirrored(&name, config, node.budget(), CLOCK, 1, make_fold, &upstream).ok().map(Arc::new)
+    }
+
+    /// Whether all records are of the one subject.
+    fn holds_all(&self, run: &ToOwner<'_>) -> bool {
+        let mut frames = run.frames;
+        while let Some((frame, stride)) = Frame::split(frames) {
+            if frame.subject_tail() != &*self.tail {
+                return false;
+            }
+            frames = &frames[stride..];
+        }
+        true
+    }
+}
+
+impl Upstream for ReplyTopic {
+    fn clock(&self) -> Clock {
+        STEADY
+    }
+
+    fn owned_until_ns(&self) -> u64 {
+        0
+    }
+
+    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
+        let left = self
+            .records_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(run.count));
+        let node = self.node.upgrade().filter(|_| left.is_ok() && steady_ns() < self.until_ns);
+        if node.is_none() || run.relayed || !self.holds_all(&run) {
+            return Err(PublishError::Closed);
+        }
+        match &self.place {
+            Place::Elsewhere(inbox) => inbox.upstream.forward(run),
+            Place::Here(inbox) => {
+                let ToOwner { partition, frames, count, mark, expect_last, claim, .. } = run;
+                let checked = CheckedRun::check(frames, count, inbox.config().record_bytes_max as usize)?;
+                let append = RunAppend {
+                    run: checked,
+                    partition,
+                    mark,
+                    expect_last,
+                    claim,
+                    evict: false,
+                    relayed: false,
+                };
+                let receipt = inbox.append_run(now_ns(), append)?;
+                let ticket = self.tickets.open(0)?;
+                self.tickets.settle(ticket, 0, Ok(receipt));
+                Ok(ticket)
+            }
+        }
+    }
+
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+        match &self.place {
+            Place::Here(_) => self.tickets.outcome(ticket, waiter, token),
+            Place::Elsewhere(inbox) => inbox.upstream.outcome(ticket, waiter, token),
+        }
+    }
+
+    fn leave(&self, waiter: &Arc<Waiter>) {
+        match &self.place {
+            Place::Here(_) => self.tickets.leave(waiter),
+            Place::Elsewhere(inbox) => inbox.upstream.leave(waiter),
+        }
+    }
+
+    fn await_room(&self, waiter: &Arc<Waiter>) {
+        match &self.place {
+            Place::Here(_) => self.tickets.await_room(waiter),
+            Place::Elsewhere(inbox) => inbox.upstream.await_room(waiter),
+        }
+    }
+
+    /// Nobody does: it is in no registry.
+    fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
+
+    fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_subject_lasts_for_a_time_and_a_count() {
+        let replies = ReplySubjects::new(&Budget::node(0, 0));
+        let age_ns = SUBJECT_AGE_MAX.as_nanos() as u64;
+        replies.name("acme.reply.1", 1);
+        assert!(replies.has("acme.reply.1", age_ns) && !replies.has("acme.reply.1", age_ns + 1));
+        assert!(!replies.has("acme.reply.2", 1));
+        assert!((0..USES_MAX).all(|_| replies.take("acme.reply.1", 1)));
+        assert!(!replies.take("acme.reply.1", 1) && !replies.has("acme.reply.1", 1));
+        replies.name("acme.reply.1", 2);
+        assert!(replies.has("acme.reply.1", 2), "another request has named it");
+    }
+
+    #[test]
+    fn reply_inbox_remembers_the_latest_subjects() {
+        let budget = Budget::node(1 << 30, 0);
+        let replies = ReplySubjects::new(&budget);
+        (0..2 * SUBJECTS_MAX).for_each(|number| replies.name(&format!("acme.reply.{number}"), 1));
+        let has = |number: usize| replies.has(&format!("acme.reply.{number}"), 1);
+        assert!(!has(0) && !has(SUBJECTS_MAX - 1) && has(SUBJECTS_MAX) && has(2 * SUBJECTS_MAX - 1));
+        assert_eq!(replies.lock().order.len(), SUBJECTS_MAX);
+        assert!(budget.used() >= (SUBJECTS_MAX * SUBJECT_BYTES) as u64);
+        replies.name("acme.reply.again", 1 + SUBJECT_AGE_MAX.as_nanos() as u64);
+        assert_eq!(replies.lock().by_subject.len(), 1, "the others are too old");
+    }
+
+    #[test]
+    fn reply_inbox_owns_no_subject() {
+        let node = Node::start(crate::Config::default()).unwrap();
+        let subject = |text| Subject::parse(text).unwrap();
+        let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");
+        let topic = Arc::clone(inbox.open().unwrap());
+        inbox.expect(subject("shop.orders.1"));
+        assert!(node.reply_inbox(subject("shop.orders.1")).is_some_and(|found| Arc::ptr_eq(&found, &topic)));
+        assert!(node.reply_inbox(subject("shop.orders.2")).is_none());
+        assert!(!node.has_owner(subject("shop.orders.1")));
+        // Topics are made as if it were not there, and one that owns the subject takes the reply.
+        node.publisher("shop.orders.2").unwrap();
+        assert!(node.topic("shop.orders.2").is_some());
+        node.create_topic("shop.orders.1", Default::default(), false).unwrap();
+        assert!(node.reply_inbox(subject("shop.orders.1")).is_none());
+        drop(inbox);
+        assert!(node.has_owner(subject("shop.orders.1")) && node.topic(topic.name()).is_none());
+    }
+
+    #[test]
+    fn open_publisher_of_a_reply_keeps_to_its_subject() {
+        use dunlin_topic::{Draft, Meta, Payload};
+        let node = Node::start(crate::Config::default()).unwrap();
+        let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");
+        let log = Arc::clone(&inbox.open().unwrap().logs()[0]);
+        inbox.expect(Subject::parse("shop.orders.1").unwrap());
+        let topic = node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();
+        let publish = |tail| {
+            let meta = Meta { subject_tail: tail, ..Meta::default() };
+            let drafts = std::iter::once(Draft { meta, payload: Payload::Copied(b"reply") });
+            topic.append_drafts(now_ns(), 0, false, drafts).map(drop)
+        };
+        assert_eq!(publish("2"), Err(PublishError::Closed));
+        (0..RECORDS_MAX).for_each(|_| publish("1").unwrap());
+        assert_eq!(publish("1"), Err(PublishError::Closed));
+        assert_eq!(log.last().seq, u64::from(RECORDS_MAX));
+        // Whoever publishes there again is not a reply for ever.
+        (1..USES_MAX).for_each(|_| drop(node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap()));
+        assert!(node.topic("shop.orders.1").is_none());
+        node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();
+        assert!(node.topic("shop.orders.1").is_some());
+    }
+}

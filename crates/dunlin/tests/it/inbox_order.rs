@@ -1,0 +1,157 @@
+//! Records for an inbox at another node leave in the order in which they were published, whatever becomes of those before them.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use dunlin::state::{Command, Effects, Events, Reply, State};
+use dunlin::topic::{
+    Acknowledged, Draft, Frame, Meta, Payload, Position, PublishError, Receipt, Subject, Topic,
+};
+use dunlin::{AskError, Config, Feed, Handed, Node, Owner, Ownership, OwnershipLimits, Peers, now_ns};
+use dunlin_wait::until;
+
+/// Three nodes, of which one publishes: the test answers in the place of the others.
+#[derive(Debug, Default)]
+struct Nodes {
+    state: Mutex<State>,
+    ownerships: Mutex<Vec<Arc<Ownership>>>,
+    handed: Mutex<Vec<(u64, Handed)>>,
+}
+
+#[derive(Debug)]
+struct Link(Weak<Nodes>);
+
+impl Peers for Link {
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
+        let nodes = self.0.upgrade().ok_or_else(|| AskError::Away("the test is over".to_owned()))?;
+        let mut effects = Effects::default();
+        let reply = nodes.state.lock().unwrap().apply(command, &mut effects);
+        let ownerships = nodes.ownerships.lock().unwrap().clone();
+        for change in effects.changes {
+            ownerships.iter().for_each(|of| of.changed(Events::new(&change.bytes).unwrap()));
+        }
+        Ok(reply?)
+    }
+
+    fn hand_on(&self, to: u64, run: Handed) {
+        self.0.upgrade().unwrap().handed.lock().unwrap().push((to, run));
+    }
+
+    fn feed(&self, _from: u64, feed: Arc<Feed>) {
+        feed.ended("nobody feeds here");
+    }
+}
+
+impl Nodes {
+    fn start() -> (Arc<Nodes>, Node) {
+        let nodes = Arc::<Nodes>::default();
+        let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..OwnershipLimits::default() };
+        let of_cluster: Vec<Node> = (1..=3).map(|_| Node::start(Config::default()).unwrap()).collect();
+        for (id, node) in (1..=3).zip(&of_cluster) {
+            let ownership = node.join_cluster(id, Arc::new(Link(Arc::downgrade(&nodes))), limits);
+            nodes.ownerships.lock().unwrap().push(Arc::clone(&ownership));
+            ownership.settle_all(&nodes.state.lock().unwrap().clone());
+            ownership.take_part(Vec::new()).unwrap();
+        }
+        let first = nodes.ownerships.lock().unwrap()[0].clone();
+        until("all take part", || first.nodes().len() == 3);
+        (nodes, of_cluster.into_iter().next().unwrap())
+    }
+
+    /// To which nodes what was handed on, and has no answer.
+    fn handed(&self) -> Vec<(u64, String)> {
+        let text = |run: &Handed| {
+            let (frame, _) = Frame::split(&run.frames).unwrap();
+            String::from_utf8(frame.payload().to_vec()).unwrap()
+        };
+        self.handed.lock().unwrap().iter().map(|(to, run)| (*to, text(run))).collect()
+    }
+
+    fn until_handed(&self, expected: &[(u64, &str)]) {
+        let expected: Vec<_> = expected.iter().map(|(to, text)| (*to, (*text).to_owned())).collect();
+        until("it is handed on", || self.handed().len() >= expected.len());
+        assert_eq!(self.handed(), expected);
+    }
+
+    /// Answers the first that has no answer.
+    fn answer(&self, outcome: Result<Receipt, PublishError>) {
+        let (_, run) = self.handed.lock().unwrap().remove(0);
+        run.answer(outcome);
+    }
+}
+
+fn publish(inbox: &Topic, text: &str) {
+    let meta = Meta { subject_tail: "1", ..Meta::default() };
+    let drafts = std::iter::once(Draft { meta, payload: Payload::Copied(text.as_bytes()) });
+    inbox.append_drafts(now_ns(), 0, false, drafts).unwrap();
+}
+
+fn inbox(node: &Node) -> Owner {
+    node.owner_for(Subject::parse("_INBOX.me.1").unwrap(), 1).unwrap()
+}
+
+fn taken() -> Result<Receipt, PublishError> {
+    Ok(Receipt {
+        partition: 0,
+        position: Position { epoch: 1, seq: 1 },
+        duplicate: false,
+        acknowledged: Acknowledged::Memory,
+        new_epoch: false,
+    })
+}
+
+fn not_there() -> Result<Receipt, PublishError> {
+    Err(PublishError::NoTopic("_INBOX.me.>".to_owned()))
+}
+
+#[test]
+fn replies_wait_for_those_before_them_until_the_inbox_is_found() {
+    let (nodes, node) = Nodes::start();
+    let inbox = inbox(&node);
+    publish(&inbox, "first");
+    publish(&inbox, "second");
+    nodes.until_handed(&[(2, "first")]);
+    nodes.answer(not_there());
+    nodes.until_handed(&[(3, "first")]);
+    publish(&inbox, "third");
+    nodes.until_handed(&[(3, "first")]);
+    nodes.answer(taken());
+    nodes.until_handed(&[(3, "second"), (3, "third")]);
+    publish(&inbox, "fourth");
+    nodes.until_handed(&[(3, "second"), (3, "third"), (3, "fourth")]);
+}
+
+#[test]
+fn replies_that_were_refused_go_before_newer_ones() {
+    let (nodes, node) = Nodes::start();
+    let inbox = inbox(&node);
+    publish(&inbox, "found");
+    nodes.until_handed(&[(2, "found")]);
+    nodes.answer(taken());
+    // Their client leaves the inbox, and comes back.
+    ["first", "second"].iter().for_each(|text| publish(&inbox, text));
+    nodes.until_handed(&[(2, "first"), (2, "second")]);
+    nodes.answer(not_there());
+    publish(&inbox, "third");
+    nodes.until_handed(&[(2, "second")]);
+    nodes.answer(not_there());
+    nodes.until_handed(&[(2, "first"), (2, "second"), (2, "third")]);
+}
+
+#[test]
+fn inbox_that_no_node_has_refuses_all_that_waited() {
+    let (nodes, node) = Nodes::start();
+    let inbox = inbox(&node);
+    ["first", "second", "third"].iter().for_each(|text| publish(&inbox, text));
+    nodes.until_handed(&[(2, "first")]);
+    nodes.answer(not_there());
+    nodes.until_handed(&[(3, "first")]);
+    nodes.answer(not_there());
+    // Those that were published after the first node was asked are looked for once, together.
+    nodes.until_handed(&[(2, "second")]);
+    nodes.answer(not_there());
+    nodes.until_handed(&[(3, "second")]);
+    nodes.answer(not_there());
+    publish(&inbox, "fourth");
+    nodes.until_handed(&[(2, "fourth")]);
+}

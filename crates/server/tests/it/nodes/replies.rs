@@ -1,0 +1,164 @@
+//! A request may name any subject for its reply. That takes no subject from anybody: what others publish there has topics, and
+//! reaches the subscribers of all nodes; a reply leaves nothing.
+
+use std::sync::Arc;
+
+use dunlin::topic::{Event, Publish, Start, Subscribe, TopicConfig};
+use dunlin_wait::{PATIENCE, until};
+
+use super::{Hall, from};
+use crate::nats_peer::NatsPeer;
+
+/// A NATS client at node 1 whose request names this subject for its reply, and the service at node 2 that has the request. The client
+/// subscribes to all subjects that differ in the last token.
+fn request(hall: &Arc<Hall>, reply: &str) -> (NatsPeer, NatsPeer) {
+    let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
+    service.subscribe("svc 1");
+    let (prefix, _) = reply.rsplit_once('.').unwrap();
+    asker.subscribe(&format!("{prefix}.* 1"));
+    asker.say(&format!("PUB svc {reply} 1\r\n?"));
+    assert_eq!(service.message().reply.as_deref(), Some(reply));
+    (asker, service)
+}
+
+fn is_topic_everywhere(hall: &Hall, name: &str) -> bool {
+    [1, 2, 3].iter().all(|&id| hall.node(id).topic(name).is_some())
+}
+
+#[test]
+fn request_takes_no_subjects_from_subscribers_elsewhere() {
+    let hall = Hall::patient(3);
+    let mut before = hall.nats(3);
+    before.subscribe("other.> 1");
+    let (mut asker, mut service) = request(&hall, "shop.orders.1");
+    let mut after = hall.nats(3);
+    after.subscribe("shop.> 1");
+    let mut publisher = hall.nats(2);
+    // One that was named, one that was not; by a client that has nothing to do with the request, and by the service.
+    for subject in ["shop.orders.1", "shop.orders.2"] {
+        publisher.publish(subject, "order");
+        let order = (subject.to_owned(), "order".to_owned());
+        assert_eq!((after.text(), asker.text()), (order.clone(), order));
+        until("it has a topic", || is_topic_everywhere(&hall, subject));
+    }
+    service.publish("shop.orders.3", "order");
+    let order = ("shop.orders.3".to_owned(), "order".to_owned());
+    assert_eq!((after.text(), asker.text()), (order.clone(), order));
+    let mut wide = hall.client(3).subscribe("shop.orders.*", from(Start::Earliest)).unwrap();
+    for _ in 0..3 {
+        let event = wide.next_timeout(PATIENCE).unwrap();
+        assert!(matches!(event, Some(Event::Record(record)) if record.payload() == b"order"));
+    }
+}
+
+#[test]
+fn subject_named_as_a_reply_has_a_topic_for_others() {
+    let hall = Hall::patient(3);
+    let (mut asker, mut service) = request(&hall, "shop.orders.1");
+    // Nobody subscribes but the client that named it.
+    hall.nats(3).publish("shop.orders.1", "order");
+    assert_eq!(asker.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
+    until("it has a topic", || is_topic_everywhere(&hall, "shop.orders.1"));
+    // The reply goes where everything goes then.
+    service.publish("shop.orders.1", "reply");
+    assert_eq!(asker.text().1, "reply");
+    let mut reader = hall.client(2).subscribe("shop.orders.1", from(Start::Earliest)).unwrap();
+    for text in ["order", "reply"] {
+        let event = reader.next_timeout(PATIENCE).unwrap();
+        assert!(
+            matches!(event, Some(Event::Record(record)) if record.payload() == text.as_bytes()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn request_without_a_subscription_names_nothing() {
+    let hall = Hall::patient(3);
+    let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
+    service.subscribe("svc 1");
+    asker.say("PUB svc shop.orders.new 1\r\n?");
+    service.message();
+    let mut publisher = hall.client(3).publisher("shop.orders.new").unwrap();
+    publisher.publish(b"order").unwrap();
+    until("it has a topic", || is_topic_everywhere(&hall, "shop.orders.new"));
+}
+
+#[test]
+fn dunlin_publisher_reaches_all_subscribers_of_a_named_subject() {
+    let hall = Hall::patient(3);
+    let (mut asker, _service) = request(&hall, "shop.orders.1");
+    let mut watcher = hall.client(3).subscribe("shop.>", from(Start::Latest)).unwrap();
+    for id in [1, 2] {
+        hall.client(id).publisher("shop.orders.1").unwrap().publish(b"order").unwrap();
+        assert_eq!(asker.text().1, "order");
+        let event = watcher.next_timeout(PATIENCE).unwrap();
+        assert!(matches!(event, Some(Event::Record(record)) if record.payload() == b"order"));
+    }
+}
+
+#[test]
+fn reply_to_a_subject_read_elsewhere_reaches_all_nodes() {
+    let hall = Hall::patient(3);
+    let (mut asker, mut service) = request(&hall, "shop.orders.1");
+    let mut watcher = hall.nats(3);
+    watcher.subscribe("shop.> 1");
+    service.publish("shop.orders.1", "reply");
+    let reply = ("shop.orders.1".to_owned(), "reply".to_owned());
+    assert_eq!((asker.text(), watcher.text()), (reply.clone(), reply));
+}
+
+#[test]
+fn topic_over_the_subjects_of_replies_is_made_at_any_time() {
+    let hall = Hall::patient(3);
+    let config = || TopicConfig { pattern: Some("shop.>".to_owned()), ..TopicConfig::default() };
+    let (mut asker, mut service) = request(&hall, "shop.orders.1");
+    hall.topic_at(3, "shop", config());
+    service.publish("shop.orders.1", "reply");
+    assert_eq!(asker.text().1, "reply");
+    asker.say("PUB svc shop.orders.2 1\r\n?");
+    service.message();
+    service.publish("shop.orders.2", "reply");
+    assert_eq!(asker.text(), ("shop.orders.2".to_owned(), "reply".to_owned()));
+    let last = hall.node(3).topic("shop").unwrap().logs()[0].last();
+    assert_eq!(last.seq, 2, "both replies are in the topic");
+}
+
+#[test]
+fn dunlin_services_leave_no_topics_at_an_own_prefix() {
+    let hall = Hall::patient(3);
+    let _in_process = hall.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
+    let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
+    let mut service = hall.client(3).subscribe("svc.3", from(Start::Latest)).unwrap();
+    let mut responder = hall.client(3).responder();
+    let mut asker = hall.nats(1);
+    asker.subscribe("acme.reply.u.* 1");
+    for number in 0..10 {
+        for id in [1, 2, 3] {
+            let reply = format!("acme.reply.u.{id}-{number}");
+            asker.say(&format!("PUB svc.{id} {reply} 1\r\n?"));
+            if id == 3 {
+                let Some(Event::Record(asked)) = service.next_timeout(PATIENCE).unwrap() else {
+                    panic!("a request")
+                };
+                responder.reply(asked.frame.reply().unwrap(), b"here").unwrap();
+            }
+            assert_eq!(asker.text(), (reply, "here".to_owned()));
+        }
+    }
+    assert!(!hall.has_topics("acme."));
+}
+
+#[test]
+fn replies_of_one_service_to_another_node_keep_their_order() {
+    const REPLIES: usize = 500;
+    let hall = Hall::patient(3);
+    let (mut asker, mut service) = request(&hall, "acme.reply.u.1");
+    let said: String =
+        (0..REPLIES).map(|number| format!("PUB acme.reply.u.1 3\r\n{number:03}\r\n")).collect();
+    service.say(&said);
+    for number in 0..REPLIES {
+        assert_eq!(asker.text().1, format!("{number:03}"));
+    }
+    assert!(!hall.has_topics("acme."));
+}
