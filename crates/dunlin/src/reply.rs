@@ -302,11 +302,12 @@ impl Upstream for ReplyTopic {
     }
 
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
-        let left = self
-            .records_left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(run.count));
-        let node = self.node.upgrade().filter(|_| left.is_ok() && steady_ns() < self.until_ns);
-        if node.is_none() || run.relayed || !self.holds_all(&run) {
+        if run.relayed || !self.holds_all(&run) || self.node.strong_count() == 0 {
+            return Err(PublishError::Closed);
+        }
+        let take = |left: u32| left.checked_sub(run.count);
+        let left = self.records_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        if left.is_err() || steady_ns() >= self.until_ns {
             return Err(PublishError::Closed);
         }
         match &self.place {
@@ -366,7 +367,7 @@ mod tests {
 
     #[test]
     fn reply_subject_lasts_for_a_time_and_a_count() {
-        let replies = ReplySubjects::new(&Budget::node(0, 0));
+        let replies = ReplySubjects::new(&Budget::node(1 << 30, 0));
         let age_ns = SUBJECT_AGE_MAX.as_nanos() as u64;
         replies.name("acme.reply.1", 1);
         assert!(replies.has("acme.reply.1", age_ns) && !replies.has("acme.reply.1", age_ns + 1));

@@ -156,7 +156,7 @@ fn replies_of_one_service_to_another_node_keep_their_order() {
     let (mut asker, mut service) = request(&hall, "acme.reply.u.1");
     let said: String =
         (0..REPLIES).map(|number| format!("PUB acme.reply.u.1 3\r\n{number:03}\r\n")).collect();
-    service.say(&said);
+    service.send(said.as_bytes());
     for number in 0..REPLIES {
         assert_eq!(asker.text().1, format!("{number:03}"));
     }
