@@ -19,7 +19,7 @@ use crate::table::Table;
 Examples:
   dunlin cluster init --data-dir /var/lib/dunlin       create a cluster
   dunlin cluster status --data-dir /var/lib/dunlin
-  dunlin cluster add --data-dir /var/lib/dunlin        show how another node joins
+  dunlin cluster add --data-dir /var/lib/dunlin        show how nodes join
   dunlin cluster remove 3 --data-dir /var/lib/dunlin
   dunlin cluster backup keys.backup --data-dir /var/lib/dunlin
 

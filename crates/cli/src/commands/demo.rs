@@ -19,7 +19,7 @@ Examples:
   dunlin demo --allow-generated               generated markets if the recordings are missing
   dunlin demo --nodes 3                       on a cluster whose nodes are killed and restarted
   dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
-  dunlin demo --together                      all of it on one cluster, with a dashboard
+  dunlin demo --together                      all of it on one cluster
 
 `cargo xtask demo` runs `--together`, with the program for tasks built first; `--only FACE` runs one part.")]
 pub struct Arguments {

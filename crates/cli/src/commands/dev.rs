@@ -23,7 +23,7 @@ use crate::workers::WorkersConfig;
 Examples:
   dunlin dev
   dunlin dev --listen 127.0.0.1:0            on a free port, beside another node
-  dunlin dev --tls                           with TLS, and certificates in ./dunlin-tls
+  dunlin dev --tls                           with TLS (files in ./dunlin-tls)
   dunlin dev --nodes 3                       a cluster of three processes
   dunlin dev --workers 'python3 worker.py' --scale 1..8
                                              with as many task workers as the waiting tasks need

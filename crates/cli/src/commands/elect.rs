@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[command(after_help = "\
 Examples:
   dunlin elect leader                           wait to be elected; stay elected until Ctrl-C
-  dunlin elect leader --value host-1:8080       publish a value with the election
+  dunlin elect leader --value host-1:8080       set a value for others to see
   dunlin elect leader --show                    print the elected candidate
 
 When this candidate is elected, a line shows it with a fencing token, which grows with each election.

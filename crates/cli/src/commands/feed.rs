@@ -21,8 +21,8 @@ use crate::console::Console;
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Try it:
-  dunlin feed serve --config baseline_1x1_10k   run a node with a simulated order book
-  dunlin feed watch md.BTC-USD                  show the book live, in another terminal
+  dunlin feed serve --config baseline_1x1_10k   run a simulated order book
+  dunlin feed watch md.BTC-USD                  show the book live
   dunlin feed import --check data/*             check recordings of exchanges
   dunlin feed record --out rec/ 'md.>' --time 10s
   dunlin feed verify --strict rec/")]

@@ -33,7 +33,7 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   dunlin kv get config/limit
-  dunlin kv get config/limit --json     with the revisions that created and changed it")]
+  dunlin kv get config/limit --json     with its revisions, as JSON")]
     Get {
         /// Key to read
         key: String,
@@ -59,7 +59,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   dunlin kv del config/limit
-  dunlin kv del config/limit --if 42    only if revision 42 was the last to change it
+  dunlin kv del config/limit --if 42    only if revision 42 changed it last
   dunlin kv del sessions/ --prefix      all keys that start with sessions/")]
     Del {
         /// Key to delete
@@ -74,7 +74,7 @@ Examples:
     /// Write a key if its revision is unchanged (compare and swap)
     #[command(after_help = "\
 Examples:
-  dunlin kv cas config/limit 42 200     only if revision 42 was the last to change it
+  dunlin kv cas config/limit 42 200     only if revision 42 changed it last
   dunlin kv cas config/limit 0 100      only if the key does not exist
 
 Exit code 1 means that another revision changed the key; the error shows it.")]

@@ -31,7 +31,7 @@ Examples:
   dunlin log dump ticks
   dunlin log dump orders --from 10m --count 100
   dunlin log dump ticks --json | jq -r .append_time_ns
-  dunlin log dump /var/lib/dunlin             read a data directory, without a node
+  dunlin log dump /var/lib/dunlin             read a data directory
 
 Each line shows one record: PARTITION/POSITION, append time and subject; then event=, expires=, reply=, key= and headers,
 if the record has them; then a bar and the payload.")]

@@ -54,7 +54,7 @@ pub fn no_topic(client: &Client, subject: &str, refused: Error) -> Error {
     let one = owned.replace(['*', '>'], "x");
     Advised {
         code: ErrorCode::NoTopic,
-        said: format!("no topic owns subject {subject:?}: topic {subject:?} owns the subjects {owned:?}"),
+        said: format!("no topic owns subject {subject:?}: topic {subject:?} owns {owned:?}"),
         advice: format!(
             "Use one of its subjects, such as {one}; `dunlin sub '{owned}'` subscribes to all of them."
         ),

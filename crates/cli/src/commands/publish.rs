@@ -26,7 +26,7 @@ Examples:
   yes tick | dunlin pub ticks                    publish each line as a record
   dunlin pub photos --file cat.jpg --file dog.jpg
   dunlin pub orders.eu.1042 '{\"qty\":5}' --key 1042 --header trace=7f3a
-  dunlin pub ticks tick --repeat 1000 --rate 100   publish 100 records per second
+  dunlin pub ticks tick --repeat 1000 --rate 100   100 records per second
   dunlin pub config v2 --expect-seq 41           publish only if 41 is the last sequence number
 
 The last line on standard error shows how many records the node acknowledged, and the last position. With --json, an
@@ -192,7 +192,7 @@ fn tell(tally: &Tally, arguments: &Arguments, console: &Console) -> Result<()> {
     writeln!(err, "{mark} {} {records} to {}{at}", grouped(tally.acknowledged), arguments.subject)?;
     if open > 0 {
         let mark = console.errors.warning("not acknowledged:");
-        writeln!(err, "{mark} {} more; it is unknown whether the node stored them", grouped(open))?;
+        writeln!(err, "{mark} {} more", grouped(open))?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ When the node is ready, it prints one line on standard output; log lines go to s
   READY pid=4711 tcp=127.0.0.1:4220 unix=/run/dunlin.sock
 
 Examples:
-  dunlin serve --listen 127.0.0.1:0          any free port, shown in the READY line
+  dunlin serve --listen 127.0.0.1:0          any free port; READY shows it
   dunlin serve --config node.toml
   dunlin serve --data-dir /var/lib/dunlin    with durable topics
   dunlin serve --nats-listen 127.0.0.1:4222  with a listener for NATS clients

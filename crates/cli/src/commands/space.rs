@@ -24,7 +24,7 @@ Try it, in three terminals:
   dunlin space run --processes 2 --flock 20000     start the world's first process, with its node
   dunlin space join                                start the second; each process then owns regions
   dunlin space watch                               show the map
-  dunlin space near 1000000 --within 40            show the entities near one entity
+  dunlin space near 1000000 --within 40            show entities near one
 
 A process owns a region by a lease of the node or cluster at --url. Another process is the region's standby. If the owner
 dies, the standby continues the region's entities from its copy, which is at most one tick old.")]

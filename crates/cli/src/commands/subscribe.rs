@@ -28,18 +28,18 @@ Examples:
   dunlin sub 'orders.>' 'stock.*.eu'             several patterns with wildcards
   dunlin sub ticks --from earliest --count 10    the ten oldest retained records
   dunlin sub ticks --from 1-1042                 records after position 1-1042
-  dunlin sub ticks --from 5m                     records of the last five minutes
+  dunlin sub ticks --from 5m                     the last five minutes
   dunlin sub ticks --sleep 1ms --on-gap newest   simulate a slow subscriber
   dunlin sub ticks --format '{time} {subject} {key} {payload}'
-  dunlin sub prices --from snapshot              the topic's state, then its changes
+  dunlin sub prices --from snapshot              the state, then its changes
   dunlin sub prices --conflate --sleep 1s        what changed, once a second
   dunlin sub files --format raw --count 1 > cat.jpg
-  dunlin sub jobs --group crew                   each record to one member, at most once
-  dunlin sub jobs --group crew --work -- ./job   retry each record until ./job succeeds
+  dunlin sub jobs --group crew                   each record to one member
+  dunlin sub jobs --group crew --work -- ./job   retry until ./job succeeds
 
 Output, one line each (--format text):
   1042 tick                                      record: sequence number and payload
-  LAGGING  behind 524,288 of 1,048,576 retained  more than half of the retained records are still unread
+  LAGGING  behind 524,288 of 1,048,576 retained  more than half of the records are unread
   GAP      40,211 … 1,311,873  (1,271,663 records)   now at 1,311,874
                                                  range of the missed records, and the next one
   EPOCH    3 → 4                                 the log continues in a new epoch

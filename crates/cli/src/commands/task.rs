@@ -28,7 +28,7 @@ use crate::format::text::escaped;
 Try it, in three terminals:
   dunlin dev
   dunlin task worker --kind count -- wc -c        run `wc -c` with each task's payload as standard input
-  dunlin task submit count 'hello' --wait         submit a task and print its result")]
+  dunlin task submit count 'hello' --wait         submit it, print its result")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,

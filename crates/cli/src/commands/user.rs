@@ -53,7 +53,7 @@ because other users of the machine can see arguments.")]
     /// Change a user: each given option replaces its old value, and the others stay
     #[command(after_help = "\
 Examples:
-  dunlin user change ana --publish 'acme.>'             replace all publish permissions
+  dunlin user change ana --publish 'acme.>'             replace this permission
   dunlin user change ana --without create --without surveys
   dunlin user change ana --password-from ana.password   replace the password; `-` asks for it on the terminal")]
     Change(Box<Change>),

@@ -125,7 +125,7 @@ fn missing_cluster_settings_are_named() {
         assert!(err.contains(expected) && code != Some(0), "{arguments:?}: {err}");
     };
     says(&["cluster", "status", "--data-dir", dir], "is the data directory of no node of a cluster");
-    says(&["cluster", "status"], "--data-dir DIR, or DUNLIN_DATA_DIR");
+    says(&["cluster", "status"], "--data-dir or DUNLIN_DATA_DIR");
     says(&["serve", "--listen", "127.0.0.1:0", "--cluster-listen", "127.0.0.1:0"], "but not data_dir");
     says(&["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"], "but not cluster.listen");
     let node = ["serve", "--listen", "127.0.0.1:0", "--data-dir", dir, "--cluster-listen"];

@@ -213,7 +213,7 @@ fn damaged_emptied_or_reordered_recording_is_refused() {
     verify(&recording, true).done();
     let (topic, list) = (recording.join("md.BTC-USD"), recording.join("topics"));
     for (from, to, said) in [
-        (&topic, recording.join("md.OTHER"), "a copy, or renamed"),
+        (&topic, recording.join("md.OTHER"), "copied or renamed"),
         (&topic, folder.path().join("away"), "has no recording"),
         (&list, folder.path().join("list"), "not closed"),
     ] {

@@ -52,8 +52,8 @@ fn unknown_import_format_is_refused_with_advice() {
     // Other exchanges' files, of which nothing could be imported.
     let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
     assert!(refused(kraken).contains("the file's format is unknown"));
-    assert!(refused(b"{\"op\":\"subscribe\"}\n").contains("it is no Betfair stream"));
-    assert!(refused(b"time,price\n1,2\n").contains("it is no Bitstamp orders"));
+    assert!(refused(b"{\"op\":\"subscribe\"}\n").contains("the file's format is not Betfair stream"));
+    assert!(refused(b"time,price\n1,2\n").contains("the file's format is not Bitstamp orders"));
     assert_eq!(run(&["feed", "import", "--check", "/nowhere"]).code, Some(2));
     assert_eq!(run(&["feed", "import"]).code, Some(2));
 }

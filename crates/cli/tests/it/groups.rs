@@ -207,7 +207,7 @@ fn missing_command_claims_no_record() {
     for (command, why) in [
         ("./nothere.sh", "the command was not found"),
         ("nothere-at-all", "the command was not found"),
-        (plain.path().to_str().unwrap(), "cannot be executed"),
+        (plain.path().to_str().unwrap(), "is not executable"),
     ] {
         let outcome = node.run(&["sub", "jobs", "--group", "crew", "--work", "--", command]);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -105,7 +105,10 @@ fn missing_state_or_unknown_kind_is_refused_with_a_reason() {
     };
     refused(&["sub", "plain", "--from", "snapshot"], "keeps no state");
     refused(&["sub", "plain", "--conflate"], "keeps no state");
-    refused(&["sub", "plain", "--group", "g", "--from", "snapshot"], "a group shares records, not a state");
+    refused(
+        &["sub", "plain", "--group", "g", "--from", "snapshot"],
+        "--from snapshot cannot be used with --group",
+    );
     refused(&["topics", "create", "b", "--fold", "boook"], "the kinds are book, orders, last");
     refused(&["topics", "create", "b", "--fold", "book", "--fold-option", "tik=5"], "no option `tik`");
 }

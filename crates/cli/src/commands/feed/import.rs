@@ -28,7 +28,7 @@ const DEFECTS_TOLD: u64 = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  dunlin feed import data/SELF-1.181223994 data/orders.csv    publish to the node at --url
+  dunlin feed import data/SELF-1.181223994 data/orders.csv    publish to a node
   gzip -dc orders.csv.gz | dunlin feed import - --market ethusd
   dunlin feed import --check data/*                           read the files without publishing
   dunlin feed import --out rec/ data/*                        write a recording for `dunlin feed replay rec/`
@@ -146,7 +146,7 @@ fn import(
         take_in(outlet, &mut told, |sink| recording.end(sink))?;
     }
     if recording.is_foreign() {
-        return Err(foreign(&format!("the file is not a {layout}")));
+        return Err(foreign(&format!("the file's format is not {layout}")));
     }
     let stored = outlet.finish()?;
     Ok(Summary {

@@ -35,7 +35,7 @@ use view::View;
 Examples:
   dunlin feed watch md.BTC-USD                       show the book live; type `help` for commands
   dunlin feed watch 'md.>' --depth 3
-  dunlin feed watch md.BTC-USD | head                print one line for each change
+  dunlin feed watch md.BTC-USD | head                one line for each change
   dunlin feed watch md.BTC-USD --every-update --json --count 100
   dunlin feed watch md.BTC-USD --drop-every-n 50     withhold every 50th update and watch the repair")]
 pub struct Arguments {

@@ -21,7 +21,7 @@ Examples:
   dunlin space run --processes 2 --flock 20000
   dunlin space run --processes 3 --aircraft data/aircraft-switzerland.json --speed 60
   dunlin space run --processes 1 --no-standby --flock 5000
-  dunlin space run birds --url dunlin://10.0.0.1:4220    with leases in that cluster
+  dunlin space run birds --url dunlin://10.0.0.1:4220    leases in that cluster
 
 A region with a standby needs two processes, so nothing moves before the second has joined. Without --url, the leases are
 in the node of the first process, and the world ends with it.")]

@@ -22,7 +22,7 @@ use crate::signals::Stop;
 #[command(after_help = "\
 Examples:
   dunlin task submit thumb https://example.org/a.jpg --wait
-  dunlin task submit thumb --tenant acme --each urls.txt      one task for each line
+  dunlin task submit thumb --tenant acme --each urls.txt  one task for each line
   dunlin task submit train data.csv --needs gpu=a100 --cpu 4 --memory 16GiB
   dunlin task submit report --in 10m --timeout 5m --retries 5
   dunlin task submit publish 'wake up' --subject alarms --at 2026-11-23T07:00:00Z

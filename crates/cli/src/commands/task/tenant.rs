@@ -14,7 +14,7 @@ use crate::console::Console;
 #[command(after_help = "\
 Examples:
   dunlin task tenant acme --weight 3                     three times the share of a tenant with weight 1
-  dunlin task tenant acme --concurrency 2,8,10,20        reserved, soft, hard, burst
+  dunlin task tenant acme --concurrency 2,8,10,20    reserved, soft, hard, burst
   dunlin task tenant acme --limit user=1 --limit tenant=10
   dunlin task tenant acme --rate api=100/1s              100 starts per second for each value of api
   dunlin task tenant acme --queued 100000
