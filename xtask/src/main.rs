@@ -84,7 +84,7 @@ enum Command {
     Tidy,
     /// Print the sizes of the built programs; fail if `dunlin` is too large
     Sizes(sizes::Options),
-    /// Draw the charts of the kept benchmark runs
+    /// Draw the charts of the stored benchmark results
     Charts,
     /// Draw the README's pictures from the output of real commands
     Pictures,

@@ -12,7 +12,7 @@ Examples:
   dunlin bench all --quick --json
   dunlin bench control --against bench-runs/2026-11-22T18-42-05Z-control-peers.json
 
-Results are medians over runs. A delivery counts only after a check of its content. Results are kept in a directory, from
+Results are medians over runs. A delivery counts only after a check of its content. Results are stored in a directory, from
 which `dunlin report` makes a page. With --url, the command measures a node that is already running.")]
 pub struct Arguments {
     /// Suite to run, or `all`; `peers SUITE` also runs the same work with other systems
@@ -37,12 +37,12 @@ pub struct Arguments {
     /// Make fewer and shorter runs with the same checks; the default if CI or GITHUB_ACTIONS is set
     #[arg(long)]
     pub quick: bool,
-    /// Kept run to compare with; the output shows which rows are worse by more than noise
+    /// File of an earlier run to compare with; the output shows which rows are worse by more than noise
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
     #[command(flatten)]
     pub feed: FeedArguments,
-    /// Directory in which results are kept
+    /// Directory in which to store results
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     pub keep: PathBuf,
 }

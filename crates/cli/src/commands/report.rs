@@ -11,7 +11,7 @@ Examples:
 
 The page leaves out quick runs, debug builds and files that are not benchmark runs; warnings name them.")]
 pub struct Arguments {
-    /// Directory of kept benchmark runs
+    /// Directory with the stored results of `dunlin bench`
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     pub runs: PathBuf,
     /// Page to write: HTML with plots if the name ends in .html, otherwise Markdown

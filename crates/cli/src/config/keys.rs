@@ -132,8 +132,7 @@ pub const KEYS: &[Key] = &[
         name: "grpc.keep_alive_ms",
         value: "MILLISECONDS",
         default: "20000",
-        help: "Idle time after which a gRPC connection is pinged, and maximum time for its response, in \
-               milliseconds",
+        help: "Idle time after which a gRPC connection is pinged, and maximum time for its response, in milliseconds",
     },
     Key {
         name: "grpc.idle_ms_max",
@@ -151,8 +150,7 @@ pub const KEYS: &[Key] = &[
         name: "grpc.connection_window_bytes",
         value: "BYTES",
         default: "2MiB",
-        help: "Flow-control window of a gRPC connection: bytes that the client may send in all calls \
-               before the node reads them",
+        help: "Flow-control window of a gRPC connection: bytes that the client may send in all calls before the node reads them",
     },
     Key {
         name: "http.listen",
@@ -164,8 +162,7 @@ pub const KEYS: &[Key] = &[
         name: "http.origins",
         value: "ORIGINS|off",
         default: "off",
-        help: "Origins of web pages that may use HTTP from a browser, separated by commas, such as \
-               https://example.com",
+        help: "Origins of web pages that may use HTTP from a browser, separated by commas, such as https://example.com",
     },
     Key {
         name: "http.report",
@@ -177,8 +174,7 @@ pub const KEYS: &[Key] = &[
         name: "tls.cert",
         value: "FILE|off",
         default: "off",
-        help: "File with the node's certificate and its chain (PEM); every TCP listener for clients \
-               then uses TLS",
+        help: "File with the node's certificate and its chain (PEM); every TCP listener for clients then uses TLS",
     },
     Key {
         name: "tls.key",
@@ -190,15 +186,13 @@ pub const KEYS: &[Key] = &[
         name: "tls.client_ca",
         value: "FILE|off",
         default: "off",
-        help: "File with certificate authorities (PEM), one of which must have signed each client's \
-               certificate",
+        help: "File with certificate authorities (PEM), one of which must have signed each client's certificate",
     },
     Key {
         name: "nats.tls_first",
         value: SWITCH,
         default: "false",
-        help: "Start TLS before the INFO message of NATS; clients need the setting `tls_first` \
-               (handshake first)",
+        help: "Start TLS before the INFO message of NATS; clients need the setting `tls_first` (handshake first)",
     },
     Key {
         name: "insecure_listen_without_tls",
@@ -210,8 +204,8 @@ pub const KEYS: &[Key] = &[
         name: "insecure_listen_without_authentication",
         value: SWITCH,
         default: "false",
-        help: "Allow a non-loopback address with TLS but without authentication: anyone who reaches it \
-               can read and publish everything",
+        help: "Allow a non-loopback address with TLS but without authentication: anyone who reaches it can read and publish \
+               everything",
     },
     Key {
         name: "auth.users_file",
@@ -229,15 +223,14 @@ pub const KEYS: &[Key] = &[
         name: "memory_bytes_max",
         value: "BYTES",
         default: "1GiB",
-        help: "Maximum memory for records, states, topics, subscriptions and requests in progress; at \
-               least 1MiB",
+        help: "Maximum memory for records, states, topics, subscriptions and requests in progress; at least 1MiB",
     },
     Key {
         name: "cluster.listen",
         value: "ADDRESS|off",
         default: "off",
-        help: "TCP address for the other nodes of a cluster, such as 127.0.0.1:6222; needs data_dir, \
-               and either `dunlin cluster init` or cluster.join",
+        help: "TCP address for the other nodes of a cluster, such as 127.0.0.1:6222; needs data_dir, and either `dunlin cluster \
+               init` or cluster.join",
     },
     Key {
         name: "cluster.advertise",
@@ -249,8 +242,7 @@ pub const KEYS: &[Key] = &[
         name: "cluster.join",
         value: "HOST:PORT|off",
         default: "off",
-        help: "Address of a node in the cluster to join; needs an empty data_dir, and has no effect \
-               after the node has joined",
+        help: "Address of a node in the cluster to join; needs an empty data_dir, and has no effect after the node has joined",
     },
     Key {
         name: "cluster.token_file",
@@ -262,58 +254,55 @@ pub const KEYS: &[Key] = &[
         name: "cluster.heartbeat",
         value: "DURATION",
         default: "250ms",
-        help: "Time between the leader's heartbeats, and maximum time for each response; longer than a \
-               round trip between the nodes. A lost leader is replaced after 4 to 5 heartbeats. 10ms to \
-               10s, equal on all nodes",
+        help: "Time between the leader's heartbeats, and maximum time for each response; longer than a round trip between the \
+               nodes. A lost leader is replaced after 4 to 5 heartbeats. 10ms to 10s, equal on all nodes",
     },
     Key {
         name: "cluster.lease_ttl",
         value: "DURATION",
         default: "2s",
-        help: "Time without contact after which a node's volatile topics get new owners. 500ms to 1m, \
-               and at least 4 times cluster.heartbeat, so that an election does not move topics",
+        help: "Time without contact after which a node's volatile topics get new owners. 500ms to 1m, and at least 4 times \
+               cluster.heartbeat, so that an election does not move topics",
     },
     Key {
         name: "workers",
         value: "COMMAND|off",
         default: "off",
-        help: "Command that runs a task worker. The node starts as many as tasks need within `scale`, \
-               passes its address in DUNLIN_URL, and stops them with SIGTERM",
+        help: "Command that runs a task worker. The node starts as many as tasks need within `scale`, passes its address in \
+               DUNLIN_URL, and stops them with SIGTERM",
     },
     Key {
         name: "scale",
         value: "MIN..MAX",
         default: "1..4",
-        help: "Minimum and maximum number of workers that the node runs; a minimum of 0 runs none \
-               without tasks",
+        help: "Minimum and maximum number of workers that the node runs; a minimum of 0 runs none without tasks",
     },
     Key {
         name: "scale_warm",
         value: "COUNT",
         default: "0",
-        help: "Number of additional workers that are started in advance and wait for tasks; their \
-               command must support DUNLIN_WORKER_WARM",
+        help: "Number of additional workers that are started in advance and wait for tasks; their command must support \
+               DUNLIN_WORKER_WARM",
     },
     Key {
         name: "scale_season",
         value: "DURATION|off",
         default: "off",
-        help: "Period after which load repeats, 1m to 31d, such as 1h. After two periods, workers start \
-               before the expected load",
+        help: "Period after which load repeats, 1m to 31d, such as 1h. After two periods, workers start before the expected \
+               load",
     },
     Key {
         name: "kv.history_bytes",
         value: "BYTES",
         default: "64MiB",
-        help: "Size of the retained history of key changes, for watches that start at an earlier \
-               revision; at least 64KiB",
+        help: "Size of the retained history of key changes, for watches that start at an earlier revision; at least 64KiB",
     },
     Key {
         name: "kv.bytes_max",
         value: "BYTES|auto",
         default: "auto",
-        help: "Approximate maximum size of all keys and values; further writes are refused. auto is a \
-               quarter of memory_bytes_max. The leader's value applies, so set it equal on all nodes",
+        help: "Approximate maximum size of all keys and values; further writes are refused. auto is a quarter of \
+               memory_bytes_max. The leader's value applies, so set it equal on all nodes",
     },
     Key {
         name: "tasks.history_bytes",
@@ -325,16 +314,15 @@ pub const KEYS: &[Key] = &[
         name: "tasks.bytes_max",
         value: "BYTES|auto",
         default: "auto",
-        help: "Approximate maximum size of all tasks with payloads and results; further tasks are \
-               refused. auto is a quarter of memory_bytes_max. The leader's value applies, so set it \
-               equal on all nodes",
+        help: "Approximate maximum size of all tasks with payloads and results; further tasks are refused. auto is a quarter of \
+               memory_bytes_max. The leader's value applies, so set it equal on all nodes",
     },
     Key {
         name: "tasks.shards",
         value: "COUNT",
         default: "1",
-        help: "Number of Raft groups among which tasks are distributed by tenant. 1 to 16, equal on all \
-               nodes, and fixed when the node or cluster is created",
+        help: "Number of Raft groups among which tasks are distributed by tenant. 1 to 16, equal on all nodes, and fixed when \
+               the node or cluster is created",
     },
     Key {
         name: "retention.bytes",
@@ -377,8 +365,7 @@ pub const KEYS: &[Key] = &[
         name: "limits.producers",
         value: "COUNT",
         default: "1024",
-        help: "Number of producers whose retries each log recognises; the least recently used producer \
-               is forgotten first",
+        help: "Number of producers whose retries each log recognises; the least recently used producer is forgotten first",
     },
     Key {
         name: "limits.groups",
@@ -438,15 +425,14 @@ pub const KEYS: &[Key] = &[
         name: "heartbeat_ms",
         value: "MILLISECONDS",
         default: "1000",
-        help: "Time between heartbeats on an idle connection, in milliseconds; without any for twice \
-               that time, the connection is closed",
+        help: "Time between heartbeats on an idle connection, in milliseconds; without any for twice that time, the connection \
+               is closed",
     },
     Key {
         name: "spin",
         value: SWITCH,
         default: "false",
-        help: "Never suspend the threads that serve connections: lowest latency, at the cost of one \
-               busy core per thread",
+        help: "Never suspend the threads that serve connections: lowest latency, at the cost of one busy core per thread",
     },
     Key {
         name: "threads",
@@ -470,8 +456,8 @@ pub const KEYS: &[Key] = &[
         name: "otlp.endpoint",
         value: "URL|off",
         default: "off",
-        help: "URL of the OpenTelemetry collector to send traces to, such as http://127.0.0.1:4318; \
-               needs a program built with --features otel",
+        help: "URL of the OpenTelemetry collector to send traces to, such as http://127.0.0.1:4318; needs a program built with \
+               --features otel",
     },
 ];
 
