@@ -3,18 +3,12 @@
 //! A sentence in `README.md` or in a page of `docs/` has at most 35 words, and its first word is not Who, What, Whose or That.
 //! Paragraphs, list items and table cells are read. Headings, headers of tables and blocks of code are not. A code span
 //! counts as one word. The generated page `docs/benchmarks.md` is exempt.
-//!
-//! `xtask/src/tidy/prose.allow` names the pages that are not rewritten yet, one path a line. A page in it without any
-//! finding fails: the list only gets shorter.
-
-use std::collections::BTreeMap;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::Findings;
 use super::repository::Repository;
 
-const ALLOWED: &str = "xtask/src/tidy/prose.allow";
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
@@ -27,34 +21,8 @@ const WORDS_SHOWN: usize = 6;
 
 /// Reads every page.
 pub fn check(repository: &Repository, findings: &mut Findings) {
-    let mut allowed: BTreeMap<&str, usize> =
-        repository.text(ALLOWED).into_iter().flat_map(str::lines).zip(1..).collect();
     for (page, text) in repository.texts().filter(|(path, _)| is_documentation(path)) {
-        let faults = faults_of(text);
-        match (allowed.remove(page), faults.first()) {
-            (Some(line), None) => {
-                findings.fail(
-                    ALLOWED,
-                    line,
-                    format!("lists {page}, which has no finding any more: take the line out"),
-                );
-            }
-            (Some(_), Some((line, _))) => {
-                findings.warn(
-                    page,
-                    *line,
-                    format!("is not rewritten yet ({ALLOWED}), findings: {}", faults.len()),
-                );
-            }
-            (None, _) => faults.into_iter().for_each(|(line, text)| findings.fail(page, line, text)),
-        }
-    }
-    for (page, line) in allowed {
-        findings.fail(
-            ALLOWED,
-            line,
-            format!("lists `{page}`, which is no page of the documentation: take the line out"),
-        );
+        faults_of(text).into_iter().for_each(|(line, text)| findings.fail(page, line, text));
     }
 }
 
@@ -178,14 +146,14 @@ fn ends_sentence(word: &str, next: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn found(files: [(&str, &str); 2]) -> Findings {
+    fn found<const N: usize>(files: [(&str, &str); N]) -> Findings {
         let mut findings = Findings::default();
         check(&Repository::of(files), &mut findings);
         findings
     }
 
     fn findings(page: &str) -> Vec<String> {
-        found([("docs/page.md", page), (ALLOWED, "")]).failures()
+        found([("docs/page.md", page)]).failures()
     }
 
     fn words(count: usize) -> String {
@@ -282,21 +250,6 @@ mod tests {
         for middle in ["e.g.", "(i.e.", "etc.", "cf.", "1.5", "nats.go", "w:", "w;", "…"] {
             assert_eq!(findings(&format!("{half} {middle} {half}")).len(), 1, "{middle}");
         }
-    }
-
-    #[test]
-    fn allowed_page_is_warned_of_and_must_have_findings() {
-        let files = |page, allowed| [("docs/page.md", page), (ALLOWED, allowed)];
-        let with_findings = found(files("What is it.", "docs/page.md\n"));
-        assert_eq!(with_findings.failures(), [""; 0]);
-        assert!(with_findings.warnings()[0].ends_with("findings: 1"));
-        let without = found(files("It is.", "docs/page.md\n")).failures();
-        assert!(
-            without[0].starts_with("xtask/src/tidy/prose.allow:1: lists docs/page.md, which has no"),
-            "{without:?}"
-        );
-        let gone = found(files("It is.", "docs/gone.md\n")).failures();
-        assert!(gone[0].contains("lists `docs/gone.md`, which is no page"), "{gone:?}");
     }
 
     #[test]
