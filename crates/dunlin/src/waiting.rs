@@ -371,7 +371,10 @@ impl Node {
     fn prepare_group(&self, topic: &str, group: &str, dead_letters: Option<String>) -> TopicFuture<()> {
         let parsed = |name| Subject::parse(name).ok();
         let is_there = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
-        let topic_at_once = parsed(topic).is_none_or(|topic| self.finds_at_once(topic, Missing::Create));
+        // A topic's name need not be one of its subjects.
+        let is_known = self.registry().get(topic).is_some();
+        let topic_at_once =
+            is_known || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, Missing::Create));
         let letters_at_once = || {
             let is_there = dead_letters.as_deref().is_none_or(is_there);
             is_there || self.makes_at_once(&self.config().topic) || self.has_group(topic, group)

@@ -60,6 +60,23 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     assert!(taken.try_recv().is_err(), "something was given twice");
 }
 
+/// The owner's thread for nodes once began anew to wait for the topic, for ever: its name is none of its subjects.
+#[test]
+fn queue_group_of_a_topic_with_a_pattern_has_members_elsewhere() {
+    let hall = Hall::of(2);
+    let pattern = Some("wide.>".to_owned());
+    hall.topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
+    hall.topic_at(1, "other", TopicConfig::default());
+    let (owner, topic) = (hall.node(1), hall.node(1).topic("name").unwrap());
+    let (mut member, mut plain) = (hall.nats(2), hall.nats(2));
+    member.subscribe("wide.> workers 1");
+    until("it is a member", || owner.groups(&topic).len() == 1);
+    plain.subscribe("other 1");
+    owner.publisher("wide.x").unwrap().publish(b"shared").unwrap();
+    owner.publisher("other").unwrap().publish(b"plain").unwrap();
+    assert_eq!((member.text().1, plain.text().1), ("shared".to_owned(), "plain".to_owned()));
+}
+
 #[test]
 fn queue_group_ends_with_its_last_member_at_another_node() {
     let hall = Hall::of(2);
