@@ -153,7 +153,6 @@ impl Way {
             self.is_over.store(true, Ordering::Release);
             (std::mem::take(&mut state.waiting), state.feed.is_some())
         };
-        self.placing.notify_all();
         waiting.into_values().for_each(|run| run.answer(Err(PublishError::Closed)));
         self.close_members();
         is_fed

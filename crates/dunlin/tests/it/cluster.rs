@@ -47,8 +47,6 @@ struct Hall {
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// How often records were handed on to a node that was cut off or unheard.
     unanswered: AtomicU64,
-    /// How often a feed did not come through.
-    unreached: AtomicU64,
     /// Of which nodes feeds from which others break off at once, the next time.
     breaking: Mutex<HashSet<(u64, u64)>>,
     /// The topic `t` moves to this node when the next feed of that node is about to begin.
@@ -188,11 +186,7 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
     let is_reached = |hall: &Arc<Hall>| !hall.is_cut(id, from) && !hall.mute.lock().unwrap().contains(&from);
     let reach = || {
         let hall = hall.upgrade().ok_or("the test is over")?;
-        if is_reached(&hall) {
-            return Ok(hall);
-        }
-        hall.unreached.fetch_add(1, Ordering::Relaxed);
-        Err("cut off")
+        if is_reached(&hall) { Ok(hall) } else { Err("cut off") }
     };
     if !feed.is_wanted() || reach()?.breaking.lock().unwrap().remove(&(id, from)) {
         return Ok(());
@@ -251,7 +245,6 @@ impl Stage {
             on_the_way: Mutex::default(),
             late: Mutex::default(),
             unanswered: AtomicU64::default(),
-            unreached: AtomicU64::default(),
             breaking: Mutex::default(),
             moves_before_feed: Mutex::default(),
             unanswered_by: Mutex::default(),

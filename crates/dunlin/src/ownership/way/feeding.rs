@@ -82,10 +82,10 @@ impl Way {
             (self.kind == Kind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
-        let waits = || is_unplaced(log) && !self.is_over();
-        let waited = self.placing.wait_timeout_while(state, wait_max, |_| waits());
+        // Nor does it end with the topic: its feed may still bring what the topic held.
+        let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timed_out.timed_out() && waits() {
+        if timed_out.timed_out() && is_unplaced(log) {
             state.read_since_ns.get_or_insert_with(now_ns);
             drop(state);
             if may_be_soon {
