@@ -8,12 +8,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
 /// After how many seconds a command is ended that goes on; the other where the page shows what it says.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
+/// Blocks that run at a time.
+const BLOCKS_AT_ONCE: usize = 8;
 /// What runs a command: again, while what was left running before it begins; its output is the last one's.
 const TRY: &str = "set -a
 try() {
@@ -170,9 +173,16 @@ fn commands_in_the_docs_run_as_shown() {
     };
     let all: Vec<_> = pages.iter().flat_map(of_page).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
+    // Each block has a node of its own, and its commands have seconds.
+    let next = Mutex::new(all.iter());
     std::thread::scope(|scope| {
-        for (page, block) in &all {
-            scope.spawn(move || try_block(page, block));
+        for _ in 0..BLOCKS_AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some((page, block)) = next.lock().unwrap().next() else { return };
+                    try_block(page, block);
+                }
+            });
         }
     });
 }
