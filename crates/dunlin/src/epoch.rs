@@ -42,7 +42,7 @@ impl Epochs {
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// How long it is until the time of an epoch that [`next`](Epochs::next) gave out has come: a node that starts then has higher ones.
+    /// Time until the clock reaches an epoch of [`next`](Epochs::next), ns, at most 100 ms. A node that starts then begins higher epochs.
     pub(crate) fn ahead_ns(epoch: u32, now_ns: u64) -> u64 {
         BEGIN_NS.saturating_add(u64::from(epoch) * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
@@ -53,9 +53,8 @@ impl Epochs {
         self.by_clock(now_ns).max(after_the_last)
     }
 
-    /// The epoch of a topic of which this node has nothing, and which a cluster agreed on with the epoch `agreed`. One that was agreed on
-    /// before this node started may have had records here, in any epoch up to now: its disk was lost, or the cluster restored from a
-    /// backup.
+    /// The epoch of a topic without records at this node, on which a cluster agreed with the epoch `agreed`. If the cluster agreed before
+    /// this node started, the node may have had records in any epoch up to now: the disk was lost, or the cluster was restored.
     pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }

@@ -195,7 +195,7 @@ impl Node {
         self.0.epochs.next(name, now_ns)
     }
 
-    /// The epoch of a topic that is made here because its cluster agreed on it with the epoch `agreed`.
+    /// The epoch of a topic that this node creates because the cluster agreed on it with the epoch `agreed`.
     pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
         self.0.epochs.begin_anew(name, agreed, now_ns())
     }
@@ -316,7 +316,8 @@ impl Node {
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
-        // A topic that was deleted and is made again at once has an epoch ahead of the clock. A node that starts again must not use it.
+        // A topic that is deleted and created again within 100 ms gets an epoch ahead of the clock. The record of it may reach the disk only
+        // when a restarted node would begin a later one.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
         let mut made = Some((storage.create(name, &config, self.charged(), epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());

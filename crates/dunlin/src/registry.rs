@@ -1,7 +1,7 @@
 //! Which topics there are, who owns a subject, and who waits for topics to come.
 //!
 //! Invariants:
-//! - No two topics share a subject. A [reply inbox](crate::reply) owns none, whatever it is read by.
+//! - No two topics share a subject. A [reply inbox](crate::reply) owns no subject.
 //! - Every change is made under the lock of `state`; `names` may lag behind it for the length of a change, never
 //!   longer. Locks are taken in this order: `state`, a shard of `names`.
 //! - A subscription that watches is told of each topic once: either it is among those that existed,
@@ -43,7 +43,7 @@ struct State {
     /// Those of them that own something else than just their name.
     owning_others: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
-    /// What is read beside the topics that own subjects, by the patterns of the subscriptions that replies go to.
+    /// Reply inboxes, by the patterns of the subscriptions that read them.
     reply_inboxes: PatternIndex<Arc<Entry>>,
     watchers: Watchers,
     /// Those that give up records by age.
@@ -54,7 +54,7 @@ struct State {
 struct Entry {
     topic: Arc<Topic>,
     pattern: Pattern,
-    /// Of a reply inbox: what it takes records for.
+    /// The subjects that a reply inbox takes records for; `None` for a topic.
     replies: Option<ReplySubjects>,
     /// What it takes of the node's memory.
     _charge: Charge,
@@ -132,7 +132,7 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// Looks at the reply inboxes to whose subscriptions the subject belongs; gives the first result.
+    /// The first result of `look` among the reply inboxes whose pattern matches the subject.
     pub(crate) fn find_reply_inbox<R>(
         &self,
         subject: Subject<'_>,
@@ -150,7 +150,7 @@ impl Registry {
         found
     }
 
-    /// Looks at the reply inbox of this name.
+    /// The result of `look` at the reply inbox of this name.
     pub(crate) fn with_reply_inbox<R>(
         &self,
         name: &str,
@@ -174,7 +174,7 @@ impl Registry {
         Ok(self.insert(&mut state, pattern, topic.into(), charge, None))
     }
 
-    /// Adds a reply inbox, which subscriptions read that share a subject with the pattern; it owns no subject.
+    /// Adds a reply inbox, which owns no subject. Subscriptions that overlap its pattern read it.
     pub(crate) fn add_reply_inbox(
         &self,
         name: &str,
@@ -183,7 +183,8 @@ impl Registry {
         make: impl FnOnce() -> Result<(Topic, Charge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
-        state.check_name(name, self.topics_max)?;
+        state.check_name(name)?;
+        state.check_count(self.topics_max)?;
         if state.reply_inboxes.get_mut(&pattern).is_some() {
             return Err(TopicError::Exists(pattern.as_str().to_owned()));
         }
@@ -348,19 +349,19 @@ impl State {
     }
 
     fn check(&self, name: &str, pattern: &Pattern, topics_max: usize) -> Result<(), TopicError> {
-        if self.by_name.contains_key(name) {
-            return Err(TopicError::Exists(name.to_owned()));
-        }
+        self.check_name(name)?;
         if let Some(other) = self.owners.find_overlapping(pattern) {
             return Err(TopicError::Overlaps(other.topic.name().to_owned()));
         }
-        self.check_name(name, topics_max)
+        self.check_count(topics_max)
     }
 
-    fn check_name(&self, name: &str, topics_max: usize) -> Result<(), TopicError> {
-        if self.by_name.contains_key(name) {
-            return Err(TopicError::Exists(name.to_owned()));
-        }
+    fn check_name(&self, name: &str) -> Result<(), TopicError> {
+        let is_free = !self.by_name.contains_key(name);
+        is_free.then_some(()).ok_or_else(|| TopicError::Exists(name.to_owned()))
+    }
+
+    fn check_count(&self, topics_max: usize) -> Result<(), TopicError> {
         if self.by_name.len() >= topics_max {
             return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
         }

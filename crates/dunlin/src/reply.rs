@@ -1,17 +1,17 @@
 //! Reply inboxes: replies to subjects that do not begin with `_INBOX`.
 //!
-//! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. Such a subject is used once: it must
-//! not leave a topic behind. The records lie in a reply inbox, a topic of the requester's node that the subscription reads, and
-//! with it every other subscription at this node that shares a subject with it.
+//! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. Such a subject is used once and must
+//! not leave a topic behind. Its records go to a reply inbox: a topic of the requester's node. The requester's subscription reads it, as
+//! do all overlapping subscriptions at this node.
 //!
 //! Invariants:
-//! - A reply inbox owns no subject: topics are created, and records find their topics, as if it were not there.
-//! - A record goes to a reply inbox only if a request has named its very subject, no topic owns the subject, and nobody at another
-//!   node subscribes to it.
+//! - A reply inbox owns no subject: topics are created and found as if it did not exist.
+//! - A record goes to a reply inbox only if a request has named its subject, no topic owns the subject, and no other node has a
+//!   subscriber for it.
 //!
-//! Limits: each inbox remembers [`SUBJECTS_MAX`] subjects, the latest, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`] uses; they are charged to
-//! the node's memory. A publisher that was opened at such a subject is closed after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`] records.
-//! What is published later has a topic like anything else.
+//! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`] uses, charged to the node's
+//! memory. A publisher that was opened at such a subject is closed after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`] records.
+//! Records after that go to an ordinary topic.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,12 +40,12 @@ const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
 const USES_MAX: u32 = 1_024;
 /// Records that one publisher may send to one subject.
 const RECORDS_MAX: u32 = 4_096;
-/// Bytes that a subject takes beside its text, about.
+/// Approximate bytes that a subject takes beside its text.
 const SUBJECT_BYTES: usize = 160;
-/// Bytes that the topic of one publisher may hold; it never holds any.
+/// History of the topic of one publisher, which holds no record.
 const HELD_BYTES: u64 = 64 << 10;
 
-/// The subjects that requests have named as those of their replies.
+/// The reply subjects that requests have named.
 #[derive(Debug)]
 pub(crate) struct ReplySubjects {
     budget: Arc<Budget>,
@@ -55,7 +55,7 @@ pub(crate) struct ReplySubjects {
 #[derive(Debug, Default)]
 struct State {
     by_subject: HashMap<Arc<str>, Named>,
-    /// In the order in which they were named, with the time until which they were to last.
+    /// Subjects in the order in which they were named, with their end times.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl ReplySubjects {
         ReplySubjects { budget: Arc::clone(budget), state: Mutex::default() }
     }
 
-    /// A request names the subject. Where memory is short it is not remembered.
+    /// Remembers a subject that a request names, if the memory budget has room.
     fn name(&self, subject: &str, now_ns: u64) {
         let mut state = self.lock();
         while let Some((_, until_ns)) = state.order.front()
@@ -91,7 +91,7 @@ impl ReplySubjects {
         self.lock().by_subject.get(subject).is_some_and(|named| named.takes_reply(now_ns))
     }
 
-    /// The same, which counts as a use.
+    /// [`has`](ReplySubjects::has), counted as a use.
     fn take(&self, subject: &str, now_ns: u64) -> bool {
         let mut state = self.lock();
         let named = state.by_subject.get_mut(subject).filter(|named| named.takes_reply(now_ns));
@@ -109,7 +109,7 @@ impl ReplySubjects {
 impl State {
     fn forget_first(&mut self) {
         let Some((subject, until_ns)) = self.order.pop_front() else { return };
-        // It may have been named again since.
+        // A later request may have named the subject again.
         if self.by_subject.get(&subject).is_some_and(|named| named.until_ns == until_ns) {
             self.by_subject.remove(&subject);
         }
@@ -128,7 +128,7 @@ pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
     of_inbox && !is_reserved(&log.subject_prefix)
 }
 
-/// Where a reply goes.
+/// The destination of a reply.
 #[derive(Debug, Clone)]
 enum Place {
     /// The inbox is this node's.
@@ -155,7 +155,7 @@ impl Node {
         })
     }
 
-    /// A request names the subject as that of its reply.
+    /// Remembers the reply subject that a request names.
     pub(crate) fn name_reply(&self, inbox: &str, subject: &str) {
         self.registry().with_reply_inbox(inbox, |_, replies| replies.name(subject, steady_ns()));
     }
@@ -180,8 +180,8 @@ impl Node {
         })
     }
 
-    /// Where a record goes that its publisher is sure to be a reply, as far as this node knows without a query; `None` where the subject has a
-    /// topic, or no request has named it.
+    /// The inbox for a record that is certainly a reply, as far as this node knows without a query. `None` if a topic owns the subject, or no
+    /// request has named it.
     pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         match self.reply_place(subject)? {
             Place::Here(topic) | Place::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),
@@ -197,7 +197,7 @@ impl Node {
         match (here, elsewhere) {
             (Some(here), None) => Some(Place::Here(here)),
             (None, Some(elsewhere)) => Some(Place::Elsewhere(elsewhere)),
-            // Clients of two nodes wait for it.
+            // Clients of two nodes wait for the reply.
             _ => None,
         }
     }
@@ -209,14 +209,14 @@ impl Node {
         })
     }
 
-    /// Whether other nodes are queried before it is known where a record of this subject goes.
+    /// Whether this node has to query others before it knows the destination of a record with this subject.
     pub(crate) fn queries_reply_inbox(&self, subject: Subject<'_>) -> bool {
         Inbox::has_own_prefix(subject.as_str())
             && self.registry().owner(subject).is_none()
             && self.ownership().is_some_and(|ownership| ownership.awaits_reply_inbox(subject.as_str()))
     }
 
-    /// Whether a record of this subject goes to a reply inbox, which is known here then. Other nodes are queried.
+    /// Whether a record with this subject goes to a reply inbox, which this node then remembers. Queries other nodes.
     pub(crate) fn finds_reply_inbox(&self, subject: Subject<'_>) -> bool {
         if !self.queries_reply_inbox(subject) {
             return self.reply_place(subject).is_some();
@@ -233,8 +233,7 @@ impl Node {
         is_here != is_heard && self.reply_place(subject).is_some()
     }
 
-    /// The topic to publish to for whoever may publish a reply to the subject, or anything else; `None` where it is not that of a reply.
-    /// Other nodes are queried.
+    /// The topic for a publisher whose records may be replies to this subject; `None` if no reply inbox takes them. Queries other nodes.
     pub(crate) fn reply_topic(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if !self.finds_reply_inbox(subject) {
             return None;
@@ -249,7 +248,7 @@ impl Node {
     }
 }
 
-/// What a publisher has that may send replies, but need not: it ends by itself, and the next record finds its topic anew.
+/// The topic of a publisher whose records may be replies. It closes by itself, and the publisher's next record finds its topic anew.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,
@@ -257,7 +256,7 @@ struct ReplyTopic {
     tail: Box<str>,
     until_ns: u64,
     records_left: AtomicU32,
-    /// What became of records that were appended here.
+    /// Outcomes of records that were appended at this node.
     tickets: Tickets,
 }
 
@@ -353,7 +352,7 @@ impl Upstream for ReplyTopic {
         }
     }
 
-    /// Nobody does: it is in no registry.
+    /// No registry has this topic, so no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
@@ -401,7 +400,7 @@ mod tests {
         assert!(node.reply_inbox(subject("shop.orders.1")).is_some_and(|found| Arc::ptr_eq(&found, &topic)));
         assert!(node.reply_inbox(subject("shop.orders.2")).is_none());
         assert!(!node.has_owner(subject("shop.orders.1")));
-        // Topics are made as if it were not there, and one that owns the subject takes the reply.
+        // Topics are created as if the inbox did not exist, and a topic that owns the subject takes the reply.
         node.publisher("shop.orders.2").unwrap();
         assert!(node.topic("shop.orders.2").is_some());
         node.create_topic("shop.orders.1", Default::default(), false).unwrap();
@@ -427,7 +426,7 @@ mod tests {
         (0..RECORDS_MAX).for_each(|_| publish("1").unwrap());
         assert_eq!(publish("1"), Err(PublishError::Closed));
         assert_eq!(log.last().seq, u64::from(RECORDS_MAX));
-        // Whoever publishes there again is not a reply for ever.
+        // After the last use, records for the subject get a topic.
         (1..USES_MAX).for_each(|_| drop(node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap()));
         assert!(node.topic("shop.orders.1").is_none());
         node.owner(Subject::parse("shop.orders.1").unwrap()).unwrap();

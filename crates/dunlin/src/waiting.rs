@@ -273,13 +273,13 @@ impl Node {
         }
     }
 
-    /// Whether that is so of what is to be published to the subject, which may be a reply.
+    /// Whether the destination of a record, which may be a reply, is found, made or refused without waiting.
     fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
         match missing {
             Missing::Refuse => self.finds_at_once(subject, missing),
             Missing::Create | Missing::Await => {
                 let is_known = || self.reply_inbox(subject).is_some() || self.finds_at_once(subject, missing);
-                !self.queries_reply_inbox(subject) && is_known()
+                self.has_owner(subject) || !self.queries_reply_inbox(subject) && is_known()
             }
         }
     }
@@ -349,11 +349,11 @@ impl Node {
                 let subject = subject.as_str().to_owned();
                 self.wait_for(move |node| {
                     let subject = Subject::parse(&subject)?;
-                    // An inbox that is found is remembered.
+                    // The node remembers the inbox.
                     if node.finds_reply_inbox(subject) { Ok(()) } else { node.find_owner(subject).map(drop) }
                 })
             }
-            // Whoever may not is told so when it publishes.
+            // Publishing refuses a user without the permission.
             None => TopicFuture::ready(Ok(())),
         }
     }

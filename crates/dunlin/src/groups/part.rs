@@ -35,7 +35,7 @@ pub(super) fn cursor_after(
 ) -> Result<Cursor, SubscribeError> {
     loop {
         let is_over = log.last().epoch > epoch;
-        // No log comes so far.
+        // A position after every possible record.
         let end = Position { epoch, seq: u64::MAX - 1 };
         let start = if is_over { Start::After(end) } else { Start::Latest };
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;

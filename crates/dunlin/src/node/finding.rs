@@ -16,7 +16,7 @@ use crate::registry::{cost_of, is_reserved};
 use crate::select::Missing;
 use crate::waiting;
 
-/// How long a node takes at most to hear of topics that another one has made.
+/// Maximum time until a node hears of a topic that another node has created.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// What a log's first record takes of the budget at least.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
@@ -25,13 +25,11 @@ impl Node {
     /// The topic that owns the subject, to publish to it; creates one where the node does that.
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.may_publish(subject)?;
-        match self.reply_topic(subject) {
-            Some(inbox) => Ok(inbox),
-            None => self.find_owner(subject),
-        }
+        let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
+        owner.map_or_else(|| self.find_owner(subject), Ok)
     }
 
-    /// The topic that owns the subject, for whoever has been asked whether they may; creates one where the node does that.
+    /// [`owner`](Node::owner) of a record that is no reply, for a caller that has checked the permission.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
     }
@@ -53,24 +51,26 @@ impl Node {
         self.agreed_owner(subject).map(Owner::of)
     }
 
-    /// Where a record with so large a payload goes: to the topic that owns its subject, or, if it may be a reply, to the
-    /// [reply inbox](crate::reply) that takes it. Where the node creates topics and this one would be made for the record, it is not if the
-    /// record would be refused, and does not stay if it is.
+    /// The destination of a record with a payload of this size: the topic that owns its subject, or else, for a reply, the
+    /// [reply inbox](crate::reply) that takes it. Without either, the node creates a topic if it may, unless the topic would refuse the
+    /// record. A topic that then refuses it is removed again.
     pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
         self.may_publish(subject)?;
-        match self.reply_topic(subject) {
-            Some(inbox) => Ok(Owner::of(inbox)),
-            None => self.owner_for_no_reply(subject, payload_bytes),
-        }
+        let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
+        owner.map_or_else(|| self.owner_or_new_for(subject, payload_bytes), |topic| Ok(Owner::of(topic)))
     }
 
-    /// [`owner_for`](Node::owner_for) of what is no reply.
+    /// [`owner_for`](Node::owner_for) of a record that is no reply.
     pub fn owner_for_no_reply(
         &self,
         subject: Subject<'_>,
         payload_bytes: usize,
     ) -> Result<Owner, TopicError> {
         self.may_publish(subject)?;
+        self.owner_or_new_for(subject, payload_bytes)
+    }
+
+    fn owner_or_new_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
         self.owner_or_new(subject, |config| {
             let bytes_max = config.record_bytes_max as usize;
             if payload_bytes > bytes_max {
@@ -118,18 +118,18 @@ impl Node {
         };
         check(&config)?;
         let until_ns = steady_ns().saturating_add(HEARD_WITHIN.as_nanos() as u64);
-        let mut is_second = false;
+        let (mut pause, mut is_second) = (Duration::from_millis(1), false);
         loop {
             match self.create_within(name, config.clone(), false, true) {
                 Ok(topic) => return Ok(Owner::made(topic, self)),
                 Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
                 Err(refused) => return Err(refused),
             }
-            // Somebody else was faster, or its name is that of a topic which owns other subjects.
+            // Another client was faster, or the name belongs to a topic that owns other subjects.
             if let Some(topic) = self.0.registry.owner(subject) {
                 return Ok(Owner::of(topic));
             }
-            // Else it was deleted just now, or another node has made it, of which this one is about to hear.
+            // The topic was deleted just now, or another node has created it and this one has yet to hear of it.
             let may_wait = waiting::is_allowed();
             let is_over = if may_wait { steady_ns() >= until_ns } else { is_second };
             if self.0.registry.get(name).is_some() || is_over {
@@ -137,7 +137,9 @@ impl Node {
             }
             is_second = true;
             if may_wait {
-                thread::sleep(Duration::from_millis(1));
+                // Each attempt is a question to the cluster: the pauses double, so that there are few.
+                thread::sleep(pause);
+                pause *= 2;
             }
         }
     }

@@ -1,17 +1,17 @@
-//! Inboxes that lie with other nodes: whoever answers a request may be anywhere.
+//! Inboxes of other nodes: the service that replies to a request may be connected to any node.
 //!
-//! An inbox is a topic of the node alone to which its session is connected; which one that is, nothing says. What is published to
-//! an inbox that is not here goes to the node that took the last record for it, else from one node to the next until one has it.
-//! A [reply inbox](crate::reply) is found by a [query](super::interest), for each subject of a reply, and is known by its name then.
-//! There is no agreement on inboxes: one is used for seconds, and made by every connection that asks.
+//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A record for an inbox of another
+//! node goes to the node that took the last record, or else to one node after the other until one has the inbox.
+//! A [query](super::interest) for each reply subject finds a [reply inbox](crate::reply), which is addressed by its name afterwards.
+//! The cluster does not agree on inboxes: each connection that sends requests has one, for seconds.
 //!
 //! Invariants:
-//! - A record is taken by one node at most: the next is asked only when the one before certainly did not take it.
-//! - What is published to one inbox leaves in that order. While it is not known which node has the inbox, one run alone is under way;
-//!   what came back goes out again before anything newer, and only when nothing is under way.
+//! - At most one node takes a record: the next node is tried only when the one before certainly did not take it.
+//! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown, one batch is in
+//!   flight. A batch that came back is sent again before all newer ones, when no batch is in flight.
 //!
-//! Limits: [`INBOXES_MAX`] are remembered, and as many subjects of replies, each of those for [`REPLY_KNOWN_FOR`]; then all are forgotten, and
-//! found again.
+//! Limits: the node remembers [`INBOXES_MAX`] inboxes and as many reply subjects, each of those for [`REPLY_KNOWN_FOR`]. At a limit it
+//! forgets all of them, and queries again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -26,51 +26,51 @@ use crate::clock::{CLOCK, STEADY, steady_ns};
 use crate::inbox::FIRST_TOKEN;
 use crate::node::make_fold;
 
-/// Inboxes of other nodes that are remembered.
+/// Maximum number of remembered inboxes of other nodes.
 const INBOXES_MAX: usize = 4_096;
-/// How long the answers about the subject of a reply are remembered.
+/// How long the node remembers the other nodes' answers about a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// Bytes that such a topic may hold; it never holds any.
+/// History of the topic of such an inbox, which holds no record.
 const HELD_BYTES: u64 = 64 << 10;
 
-/// Those that something was published to of late.
+/// Inboxes of other nodes to which this node has published.
 #[derive(Debug, Default)]
 pub(super) struct Inboxes(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By what their subjects begin with; reply inboxes by their names.
+    /// Inboxes by the prefix of their subjects; reply inboxes by their names.
     by_key: HashMap<Box<str>, InboxElsewhere>,
-    /// Subjects of replies that all nodes have answered for.
+    /// Reply subjects about which all nodes have answered.
     replies: HashMap<Box<str>, KnownReply>,
 }
 
 #[derive(Debug)]
 struct KnownReply {
     until_ns: u64,
-    /// Nothing where the inbox is this node's.
+    /// `None` where this node has the inbox.
     inbox: Option<InboxElsewhere>,
 }
 
 /// An inbox of another node.
 #[derive(Debug, Clone)]
 pub(crate) struct InboxElsewhere {
-    /// To publish to it.
+    /// The topic to publish to.
     pub(crate) topic: Arc<Topic>,
     pub(crate) upstream: Arc<dyn Upstream>,
 }
 
-/// The way to one.
+/// The route to one inbox.
 #[derive(Debug)]
 pub(super) struct Path {
     this: Weak<Path>,
     ownership: Weak<Ownership>,
     name: Arc<str>,
-    /// By which the node that has it finds it: the pattern of its subjects, or the name of a reply inbox.
+    /// The pattern of the inbox's subjects, or the name of a reply inbox: its node finds the inbox by this.
     address: Arc<str>,
-    /// The only node that can have it, where that is known.
+    /// The node that has the inbox, if no other can.
     only_at: Option<u64>,
-    /// Held while something is sent: one place sends.
+    /// Held while a batch is sent, so that batches leave in order.
     sending: Mutex<()>,
     state: Mutex<State>,
 }
@@ -79,29 +79,28 @@ pub(super) struct Path {
 struct State {
     /// The node that took the last record.
     holder: Option<u64>,
-    /// What has yet to be sent, by its ticket.
+    /// Batches to send, by ticket.
     waiting: BTreeMap<u64, Handed>,
-    /// What was sent and has neither an answer nor come back.
+    /// Batches that were sent, without a response and without having come back.
     under_way: usize,
-    /// The last ticket that was sent.
+    /// The ticket of the last batch that was sent.
     sent_through: u64,
-    /// The last ticket that waited when the first node was asked for the inbox: what these nodes answer holds for all until it.
+    /// The last waiting ticket when the search for the inbox began. The search's result holds for all tickets up to this one.
     asked_for_through: u64,
-    /// Nothing is sent before.
+    /// Time before which no batch is sent.
     paused_until_ns: u64,
 }
 
-/// What is to be done with the first run that waits.
+/// The next action for waiting batches.
 enum Next {
     Send(u64, Handed),
     Append(Arc<Topic>, Handed),
-    /// No node has the inbox.
+    /// No node has the inbox: these batches are refused.
     End(Vec<Handed>),
 }
 
 impl Ownership {
-    /// The topic of an inbox that is not this node's, to publish to it; `None` where the subject is none's, or no other node
-    /// takes part.
+    /// The topic to publish to for an inbox of another node; `None` if the subject belongs to no inbox, or the cluster has no other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
         let (key, name, pattern) = parts(subject)?;
         if self.others().is_empty() {
@@ -123,12 +122,12 @@ impl Ownership {
         !is_known && self.has_others()
     }
 
-    /// This node has the reply inbox of the subject, and nobody at another node subscribes to it.
+    /// Remembers that this node has the reply inbox of the subject, and that no other node has a subscriber.
     pub(crate) fn remember_reply_inbox_here(&self, subject: &str) {
         lock(&self.inboxes.0).add_reply(subject, None);
     }
 
-    /// A node has the reply inbox of the subject, of this name and pattern, and nobody at another one subscribes to it.
+    /// Remembers that `node` has the reply inbox of the subject, and that no other node has a subscriber.
     pub(super) fn add_reply_inbox(
         self: &Arc<Ownership>,
         subject: &str,
@@ -196,8 +195,8 @@ impl Known {
     }
 }
 
-/// What all subjects of an inbox begin with, and the name and the pattern that it has where it is: those that begin with the same
-/// two tokens and have more are one, and one of two tokens is itself.
+/// An inbox's subject prefix, and its name and pattern at its node. Subjects of more than two tokens share an inbox if their first two
+/// tokens are equal. A subject of two tokens is its own inbox.
 fn parts(subject: &str) -> Option<(&str, &str, String)> {
     let rest = subject.strip_prefix(FIRST_TOKEN)?.strip_prefix('.')?;
     match rest.find('.') {
@@ -210,7 +209,7 @@ fn parts(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl Path {
-    /// Sends what waits, in the order in which it was published.
+    /// Sends the waiting batches in the order in which they were published.
     pub(super) fn send_waiting(&self, ownership: &Ownership) {
         {
             let _one_place = lock(&self.sending);
@@ -225,7 +224,7 @@ impl Path {
         }
     }
 
-    /// [`Path::sending`] is held.
+    /// The caller holds [`Path::sending`].
     fn send_in_order(&self, ownership: &Ownership) {
         let mut last = None;
         while let Some(next) = self.next(ownership, last) {
@@ -243,7 +242,7 @@ impl Path {
         }
     }
 
-    /// What is to be done now; `last` is the ticket of what was sent just before.
+    /// The next action; `last` is the ticket of the batch that was sent before.
     fn next(&self, ownership: &Ownership, last: Option<u64>) -> Option<Next> {
         let mut state = lock(&self.state);
         let (ticket, tried) =
@@ -257,7 +256,7 @@ impl Path {
             (Some(holder), _) => Some(holder),
             (None, Some(_)) => None,
             (None, None) => {
-                // Its client may have come to this node meanwhile.
+                // The inbox's client may have reconnected to this node.
                 let here = ownership.embedded().and_then(|node| node.registry().get_pattern(&self.address));
                 if let Some(here) = here {
                     return state.waiting.pop_first().map(|(_, run)| Next::Append(here, run));
@@ -271,7 +270,7 @@ impl Path {
             state.asked_for_through = through;
         }
         let Some(to) = to else {
-            // What the others would be told is the same.
+            // The search's result holds for the batches that waited when it began.
             let through = state.asked_for_through.max(ticket);
             let later = state.waiting.split_off(&(through + 1));
             let ended = std::mem::replace(&mut state.waiting, later);
@@ -285,7 +284,7 @@ impl Path {
         Some(Next::Send(to, run))
     }
 
-    /// A run has come back: it goes out again after the pause, before all that is newer.
+    /// Takes back a batch that no node took. It is sent again after the pause, before all newer ones.
     fn come_back(
         &self,
         ownership: &Ownership,
@@ -303,7 +302,7 @@ impl Path {
             state.paused_until_ns = state.paused_until_ns.max(until_ns);
             state.waiting.insert(run.ticket, run);
         }
-        // Not here: whoever tells of an answer holds what sending takes.
+        // Not on this thread: it reports a response and holds a lock that sending takes.
         ownership.keeper.send_to_inbox_after(Weak::clone(&self.this), pause);
     }
 
@@ -338,7 +337,7 @@ impl Sender for Path {
         let refusals = run.tried.iter().filter(|&&node| Some(node) == asked).count();
         let is_of_holder = lock(&self.state).holder == asked;
         if is_of_holder && refusals == 1 {
-            // Its client may have left the inbox and come back: what was refused went to the inbox before.
+            // The client may have closed the inbox and opened it again: the refused batch went to the former one.
             return self.come_back(&ownership, run, PAUSE, |_| {});
         }
         self.come_back(&ownership, run, Duration::ZERO, |state| {
@@ -374,7 +373,7 @@ impl Upstream for Path {
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed || ownership.others().is_empty() {
-            // Who asks goes on to the next node.
+            // The node that relays tries the next node.
             return Err(self.nobody());
         }
         let _one_place = lock(&self.sending);
@@ -405,7 +404,7 @@ impl Upstream for Path {
         }
     }
 
-    /// Nobody does: it is in no registry.
+    /// No registry has this topic, so no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {

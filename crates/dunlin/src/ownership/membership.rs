@@ -287,10 +287,10 @@ impl Membership {
 }
 
 impl State {
-    /// The owner since `epoch` is next.
+    /// Turns to the owner since `epoch`.
     ///
-    /// The owner before reads the epoch of its logs when it answers. When the topic moves just then, that is the epoch of the
-    /// next owner, none of whose records the group has had: it starts behind the owner that was asked.
+    /// An owner names the epoch of its logs when it answers. If the topic moves at that moment, this is the next owner's epoch, of which
+    /// the group has had no record. The group then begins after the epoch of the owner that was asked.
     fn turn_to(&mut self, epoch: u32) {
         if let Start::After(after) = &mut self.start
             && after.epoch >= epoch

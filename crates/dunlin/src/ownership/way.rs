@@ -48,7 +48,7 @@ struct State {
     topic: Weak<Topic>,
     owner: u64,
     epoch: u32,
-    /// It is this node's when the owner before has handed all of it over.
+    /// Set while this node waits for the former owner's records.
     draining: Option<Draining>,
     /// Runs that wait for an owner to be found; while there are any, others wait behind them.
     waiting: BTreeMap<u64, Handed>,
@@ -72,13 +72,13 @@ struct State {
     why: String,
 }
 
-/// What the owner before has yet to hand over.
+/// A handover from the former owner that is not complete.
 #[derive(Debug, Clone, Copy)]
 struct Draining {
-    /// The owner before, and its epoch.
+    /// The former owner, and its epoch.
     from: u64,
     epoch: u32,
-    /// The node owns the topic then at the latest.
+    /// This node takes the topic over at this time at the latest.
     until_ns: u64,
 }
 
@@ -231,7 +231,7 @@ impl Way {
         ownership.peers.feed(from, feed);
     }
 
-    /// Whether the owner before hands over still; it is asked again where its feed has ended before it came to its end.
+    /// Whether the former owner still hands over. A feed that broke off before the end begins again.
     fn drains_on(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
         if steady_ns() >= draining.until_ns {
             return false;

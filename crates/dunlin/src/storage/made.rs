@@ -1,19 +1,19 @@
-//! Marks of what a node alone has begun beside its topics: `DIR/control.made` for its keys, `DIR/tasks.made` for its tasks.
+//! Marks of a single node's parts beside topics: `DIR/control.made` for its keys, `DIR/tasks.made` for its tasks.
 //!
-//! Their directories are made when they are first needed. A directory that is missing while its mark is there was taken away: the
-//! node refuses to begin anew without what it held.
+//! The node creates a part's directory when the part is first used. If the mark exists and the directory does not, the directory was
+//! removed: the node then refuses to begin the part without its contents.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use dunlin_journal::Disk;
 
-/// Whether this part was begun in `dir`: it is there, or its mark is.
+/// Whether `dir` has this part, or its mark.
 pub(crate) fn is_begun(disk: &dyn Disk, dir: &Path, part: &str) -> bool {
     has_files(disk, &dir.join(part)) || is_marked(disk, dir, part)
 }
 
-/// Refuses a part that was begun and is not there.
+/// Refuses a part whose mark exists and whose files do not.
 pub(crate) fn check(disk: &dyn Disk, dir: &Path, part: &str) -> io::Result<()> {
     let of = dir.join(part);
     if !is_marked(disk, dir, part) || has_files(disk, &of) {
@@ -28,7 +28,7 @@ pub(crate) fn check(disk: &dyn Disk, dir: &Path, part: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::NotFound, why))
 }
 
-/// Marks a part as begun. Where that fails, nothing notices that it was taken away.
+/// Writes a part's mark. Without it, for example after a failed write, a removed part is not noticed.
 pub(crate) fn note(disk: &dyn Disk, dir: &Path, part: &str) {
     if !is_marked(disk, dir, part) && disk.create(&mark(dir, part)).is_ok() {
         let _ = disk.sync_dir(dir);

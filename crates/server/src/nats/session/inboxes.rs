@@ -17,7 +17,7 @@ use super::publish::Full;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
-/// How long clients of other nodes are known not to subscribe to the subjects of a subscription.
+/// How long the answer counts that no other node subscribes to the subjects of a subscription.
 const ALONE_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, and how many subscriptions need each.
@@ -84,11 +84,10 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// A request is about to be published. Where its reply comes to a subject that has no topic, and that clients of this node alone
-    /// subscribe to, the reply inbox of the subscription takes it: no topic stays behind for each reply. The inbox owns no subject, and
-    /// what nobody has named as a reply has topics as if there were none.
+    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no topic owns the reply subject and
+    /// only clients of this node subscribe to it, so that no topic is left for each reply. The inbox owns no subject.
     ///
-    /// Limit: what another node says about its subscribers counts for [`ALONE_FOR`].
+    /// Limit: another node's answer about its subscribers counts for [`ALONE_FOR`].
     pub(super) fn open_for_answer(&mut self, reply: &[u8], from: usize) -> Result<(), Full> {
         let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
         let Some((subject, patterns)) = subject.and_then(|of| Some((of, Inbox::patterns_of(of.as_str())?)))

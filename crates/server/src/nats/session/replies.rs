@@ -1,9 +1,9 @@
-//! Subjects that requests asked this client to reply to, where they are no inboxes by their first token. A reply for which nobody
-//! waits any more must not leave a topic behind.
+//! Reply subjects, other than `_INBOX` ones, of requests that were delivered to this client. A reply without a waiting requester must not
+//! leave a topic behind.
 //!
-//! What the client publishes to another subject is no reply, and has a topic whatever others have named it.
+//! A record that the client publishes to any other subject is no reply, and gets a topic even if another client's request named the subject.
 //!
-//! Limit: [`REPLIES_MAX`] are remembered; then all are forgotten, and anything that the client publishes may be a reply.
+//! Limit: a session remembers [`REPLIES_MAX`] subjects. Beyond that it forgets all of them, and any record of the client may be a reply.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// A message with this reply subject is sent to the client.
+    /// Remembers the reply subject of a message to the client.
     #[inline]
     pub(super) fn expect(&self, reply: Option<&str>) {
         if let Some(reply) = reply
@@ -47,7 +47,7 @@ impl Replies {
         self.subjects.borrow().contains(subject)
     }
 
-    /// Whether the client may have been asked to reply to this subject.
+    /// Whether a request to this client may have named this subject.
     pub(super) fn may_have(&self, subject: &str) -> bool {
         self.has(subject) || self.has_forgotten.get() && Inbox::has_own_prefix(subject)
     }
@@ -67,7 +67,7 @@ impl Session {
         Ok(!self.is_heard(&Pattern::from(subject), from)?)
     }
 
-    /// Where a reply goes that a reply inbox takes. Other nodes are queried, and where one subscribes to the subject it has a topic.
+    /// The reply inbox for a reply. Queries other nodes; if one has a subscriber, the reply is published to a topic instead.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],
@@ -79,14 +79,14 @@ impl Session {
             return Ok(None);
         }
         if let Some(inbox) = self.node.reply_inbox(subject) {
-            // What may not be a reply goes to the subscribers of all nodes.
+            // A record that need not be a reply goes to the subscribers of all nodes.
             let is_here = !inbox.logs()[0].is_mirror();
             let is_heard = is_here
                 && !self.replies.has(subject.as_str())
                 && self.is_heard_elsewhere(&Pattern::from(subject), from)?;
             return Ok(Some(inbox).filter(|_| !is_heard));
         }
-        // The query remembers an inbox that it finds.
+        // The node remembers the inbox that the query finds.
         let is_heard = self.is_heard(&Pattern::from(subject), from)?;
         Ok(self.node.reply_inbox(subject).filter(|_| is_heard))
     }

@@ -31,9 +31,9 @@ pub(super) struct Subscription {
     pub(super) is_ending: bool,
     /// Places in groups, in the place of channels.
     pub(super) members: Vec<u32>,
-    /// Where replies come to subjects with a prefix of the client's own; it ends with the last subscription that uses it.
+    /// The reply inbox for subjects with the client's own prefix. It ends with the last subscription that uses it.
     pub(super) answers: Option<Inbox>,
-    /// When no client of another node subscribed to the same subjects.
+    /// When other nodes last answered that they have no subscriber for the same subjects.
     pub(super) alone_since: Option<Instant>,
     /// Where logs to come are told.
     pub(super) newcomers: Arc<Newcomers>,
