@@ -150,7 +150,8 @@ def test_task_of_a_killed_worker_moves_on_with_a_higher_token(
     first = start()
     task = client.tasks.submit(tenant, "slow", str(tmp_path / "slow"))
     begun = tmp_path / "slow.begun"
-    until(begun.exists)
+    # The file exists before the worker has written the token to it.
+    until(lambda: begun.exists() and len(begun.read_text().split()) == 1)
     first.kill()
     start()
     until(lambda: len(begun.read_text().split()) == 2)
