@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::commands::Commands;
-use crate::error::GroupError;
+use crate::error::{GroupError, damaged};
 use crate::limits::{HEARTBEAT_MS, Limits};
 use crate::log::{self, Log, Room};
 use crate::machine::{Frozen, Machine};
@@ -120,8 +120,15 @@ impl<M: Machine> Group<M> {
         transport: impl Transport,
         limits: Limits,
     ) -> io::Result<Group<M>> {
-        let log = log::open(Arc::clone(&disk), &dir.join("log"), &limits)?;
+        let log = log::open(Arc::clone(&disk), dir, &limits)?;
         let machines = Machines::open(disk, &dir.join("snapshots"), machine, limits.reserve_bytes)?;
+        if log.purged() > machines.applied() {
+            let why = format!(
+                "its log begins after entry {}, which no snapshot holds",
+                log.purged().map_or(0, |last| last.index)
+            );
+            return Err(damaged("snapshot", &why));
+        }
         let part = Part::start(id, log, machines, Arc::new(transport), limits)?;
         Ok(Group { part, _machine: PhantomData })
     }

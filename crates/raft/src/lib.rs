@@ -25,6 +25,7 @@ pub use commands::Commands;
 pub use error::GroupError;
 pub use group::{Group, Lead, Part, Status};
 pub use limits::{HEARTBEAT_MS, Limits};
+pub use log::is_begun;
 pub use machine::{Frozen, Machine};
 pub use network::{Asking, Lane, Member, Transport};
 pub use seed::seed;

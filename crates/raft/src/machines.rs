@@ -71,6 +71,11 @@ impl Machines {
         Ok(Machines { running, grows, may_leave_out, snapshots, snapshot_bytes: Arc::new(bytes.into()) })
     }
 
+    /// The last entry that the machine has applied.
+    pub(crate) fn applied(&self) -> Option<LogId> {
+        lock(&self.running).applied
+    }
+
     /// Looks at the machine.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> R {
         look(&*lock(&self.running).machine)

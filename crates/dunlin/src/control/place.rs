@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Control, ControlError};
 use crate::node::Node;
-use crate::storage::{Storage, made};
+use crate::storage::Storage;
 
 /// Of the node's data directory.
 const DIR: &str = "control";
@@ -53,12 +53,7 @@ impl Node {
         let limits = self.config().limits.control;
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
-                let place = dir.join(DIR);
-                let is_there = made::check(&**disk, dir, DIR);
-                let control = is_there.map_err(|why| ControlError::Start(why.to_string())).and_then(|()| {
-                    Control::alone(&self.unguarded(), Some((Arc::clone(disk), &place)), limits)
-                });
-                control.inspect(|_| made::note(&**disk, dir, DIR))
+                Control::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)
             }
             None => Control::alone(&self.unguarded(), None, limits),
         };
@@ -85,7 +80,8 @@ impl Node {
     /// There is something in its directory of what a cluster of one agreed on.
     pub(crate) fn has_control(&self) -> bool {
         let place = self.storage().map(Storage::place);
-        !self.is_of_cluster() && place.is_some_and(|(disk, dir)| made::is_begun(&**disk, dir, DIR))
+        !self.is_of_cluster()
+            && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
     /// It takes this part in its cluster; `false` where it has one.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::{Tasks, TasksError, check_shards};
 use crate::control::{ControlError, StartFailure};
 use crate::node::Node;
-use crate::storage::{Storage, made};
+use crate::storage::Storage;
 
 /// Where a node keeps it.
 #[derive(Debug, Default)]
@@ -38,12 +38,7 @@ impl Node {
         let limits = self.config().limits.tasks;
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
-                let is_there = made::check(&**disk, dir, DIR);
-                let is_there = is_there.map_err(|why| ControlError::Start(why.to_string()).into());
-                let tasks = is_there.and_then(|()| {
-                    Tasks::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)
-                });
-                tasks.inspect(|_| made::note(&**disk, dir, DIR))
+                Tasks::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)
             }
             None => Tasks::alone(&self.unguarded(), None, limits),
         };
@@ -55,7 +50,8 @@ impl Node {
     /// There is something in its directory of tasks that it had alone.
     pub(crate) fn has_tasks(&self) -> bool {
         let place = self.storage().map(Storage::place);
-        !self.is_of_cluster() && place.is_some_and(|(disk, dir)| made::is_begun(&**disk, dir, DIR))
+        !self.is_of_cluster()
+            && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
     /// Refuses another number of shards than those that it had alone.

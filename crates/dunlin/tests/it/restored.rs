@@ -178,7 +178,8 @@ fn keys_and_tasks_that_were_taken_away_are_missed() {
         [node.control().map(drop).unwrap_err().to_string(), node.tasks().map(drop).unwrap_err().to_string()];
     for (why, part) in why.iter().zip(["control", "tasks"]) {
         assert!(
-            why.contains(&format!("{part} is missing")) && why.contains(&format!("{part}.made")),
+            why.contains("this node's log is damaged")
+                && why.contains(&format!("remove {}", dir.join(part).with_extension("synced").display())),
             "{why}"
         );
     }
@@ -186,7 +187,7 @@ fn keys_and_tasks_that_were_taken_away_are_missed() {
     node.stop();
     drop(node);
     for part in ["control", "tasks"] {
-        fs::remove_file(dir.join(format!("{part}.made"))).unwrap();
+        fs::remove_file(dir.join(format!("{part}.synced"))).unwrap();
     }
     let (node, _) = open(dir);
     node.control().unwrap();

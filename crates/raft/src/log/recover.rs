@@ -9,27 +9,39 @@ use dunlin_journal::{Config, Disk, Item, Journal, Position, Recovered, Reserve};
 use super::operation::Operation;
 use super::room::Room;
 use super::store::{Kept, Log};
+use super::synced::{MarkError, SyncedMark};
 use super::writer::Writer;
-use super::{NAME, RESERVE};
+use super::{DIR, NAME, RESERVE};
 use crate::codec::whole;
 use crate::error::damaged;
 use crate::frames::payloads;
 use crate::limits::Limits;
 
-/// Opens the log of a directory, or makes one.
-pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, limits: &Limits) -> io::Result<Log> {
-    let opened = Journal::open(Arc::clone(&disk), dir, NAME, Config::default());
+/// Opens the log of a group's directory, or creates one.
+pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &Limits) -> io::Result<Log> {
+    let dir = group.join(DIR);
+    let opened = Journal::open(Arc::clone(&disk), &dir, NAME, Config::default());
     let (journal, found) = opened.map_err(io::Error::other)?;
     refuse_damage(&found)?;
-    let reserve = Reserve::open(disk, dir, RESERVE, limits.reserve_bytes).map_err(io::Error::other)?;
+    let last = found.last.map_or(0, |last| last.seq);
+    let mark = SyncedMark::open(Arc::clone(&disk), group, last).map_err(|error| match error {
+        MarkError::Damaged { why, path } => {
+            let error = damaged("log", &why);
+            let advice =
+                format!("or, to go on with what is left, remove {} and start the node again", path.display());
+            io::Error::new(error.kind(), format!("{error}; {advice}"))
+        }
+        MarkError::Disk(error) => error,
+    })?;
+    let reserve = Reserve::open(disk, &dir, RESERVE, limits.reserve_bytes).map_err(io::Error::other)?;
     let mut kept = Kept::default();
     if let Some(oldest) = found.oldest {
         replay(&journal, oldest, &mut kept)?;
     }
     let epoch = found.next.epoch.max(found.epoch_least).max(1);
-    kept.next = Position::new(epoch, found.last.map_or(1, |last| last.seq + 1));
+    kept.next = Position::new(epoch, last + 1);
     let room = Room::default();
-    let writer = Writer::start(journal, kept.next, reserve, room.clone())?;
+    let writer = Writer::start(journal, mark, kept.next, reserve, room.clone())?;
     Ok(Log::new(kept, writer, room, limits.append_bytes_max))
 }
 

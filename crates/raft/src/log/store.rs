@@ -104,6 +104,11 @@ impl Log {
         &self.room
     }
 
+    /// The last entry that is in a snapshot and no longer in the log.
+    pub(crate) fn purged(&self) -> Option<LogId> {
+        self.kept().purged
+    }
+
     /// Its last entry, which may be purged.
     pub(crate) fn last(&self) -> Option<u64> {
         let kept = self.kept();

@@ -16,6 +16,7 @@ use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Journal, Position, Reserve
 use super::margin::{LOOK, Margin};
 use super::operation::Operation;
 use super::room::Room;
+use super::synced::SyncedMark;
 use crate::frames::{self, Frames};
 
 /// Told how a write ended.
@@ -73,6 +74,7 @@ impl Writer {
     /// Writes on from the record `next` on.
     pub(super) fn start(
         journal: Journal,
+        mark: SyncedMark,
         next: Position,
         reserve: Reserve,
         room: Room,
@@ -80,12 +82,13 @@ impl Writer {
         let (sender, receiver) = channel();
         let margin = Margin::open(reserve, room).map_err(io::Error::other)?;
         let (broken, waiting, came, is_closing) = Default::default();
-        let mut writing = Writing { journal, next, margin, waiting, came, is_closing, broken };
+        let mut writing = Writing { journal, mark, next, margin, waiting, came, is_closing, broken };
         let run = move || {
             writing.run(&receiver);
             if writing.broken.is_none() {
                 // What is written is synced; without the mark the next start looks closer.
                 let _ = writing.journal.close();
+                let _ = writing.mark.persist();
             }
         };
         let thread = std::thread::Builder::new().name("raft-log".to_owned()).spawn(run)?;
@@ -109,6 +112,7 @@ impl Drop for Writer {
 
 struct Writing {
     journal: Journal,
+    mark: SyncedMark,
     next: Position,
     margin: Margin,
     /// What finds no room, in its order.
@@ -252,6 +256,7 @@ impl Writing {
         frames::append(&mut self.journal, self.next.epoch, self.next.seq, count, &bytes)?;
         self.next.seq += u64::from(count);
         self.journal.sync()?;
+        self.mark.advance(self.next.seq - 1);
         self.margin.was_written(&mut self.journal)?;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Crashes and cuts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -144,6 +144,21 @@ async fn log_kept_behind_a_snapshot_survives_restarts() {
     stage.until("something is purged", |stage| stage.nodes[&1].status().purged.is_some()).await;
 }
 
+/// Starts node 1, which must fail, and returns the error.
+fn refused(stage: &mut Stage) -> String {
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.start(1)));
+    *started.unwrap_err().downcast::<String>().unwrap()
+}
+
+/// The only file of this directory whose name ends so.
+fn file_in(disk: &dyn Disk, dir: &str) -> PathBuf {
+    let dir = Path::new(dir);
+    let mut logs = disk.list(dir).unwrap().into_iter().filter(|name| name.ends_with(".log"));
+    let name = logs.next().unwrap();
+    assert_eq!(logs.next(), None);
+    dir.join(name)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn log_with_a_hole_is_not_opened() {
     let mut stage = Stage::of(1, LIMITS).await;
@@ -152,14 +167,73 @@ async fn log_with_a_hole_is_not_opened() {
     }
     stage.crash(1).await;
     let disk = stage.disks[&1].clone();
-    let dir = Path::new("/raft/log");
-    let file = disk.list(dir).unwrap().into_iter().find(|name| name.ends_with(".log")).unwrap();
-    let path = dir.join(file);
+    let path = file_in(&*disk, "/raft/log");
     let mut content = disk.content(&path).unwrap();
     let middle = content.iter().rposition(|byte| *byte != 0).unwrap() / 2;
     content[middle] ^= 0xff;
     disk.overwrite(&path, content);
-    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.start(1)));
-    let why = *started.unwrap_err().downcast::<String>().unwrap();
+    let why = refused(&mut stage);
     assert!(why.contains("this node's log is damaged"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
+    // A power cut leaves two files, of which neither can be replaced by an older one.
+    let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
+    for (is_power_cut, damage) in damages {
+        let mut stage = Stage::of(1, LIMITS).await;
+        for number in 0..10 {
+            stage.say(&number.to_string()).await;
+        }
+        stage.end(1, is_power_cut).await;
+        let disk = stage.disks[&1].clone();
+        let path = file_in(&*disk, "/raft/log");
+        let older = disk.content(&path).unwrap();
+        stage.start(1);
+        for number in 10..20 {
+            stage.say(&number.to_string()).await;
+        }
+        stage.end(1, is_power_cut).await;
+        for path in disk
+            .list(Path::new("/raft/log"))
+            .unwrap()
+            .into_iter()
+            .map(|name| Path::new("/raft/log").join(name))
+        {
+            let content = disk.content(&path).unwrap();
+            let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            match damage {
+                0 => disk.overwrite(&path, content[..written / 2].to_vec()),
+                1 => disk.overwrite(&path, Vec::new()),
+                2 => disk.remove(&path).unwrap(),
+                _ => disk.overwrite(&path, older.clone()),
+            }
+        }
+        // A second start does not take the node's attempt to open the log for a repair.
+        for _ in 0..2 {
+            let why = refused(&mut stage);
+            assert!(
+                why.contains("this node's log is damaged") || why.contains("name and its content"),
+                "power cut {is_power_cut}, damage {damage}: {why}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_behind_a_removed_snapshot_is_not_opened() {
+    let mut stage = Stage::of(1, Limits { log_bytes_max: 100, ..LIMITS }).await;
+    let mut number = 0;
+    while stage.nodes[&1].status().purged.is_none() {
+        stage.say(&format!("a line of some bytes {number}")).await;
+        number += 1;
+        assert!(number < 20_000, "nothing is purged");
+    }
+    stage.end(1, false).await;
+    let disk = stage.disks[&1].clone();
+    for name in disk.list(Path::new("/raft/snapshots")).unwrap() {
+        disk.remove(&Path::new("/raft/snapshots").join(name)).unwrap();
+    }
+    let why = refused(&mut stage);
+    assert!(why.contains("this node's snapshot is damaged"), "{why}");
 }

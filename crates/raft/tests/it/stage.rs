@@ -162,9 +162,16 @@ impl Stage {
 
     /// Ends a node; what it has not synced is lost.
     pub async fn crash(&mut self, id: u64) {
+        self.end(id, true).await;
+    }
+
+    /// Ends a node, by a power cut or in order.
+    pub async fn end(&mut self, id: u64, is_power_cut: bool) {
         let node = self.nodes.remove(&id).unwrap();
         self.ways.write().unwrap().nodes.remove(&id);
-        self.disks[&id].crash();
+        if is_power_cut {
+            self.disks[&id].crash();
+        }
         tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     }
 

@@ -19,7 +19,7 @@ fn id(index: u64) -> LogId {
 
 fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> Log {
     let limits = Limits { reserve_bytes, ..Limits::default() };
-    log::open(disk.clone(), Path::new("/raft/log"), &limits).unwrap()
+    log::open(disk.clone(), Path::new("/raft"), &limits).unwrap()
 }
 
 /// Appends an entry of 4 KiB; what is told when it is written.

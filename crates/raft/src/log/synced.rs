@@ -1,0 +1,202 @@
+//! How far a group's log was synced, in a file beside the group's directory: `control.synced` beside `control`.
+//!
+//! The last records of a log whose files were cut, emptied, removed or replaced by older ones look like records that a crash cut off.
+//! The number in this file tells them apart: a record up to it was synced, and perhaps acknowledged. The file lies outside of the
+//! directory, so that it also tells a directory that was removed from one that never was.
+//!
+//! The file has two sectors of 512 bytes, each with one number and its checksum. The second is written after each sync of the log and
+//! not synced itself: it is exact after the process is killed, and at most too low after a power cut. The first is written and synced
+//! when the log is opened and closed, while the second is whole. So one of the two is valid after any crash.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crc_fast::CrcAlgorithm::Crc32Iscsi;
+use dunlin_journal::{Disk, DiskFile};
+
+const EXTENSION: &str = "synced";
+const EXTENSION_NEW: &str = "synced.new";
+const SECTOR_BYTES: usize = 512;
+const MAGIC: [u8; 8] = *b"dunsync1";
+/// Magic, number and checksum.
+const MARK_BYTES: usize = 20;
+
+/// The number of the log's last record that is known to be synced.
+#[derive(Debug)]
+pub(super) struct SyncedMark {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// `None` while the disk has no room for the file.
+    file: Option<Box<dyn DiskFile>>,
+    seq: u64,
+}
+
+impl SyncedMark {
+    /// Opens the mark of a group's log and creates it where it is missing. Returns an error with the reason if the log, whose last
+    /// record is `last`, has lost records that were synced.
+    pub(super) fn open(disk: Arc<dyn Disk>, group: &Path, last: u64) -> Result<SyncedMark, MarkError> {
+        let mut mark = SyncedMark { disk, path: group.with_extension(EXTENSION), file: None, seq: last };
+        let file = match mark.disk.open(&mark.path, true) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                mark.create()?;
+                return Ok(mark);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (first, second) = (read(&*file, 0)?, read(&*file, 1)?);
+        let why = match first.max(second) {
+            None => Some(format!("{} has no valid checksum", mark.path.display())),
+            Some(seq) if last < seq => Some(format!(
+                "record {seq} was synced, but the last record in {} is {last}: files were cut, removed or replaced, or a volume is not mounted",
+                group.join(super::DIR).display()
+            )),
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            return Err(MarkError::Damaged { why, path: mark.path });
+        }
+        mark.file = Some(file);
+        mark.persist()?;
+        Ok(mark)
+    }
+
+    /// Notes that the log is synced up to this record.
+    pub(super) fn advance(&mut self, seq: u64) {
+        self.seq = seq;
+        // A mark that cannot be written stays too low. The log itself is synced, so its writer goes on.
+        let _ = match &self.file {
+            Some(file) => write(&**file, 1, seq),
+            None => self.create(),
+        };
+    }
+
+    /// Makes the mark outlive a power cut.
+    pub(super) fn persist(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.sync()?;
+        write(&**file, 0, self.seq)?;
+        file.sync()
+    }
+
+    /// Creates the file if the disk has room for it. It has its name only once it is whole.
+    fn create(&mut self) -> io::Result<()> {
+        let (new, dir) =
+            (self.path.with_extension(EXTENSION_NEW), self.path.parent().unwrap_or(Path::new("")));
+        match self.disk.remove(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = self.disk.create(&new)?;
+        let written = write(&*file, 0, self.seq).and_then(|()| write(&*file, 1, self.seq));
+        if written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+            return self.disk.remove(&new);
+        }
+        file.sync()?;
+        self.disk.rename(&new, &self.path)?;
+        self.disk.sync_dir(dir)?;
+        self.file = Some(self.disk.open(&self.path, true)?);
+        Ok(())
+    }
+}
+
+/// Whether the directory of a group has contents, or had some once.
+pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
+    let has = |folder| disk.list(&group.join(folder)).is_ok_and(|files| !files.is_empty());
+    has("log") || has("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()
+}
+
+/// Why a mark was not opened.
+#[derive(Debug)]
+pub(super) enum MarkError {
+    /// The log, or the mark at this path, is not what was written.
+    Damaged {
+        why: String,
+        path: PathBuf,
+    },
+    Disk(io::Error),
+}
+
+impl From<io::Error> for MarkError {
+    fn from(error: io::Error) -> MarkError {
+        MarkError::Disk(error)
+    }
+}
+
+fn write(file: &dyn DiskFile, sector: usize, seq: u64) -> io::Result<()> {
+    let mut bytes = [0; SECTOR_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&seq.to_le_bytes());
+    let checksum = checksum(&bytes[..16]);
+    bytes[16..MARK_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    file.write_at(&[&bytes], (sector * SECTOR_BYTES) as u64)
+}
+
+/// The sector's number, `None` if its checksum does not match.
+fn read(file: &dyn DiskFile, sector: usize) -> io::Result<Option<u64>> {
+    let mut bytes = [0; MARK_BYTES];
+    if file.read_at(&mut bytes, (sector * SECTOR_BYTES) as u64)? < MARK_BYTES || bytes[..8] != MAGIC {
+        return Ok(None);
+    }
+    let number = |range: std::ops::Range<usize>| {
+        bytes[range].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    Ok((number(16..20) == u64::from(checksum(&bytes[..16]))).then(|| number(8..16)))
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_journal::FakeDisk;
+
+    use super::*;
+
+    fn open(disk: &Arc<FakeDisk>, last: u64) -> Result<SyncedMark, MarkError> {
+        SyncedMark::open(disk.clone(), Path::new("/raft"), last)
+    }
+
+    #[test]
+    fn mark_is_valid_after_any_power_cut() {
+        for seed in 0..200 {
+            let disk = Arc::new(FakeDisk::new(seed));
+            let mut mark = open(&disk, 0).unwrap();
+            for round in 0..5 {
+                for seq in 1..=3 {
+                    mark.advance(round * 3 + seq);
+                    assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
+                }
+                disk.crash();
+                // At least what was there when it was opened.
+                assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
+                drop(open(&disk, round * 3 + 3).unwrap());
+                disk.crash();
+                mark = open(&disk, round * 3 + 3).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_mark_is_refused() {
+        let disk = Arc::new(FakeDisk::new(1));
+        drop(open(&disk, 7).unwrap());
+        disk.overwrite(&Path::new("/raft").with_extension(EXTENSION), vec![0; 1024]);
+        assert!(matches!(open(&disk, 7), Err(MarkError::Damaged { .. })));
+    }
+
+    #[test]
+    fn mark_is_created_once_the_disk_has_room() {
+        let disk = Arc::new(FakeDisk::new(1));
+        disk.set_room(disk.used() + 100);
+        let mut mark = open(&disk, 3).unwrap();
+        mark.advance(4);
+        disk.set_room(u64::MAX);
+        mark.advance(5);
+        drop(mark);
+        assert!(matches!(open(&disk, 4), Err(MarkError::Damaged { .. })));
+        open(&disk, 5).unwrap();
+    }
+}
