@@ -1,4 +1,5 @@
-//! How long a region's ticks take without anything around it: those of suite `space` of `dunlin bench`, in one process on one core.
+//! Measures a region's ticks alone, in one process on one core, with the workloads of suite `space` of
+//! `dunlin bench`.
 //!
 //! `cargo run --release -p dunlin-space --example pace [move|flock|plane|near]...`
 
@@ -14,7 +15,7 @@ const TICKS: usize = 400;
 const FLOCK: u64 = 100_000;
 const FLOCK_TICKS: usize = 100;
 
-/// To and fro within the half in which it is.
+/// Movement to and fro within one half of the world.
 #[derive(Clone)]
 struct Halves;
 
@@ -63,7 +64,7 @@ fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
     Entity { velocity, ..Entity::at(nth, position) }
 }
 
-/// Half of the world is the region's that is measured; all its changes are written.
+/// Measures the region of one half of the world, with all changes written to records.
 fn moving(each: u64) {
     let mut stage = Lockstep::new(&Setup::new(RegionId(0), world(), 0.5), &Halves, 2);
     (0..each * 2).for_each(|nth| stage.spawn(&entity(nth, 25.0, false)).expect("it is inside"));
@@ -75,12 +76,12 @@ fn moving(each: u64) {
             region.tick(now_ns, out).expect("it has authority");
             region.send_ghosts(out);
             times_ns.push(begin.elapsed().as_nanos() as u64);
-            // As a runner does: it is published, and the next is begun.
+            // Takes the record, as a runner does before it publishes.
             std::hint::black_box(std::mem::take(&mut out.record));
             out.messages.clear();
         }
     }
-    // Rows are not in order in the beginning.
+    // The first half of the ticks sorts the rows.
     let mut times_ns = times_ns.split_off(TICKS / 2);
     times_ns.sort_unstable();
     let at = |share: f64| times_ns[(times_ns.len() as f64 * share) as usize] as f64 / 1e6;

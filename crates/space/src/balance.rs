@@ -1,8 +1,8 @@
-//! When the curve is cut anew: from what the regions say of their loads.
+//! Decides when and where the curve is cut anew, from the loads that regions report.
 //!
 //! Invariants:
-//! - Nothing is moved before all that the last cut moved is where it belongs: what is on its way would be counted where it is not.
-//! - Regions that are about even are left alone, and so are small differences in number.
+//! - No new cut before the last one is done: entities on their way would be counted in the wrong region.
+//! - Regions with about the same load stay as they are, and so do small differences in number.
 //!
 //! ```text
 //!  weight:     version u8, region u32, of the partition u64, amount f64, strayed f64, quantiles: u32 count, u64 each
@@ -15,16 +15,16 @@ use crate::handover::RegionId;
 use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
 use crate::partition::{Load, Partition, PartitionError};
 
-/// How much unevenness is left alone.
+/// How much imbalance is tolerated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Balance {
-    /// The busiest region may have so many times the mean.
+    /// Highest load of a region, as a multiple of the mean.
     pub tolerance: f64,
-    /// It may have so much more than the mean, whatever that is.
+    /// A region may exceed the mean by this much in any case.
     pub spare: f64,
-    /// Loads are weighed every so many ticks.
+    /// Ticks between two checks of the loads.
     pub every_ticks: u64,
-    /// What a region said counts for so long, ns.
+    /// How long a region's report is valid, ns.
     pub fresh_ns: u64,
 }
 
@@ -34,22 +34,22 @@ impl Default for Balance {
     }
 }
 
-/// Of all entities so large a part may be on its way while the curve is cut anew.
+/// No new cut while more than this part of all entities is outside its region.
 const STRAYED_MAX: f64 = 0.02;
 
-/// A region's load, and how far the last cut has come there.
+/// A region's load, and how far it has carried out the last cut.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weight {
-    /// What it has to do in its own stretch.
+    /// The load in the region's own stretch.
     pub load: Load,
-    /// The version of the partition that it goes by.
+    /// Version of the partition that the region uses.
     pub version: u64,
-    /// What it has to do beyond: who is there is another's before long.
+    /// The load outside the stretch: entities that are still to be handed over.
     pub strayed: f64,
 }
 
 impl Weight {
-    /// Appends its bytes.
+    /// Appends the encoded report to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         put_u32(out, self.load.region.0);
@@ -60,7 +60,7 @@ impl Weight {
         self.load.quantiles.iter().for_each(|key| put_u64(out, *key));
     }
 
-    /// Reads it again.
+    /// Decodes a report.
     pub fn decode(bytes: &[u8]) -> Result<Weight, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let (region, version) = (RegionId(fields.u32()?), fields.u64()?);
@@ -74,17 +74,17 @@ impl Weight {
     }
 }
 
-/// What all regions said last.
+/// The last report of each region.
 #[derive(Debug, Clone, Default)]
 pub struct Scales(BTreeMap<RegionId, (u64, Weight)>);
 
 impl Scales {
-    /// A region has said what it has to do.
+    /// Stores a region's report.
     pub fn hear(&mut self, weight: Weight, now_ns: u64) {
         self.0.insert(weight.load.region, (now_ns, weight));
     }
 
-    /// How the curve is to be cut from here on; nothing where all is well, or not all is known.
+    /// Returns the new partition; `None` where the loads are even enough, or a report is missing or too old.
     pub fn next(&self, partition: &Partition, balance: &Balance, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
             let (heard_ns, weight) = self.0.get(region)?;
@@ -104,7 +104,7 @@ impl Scales {
 }
 
 impl Partition {
-    /// Appends its bytes.
+    /// Appends the encoded partition to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         put_u64(out, self.version());
@@ -115,7 +115,7 @@ impl Partition {
         }
     }
 
-    /// Reads one of a world of so many dimensions.
+    /// Decodes a partition of a world with this many dimensions.
     pub fn decode(dimensions: usize, bytes: &[u8]) -> Result<Partition, PartitionError> {
         let read = || -> Result<(u64, Vec<(u64, RegionId)>), DecodeError> {
             let mut fields = Fields::versioned(bytes)?;

@@ -1,11 +1,14 @@
-//! What makes entities move.
+//! Behaviours: code that moves entities.
 //!
-//! A behaviour sees the world as it was after the last tick, and says where one entity is after this one. So it does not matter
-//! in which order, or in which region, entities are asked. What it needs by chance it draws from [`Moment::chance`], which
-//! follows from the seed, the tick and the id.
+//! A behaviour reads the world as it was after the last tick, and returns the next position of one entity.
+//! The result does not depend on
+//! the order or the region in which entities are moved. Random numbers come from [`Moment::chance`], which
+//! depends on the seed, the tick
+//! and the id only.
 //!
-//! To give the same bytes on any number of regions, a behaviour uses operations that are exact everywhere: sums, products,
-//! quotients and square roots, not sines.
+//! For the same bytes on any number of regions, a behaviour uses only operations that are exact on every
+//! machine: sums, products,
+//! quotients and square roots, but not sines.
 
 mod flock;
 mod lanes;
@@ -26,16 +29,17 @@ pub use walk::Walk;
 
 /// Moves entities.
 pub trait Behaviour<const D: usize> {
-    /// How far an entity sees others; 0 if it looks at nobody. It stays the same.
+    /// How far an entity sees others; 0 if the behaviour looks at none. The value must not change.
     fn sight(&self) -> f32 {
         0.0
     }
 
-    /// Where an entity is after this tick, and how fast. What is not finite, or panics, freezes the entity, and is reported.
+    /// Returns the entity's position and velocity after this tick. A panic or a value that is not finite
+    /// freezes the entity, and is reported.
     fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D>;
 
-    /// The same for [`LANES`] entities at once, for who sees and gains by it: each is moved as [`Behaviour::step`] would move it, to the bit.
-    /// Nothing, which is what is said unless this is written: they are asked one by one.
+    /// Does the same for [`LANES`] entities at once, with results equal to [`Behaviour::step`] to the bit.
+    /// The default returns `None`; `step` is then called for each entity.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -47,63 +51,63 @@ pub trait Behaviour<const D: usize> {
     }
 }
 
-/// The entity that is asked.
+/// The entity that is being moved.
 #[derive(Debug, Clone, Copy)]
 pub struct Own<const D: usize> {
-    /// Its number.
+    /// Id of the entity.
     pub id: EntityId,
-    /// Its kind.
+    /// The entity's kind.
     pub kind: u32,
-    /// Where it is.
+    /// Position after the last tick.
     pub position: Point<D>,
-    /// How fast it is, units a second.
+    /// Velocity, units a second.
     pub velocity: Point<D>,
 }
 
-/// Where it is next.
+/// Position and velocity of an entity after the tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Motion<const D: usize> {
-    /// Its position; outside of the world the nearest inside is taken.
+    /// New position. A position outside the world is replaced by the nearest one inside.
     pub position: Point<D>,
-    /// Its velocity, units a second.
+    /// New velocity, units a second.
     pub velocity: Point<D>,
 }
 
 /// Another entity within sight.
 #[derive(Debug, Clone, Copy)]
 pub struct Other<const D: usize> {
-    /// Its kind.
+    /// The other entity's kind.
     pub kind: u32,
-    /// From the entity that is asked to it.
+    /// Vector from the moved entity to this one.
     pub offset: Point<D>,
-    /// The square of the distance.
+    /// Square of the distance between both.
     pub distance_sq: f32,
-    /// How fast it is.
+    /// Velocity, units a second.
     pub velocity: Point<D>,
 }
 
-/// The entities within sight.
+/// The entities within sight of the moved one.
 pub trait Around<const D: usize> {
-    /// Visits each once, itself left out, in an order that follows from the world's state alone: row by row of the world's
-    /// cells, within a cell by id.
+    /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
+    /// by row of cells, then by cell, then by id.
     fn each(&self, visit: impl FnMut(&Other<D>));
 }
 
-/// Which tick it is, and of what world.
+/// The tick, and what random numbers depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<const D: usize> {
-    /// The tick that is being made.
+    /// Number of this tick.
     pub tick: u64,
-    /// How long it is, seconds.
+    /// Length of a tick, seconds.
     pub seconds: f32,
     /// The world.
     pub world: World<D>,
-    /// What chance follows from.
+    /// Seed of random numbers.
     pub seed: u64,
 }
 
 impl<const D: usize> Moment<D> {
-    /// A number that looks random: the same for the same entity, tick, seed and `which`.
+    /// Returns a pseudorandom number, the same for the same id, tick, seed and `which`.
     pub fn chance(&self, id: EntityId, which: u64) -> u64 {
         let mut mixed =
             self.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.tick.rotate_left(32) ^ which << 56;
@@ -112,18 +116,18 @@ impl<const D: usize> Moment<D> {
         mixed ^ (mixed >> 31)
     }
 
-    /// From -1 up to 1.
+    /// Returns a pseudorandom number from -1 up to 1.
     pub fn swing(&self, id: EntityId, which: u64) -> f32 {
         (self.chance(id, which) >> 39) as f32 / (1 << 24) as f32 - 1.0
     }
 
-    /// Goes on straight, and is thrown back by the walls of the world.
+    /// Moves straight on, and reflects at the world's walls.
     #[inline(always)]
     pub fn fly(&self, position: &Point<D>, velocity: &Point<D>) -> Motion<D> {
         self.fly_between(position, velocity, &self.world.min(), &self.world.max())
     }
 
-    /// The same between other walls.
+    /// Moves straight on, and reflects at the given walls.
     #[inline(always)]
     pub fn fly_between(
         &self,
@@ -139,7 +143,7 @@ impl<const D: usize> Moment<D> {
             let thrown =
                 if below { low[axis] + (low[axis] - ahead) } else { high[axis] - (ahead - high[axis]) };
             let inside = if below | above { thrown } else { ahead };
-            // Whoever is faster than the world is wide ends at a wall.
+            // An entity that crosses more than the whole world in one tick ends at a wall.
             motion.position[axis] = inside.max(low[axis]).min(high[axis]);
             motion.velocity[axis] = if below | above { -velocity[axis] } else { velocity[axis] };
         }
@@ -147,7 +151,7 @@ impl<const D: usize> Moment<D> {
     }
 }
 
-/// Makes a vector no longer than this.
+/// Shortens a vector to at most this length.
 #[inline(always)]
 pub(crate) fn shorten<const D: usize>(vector: Point<D>, max: f32) -> Point<D> {
     let length_sq: f32 = (0..D).fold(0.0, |sum, axis| sum + vector[axis] * vector[axis]);

@@ -1,7 +1,8 @@
-//! Which entities a world has, out of what its regions tell: each one once.
+//! Counts a world's entities over the states of its regions, each entity once.
 //!
-//! Regions are read as of different ticks. So an entity that is handed over may stand in the states of two regions, or in none of them
-//! while it is on its way: its source has let it go, and its target has not taken it in yet.
+//! The states of different regions belong to different ticks. So an entity that is being handed over may
+//! appear in two states, or in none
+//! while it is on its way: its source has removed it and its target has not inserted it yet.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +10,7 @@ use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::region::RegionState;
 
-/// See the module.
+/// Which region each entity belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, Whereabouts>,
@@ -23,17 +24,18 @@ struct Whereabouts {
     on_the_way: bool,
 }
 
-/// Entities that are counted in one region, and in no other.
+/// Entities that are counted in one region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
-    /// Those that the region moves.
+    /// Entities that the region moves.
     pub here: usize,
-    /// Those that stand still between this region and another.
+    /// Entities that stand still during a handover.
     pub on_the_way: usize,
 }
 
 impl Census {
-    /// Of the states of a world's regions. An entity in two of them is in the one of the later tick.
+    /// Counts the entities in the states of a world's regions. An entity in two states belongs to the one of
+    /// the later tick.
     pub fn of<'a, const D: usize>(states: impl IntoIterator<Item = &'a RegionState<D>>) -> Census {
         let mut entities: HashMap<EntityId, Whereabouts> = HashMap::new();
         let mut on_the_way = Vec::new();
@@ -58,17 +60,17 @@ impl Census {
         Census { entities, regions }
     }
 
-    /// All entities.
+    /// How many entities there are.
     pub fn len(&self) -> usize {
         self.entities.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entities.
     pub fn is_empty(&self) -> bool {
         self.entities.is_empty()
     }
 
-    /// Where an entity is counted, and whether it is on its way between two regions.
+    /// Region of an entity, and whether the entity is being handed over.
     pub fn find(&self, id: EntityId) -> Option<(RegionId, bool)> {
         self.entities.get(&id).map(|found| (found.region, found.on_the_way))
     }
@@ -78,8 +80,8 @@ impl Census {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 
-    /// How many entities of an earlier census are not in this one: they were taken out of the world, or the states that this one was made
-    /// of are further apart than a hand-over takes.
+    /// How many entities of an earlier census are missing here. They were despawned, or this census' states
+    /// are further apart in time than a handover takes.
     pub fn lacks(&self, earlier: &Census) -> usize {
         earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
     }

@@ -1,4 +1,4 @@
-//! The state of a region's topic, as a topic's configuration names it.
+//! Region state as a topic's reducer, built from the topic's configuration.
 //!
 //! ```text
 //!  kind "region", options: region, min, max (coordinates with commas between; as many as the world has dimensions),
@@ -16,30 +16,30 @@ use crate::region::Setup;
 use crate::store::{Component, Kind, Schema};
 use crate::world::World;
 
-/// The name of the kind.
+/// Name of this kind of reducer.
 pub const REGION: &str = "region";
 
-/// The longest name of a world, characters.
+/// Longest name of a world, characters.
 pub const WORLD_NAME_MAX: usize = 64;
 
-/// A text that cannot name a world.
+/// A text that is not a valid name of a world.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot name a world: a name has 1 to {WORLD_NAME_MAX} letters, digits, - and _")]
+#[error("{0:?} cannot name a world: use 1 to {WORLD_NAME_MAX} letters, digits, - and _")]
 pub struct WorldNameError(pub String);
 
-/// Checks the name of a world, which is one token of subjects and one part of keys.
+/// Checks a world's name, which becomes one token of subjects and one part of keys.
 pub fn check_world_name(name: &str) -> Result<(), WorldNameError> {
     let is_short = name.chars().nth(WORLD_NAME_MAX).is_none() && !name.is_empty();
     let is_sound = name.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
     if is_short && is_sound { Ok(()) } else { Err(WorldNameError(name.to_owned())) }
 }
 
-/// The topic of a region of a world.
+/// Name of a region's topic.
 pub fn topic_of(world: &str, region: RegionId) -> String {
     format!("space.{world}.region.{}", region.0)
 }
 
-/// How a region's topic is configured.
+/// Configuration of a region's topic.
 pub fn fold_config<const D: usize>(setup: &Setup<D>) -> FoldConfig {
     let point = |point: [f32; D]| point.map(|along| along.to_string()).join(",");
     let component = |component: &Component| match component.kind {
@@ -58,17 +58,17 @@ pub fn fold_config<const D: usize>(setup: &Setup<D>) -> FoldConfig {
     FoldConfig { kind: REGION.to_owned(), options }
 }
 
-/// A state without entities, of a world of two dimensions or of three.
+/// An empty region state, in two or three dimensions.
 #[derive(Debug)]
 pub enum AnyRegion {
-    /// Two.
+    /// Two dimensions.
     Plane(RegionFold<2>),
-    /// Three.
+    /// Three dimensions.
     Space(RegionFold<3>),
 }
 
 impl AnyRegion {
-    /// As a topic's configuration says; what is wrong with it, in words.
+    /// Builds the state from a topic's options; the error text says which option is wrong.
     pub fn of(options: &BTreeMap<String, String>) -> Result<AnyRegion, String> {
         let known = ["region", "min", "max", "components"];
         if let Some(option) = options.keys().find(|option| !known.contains(&option.as_str())) {
@@ -86,7 +86,7 @@ impl AnyRegion {
         }
     }
 
-    /// As the state of a topic.
+    /// Converts to a boxed reducer.
     pub fn boxed(self) -> Box<dyn Fold> {
         match self {
             AnyRegion::Plane(fold) => Box::new(fold),
@@ -94,7 +94,7 @@ impl AnyRegion {
         }
     }
 
-    /// The same, where it is.
+    /// Borrows the reducer.
     pub fn fold(&self) -> &dyn Fold {
         match self {
             AnyRegion::Plane(fold) => fold,
@@ -102,7 +102,7 @@ impl AnyRegion {
         }
     }
 
-    /// The same, to be changed.
+    /// Borrows the reducer mutably.
     pub fn fold_mut(&mut self) -> &mut dyn Fold {
         match self {
             AnyRegion::Plane(fold) => fold,
@@ -110,7 +110,7 @@ impl AnyRegion {
         }
     }
 
-    /// The payload of a record that makes any state of this region this one.
+    /// Payload of a record that replaces any state of this region by this one.
     pub fn whole(&self) -> Vec<u8> {
         match self {
             AnyRegion::Plane(fold) => fold.state().whole(),

@@ -1,7 +1,8 @@
-//! Curves that run through all cells of a world, at every level of refinement at once.
+//! Space-filling curves through all cells of a world, at every level of refinement.
 //!
-//! A key is a string of digits, the coarsest first: all cells that begin with the same digits are one cell of that level, and
-//! stand next to each other on the curve. Keys compare as the curve runs.
+//! A key is a string of digits, the coarsest first. Cells whose keys begin with the same digits form one cell
+//! of that level, and are
+//! adjacent on the curve. Keys compare in the curve's order.
 
 mod cell;
 mod morton;
@@ -19,18 +20,18 @@ pub use tetrahedral::Tetrahedral;
 
 /// An order of the world's smallest cells.
 pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static {
-    /// Where a cell stands on the curve.
+    /// Position of a cell on the curve.
     type Key: Copy + Ord + Default + Debug + Send + Sync + 'static;
 
-    /// How many digits a key has.
+    /// Digits of a key.
     const DIGITS: u32;
 
-    /// The key of the smallest cell that a place is in.
+    /// Key of the smallest cell that holds a point of the grid.
     fn key(place: Place<D>) -> Self::Key;
 
-    /// A digit, counted from the coarsest; below 8.
+    /// Digit of a key, counted from the coarsest; below 8.
     fn digit(key: Self::Key, index: u32) -> usize;
 
-    /// Puts pairs in the order of their keys; equal keys stay as they stood. `scratch` is room that may be reused.
+    /// Sorts pairs by key; the sort is stable. `scratch` is memory that may be reused.
     fn sort(pairs: &mut Vec<(Self::Key, u32)>, scratch: &mut Vec<(Self::Key, u32)>);
 }

@@ -1,6 +1,6 @@
-//! What an entity is known by.
+//! Ids of entities.
 
-/// An entity's number, given once by whoever makes entities.
+/// Id of an entity, unique in its world. The program that spawns entities assigns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct EntityId(pub u64);

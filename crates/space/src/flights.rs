@@ -1,10 +1,13 @@
-//! Recorded aircraft, as the `traffic` library keeps its samples: a JSON array of where who was when.
+//! Reads recorded flights in the sample format of the `traffic` library: a JSON array of timestamped
+//! positions.
 //!
 //! ```text
 //!  [{"timestamp": ms, "icao24": "4b1803", "latitude": °, "longitude": °, "altitude": feet, …}, …]
 //! ```
-//! Places are put on a plane that touches the globe in the middle of the recording: kilometres east and north of it, and up. At 200 km from
-//! there distances are off by less than 0.3 %. Entries without a place, and second ones of the same moment, are left out and counted.
+//! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east,
+//! north and up. At 200 km from
+//! there, distances are off by less than 0.3 %. Entries without a position, and second entries of one moment,
+//! are skipped and counted.
 
 use std::collections::BTreeMap;
 
@@ -14,26 +17,26 @@ use crate::behaviour::{Track, Tracks};
 use crate::entity::EntityId;
 use crate::world::{Point, World, WorldError};
 
-/// A degree of latitude, km.
+/// Length of a degree of latitude, km.
 const DEGREE_KM: f64 = 111.195;
 const FOOT_KM: f64 = 0.000_304_8;
-/// Room around what was recorded, km.
+/// Space around the recorded positions, km.
 const MARGIN_KM: f32 = 1.0;
 
-/// Everybody of a recording.
+/// A recording of flights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flights {
-    /// Where each was, by number.
+    /// Tracks by entity id.
     pub tracks: BTreeMap<EntityId, Track<3>>,
-    /// Their transponders' addresses, by number.
+    /// Transponder addresses, in the order of ids.
     pub names: Vec<String>,
-    /// All of them are in it, km.
+    /// World that holds all tracks, km.
     pub world: World<3>,
-    /// How long the recording is, seconds.
+    /// Length of the recording, seconds.
     pub seconds: f64,
     /// Entries that were used.
     pub fixes: usize,
-    /// Entries that were left out.
+    /// Entries that were skipped.
     pub left_out: usize,
 }
 
@@ -41,14 +44,14 @@ pub struct Flights {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlightsError {
-    /// It is not as expected.
-    #[error("this is no recording of flights: {0}")]
+    /// The bytes are not JSON of the expected form.
+    #[error("not a recording of flights: {0}")]
     Json(#[from] serde_json::Error),
-    /// Nobody is in it.
-    #[error("the recording has nobody in it")]
+    /// The recording has no track.
+    #[error("the recording contains no aircraft with a position")]
     Empty,
-    /// It has no extent.
-    #[error("the recording has no extent: {0}")]
+    /// All positions are the same.
+    #[error("the recorded positions do not span a world: {0}")]
     World(#[from] WorldError),
 }
 
@@ -62,7 +65,7 @@ struct Fix {
 }
 
 impl Flights {
-    /// Of a recording's bytes. Numbers are given from `first` on, in the order of addresses.
+    /// Reads a recording. Ids start at `first`, in the order of addresses.
     pub fn read(json: &[u8], first: u64) -> Result<Flights, FlightsError> {
         let all: Vec<Fix> = serde_json::from_slice(json)?;
         let (began, ended) = all
@@ -91,7 +94,7 @@ impl Flights {
         let world = world(&flights)?;
         let (mut tracks, mut names) = (BTreeMap::new(), Vec::new());
         for (id, (name, fixes)) in (first..).zip(flights) {
-            // They are in order and finite, and nobody is there without one.
+            // Fixes are in order and finite, and every aircraft has one.
             if let Ok(track) = Track::new(fixes) {
                 tracks.insert(EntityId(id), track);
                 names.push(name);
@@ -107,7 +110,7 @@ impl Flights {
         })
     }
 
-    /// They fly again, so many times as fast as they did.
+    /// Behaviour that plays the tracks at `speed` times the recorded speed.
     pub fn replayed(&self, speed: f64) -> Tracks<3> {
         Tracks::new(self.tracks.clone(), speed)
     }
@@ -154,8 +157,11 @@ mod tests {
         assert_eq!((flights.fixes, flights.left_out, flights.seconds), (3, 2, 10.0));
         assert_eq!(flights.names, ["a", "b"]);
         let half_way = flights.tracks[&EntityId(8)].at(5.0);
-        assert!((half_way.velocity[1] - 11.1195).abs() < 0.01, "{half_way:?} goes north at 111 km in 10 s");
-        assert!((half_way.position[2] - 10.0).abs() < 0.01, "{half_way:?} flies at 10 km");
+        assert!(
+            (half_way.velocity[1] - 11.1195).abs() < 0.01,
+            "{half_way:?} should go north by 111 km in 10 s"
+        );
+        assert!((half_way.position[2] - 10.0).abs() < 0.01, "{half_way:?} should fly at 10 km");
         let apart = flights.tracks[&EntityId(7)].at(5.0).position[0] - half_way.position[0];
         assert!((apart - 76.6).abs() < 0.5, "a degree of longitude at 46.4° is {apart} km");
         assert!(flights.tracks.values().all(|track| flights.world.holds(&track.at(0.0).position)));

@@ -1,7 +1,8 @@
-//! A region as the state of its topic: the records are what its owner writes, the state is what its standby has.
+//! Region state as the reducer of its topic: the owner writes the records, and the standby holds the state.
 //!
-//! Snapshots are of everything; since mostly everything moves, the changes since a record are no shorter, and are not offered:
-//! who fell behind is given a snapshot.
+//! A snapshot contains everything. Almost every entity moves in each tick, so changes since a record are no
+//! shorter and not offered; a
+//! subscriber that falls behind receives a snapshot.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::region::{RecordError, RegionState};
 use crate::store::{Schema, Store};
 use crate::world::World;
 
-/// The state of a region's topic. Freezing it costs nothing; the next record after that copies it once.
+/// The state of a region's topic. Freezing is free; the next record after it copies the state once.
 #[derive(Debug)]
 pub struct RegionFold<const D: usize> {
     schema: Schema,
@@ -22,12 +23,12 @@ pub struct RegionFold<const D: usize> {
     standby: Standby,
     timing: Timing,
     state: Arc<RegionState<D>>,
-    /// Reckoned when somebody asks, since every record changes most of it.
+    /// Computed on request, since every record changes most of it.
     checksum: Cell<Option<u64>>,
 }
 
 impl<const D: usize> RegionFold<D> {
-    /// Of a region in which nothing is yet.
+    /// Creates the state of an empty region.
     pub fn new(
         region: RegionId,
         world: World<D>,
@@ -41,12 +42,12 @@ impl<const D: usize> RegionFold<D> {
         RegionFold { schema, limits, standby, timing, state, checksum: Cell::new(None) }
     }
 
-    /// The region as it is after the last record.
+    /// The region's state after the last record.
     pub fn state(&self) -> &RegionState<D> {
         &self.state
     }
 
-    /// The same, to be kept: the next record changes a copy.
+    /// Shares the state; the next record then changes a copy.
     pub fn share(&self) -> Arc<RegionState<D>> {
         Arc::clone(&self.state)
     }

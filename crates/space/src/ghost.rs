@@ -1,12 +1,15 @@
-//! Ghosts: a neighbour's entities near the border, as one sees them without owning them.
+//! Ghosts: read-only copies of neighbours' entities near the border.
 //!
-//! A region tells each neighbour, at every tick or every few, all who are within the strip along the border; whoever is not
-//! told of any more is gone. In between, and when a message is lost, ghosts are taken to fly on straight. One whose velocity changes
-//! by at most `a` a second is then off by at most `a · t² / 2` after `t` seconds (and by what rounding makes of it); after
-//! [`Setup::ghost_ticks_max`](crate::Setup) ticks it is seen by nobody.
+//! At every n-th tick a region sends each neighbour all entities within the strip along their border. An
+//! entity that is missing from a batch
+//! is gone. Between batches, and when one is lost, ghosts move straight on. A ghost whose velocity changes by
+//! at most `a` a second is then
+//! off by at most `a · t² / 2` after `t` seconds, plus rounding. After
+//! [`Setup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
 //!
-//! Invariants: of one neighbour the batch of the highest (epoch, number) counts, and one of an older epoch than the neighbour's owner
-//! is known to have never does. Who is both a ghost and one's own is one's own.
+//! Invariants: of each neighbour the batch with the highest (epoch, number) counts. A batch of an older epoch
+//! than the neighbour's known
+//! one never counts. An entity that is both a ghost and the region's own is the region's own.
 
 mod batch;
 mod strip;
@@ -21,32 +24,33 @@ use crate::world::Point;
 pub use batch::GhostBatch;
 pub(crate) use strip::Strip;
 
-/// One that is seen.
+/// A ghost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ghost<const D: usize> {
-    /// Its number.
+    /// Id of the entity.
     pub id: EntityId,
-    /// Its kind.
+    /// The entity's kind.
     pub kind: u32,
-    /// Where it is taken to be.
+    /// Extrapolated position.
     pub position: Point<D>,
-    /// How fast it was.
+    /// Velocity at the time of the batch.
     pub velocity: Point<D>,
 }
 
-/// The newest batch of a neighbour, and the tick of one's own after which it came: neighbours that do not keep step count theirs otherwise.
+/// The newest batch of a neighbour, and the own tick after which it arrived. Neighbours may count ticks
+/// differently.
 #[derive(Debug, Clone)]
 struct Heard<const D: usize> {
     batch: GhostBatch<D>,
     tick: u64,
 }
 
-/// What is known of all neighbours.
+/// The ghosts of all neighbours.
 #[derive(Debug, Clone)]
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,
     neighbours: BTreeMap<RegionId, Heard<D>>,
-    /// The memory of the batch before the newest, for the next.
+    /// Memory of the batch before the newest, for reuse.
     spare: Option<GhostBatch<D>>,
     stale: u64,
     beyond: u64,
@@ -57,14 +61,15 @@ impl<const D: usize> Ghosts<D> {
         Ghosts { ghosts_max, neighbours: BTreeMap::new(), spare: None, stale: 0, beyond: 0 }
     }
 
-    /// Reads a batch, to be [taken in](Ghosts::take).
+    /// Decodes a batch, for [`Ghosts::take`].
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
         let mut batch = self.spare.take().unwrap_or_else(|| GhostBatch::new(RegionId(0), 0, 0, 0));
         batch.read(bytes)?;
         Ok(batch)
     }
 
-    /// Takes a batch in that comes after this tick of one's own, if it is newer than what is known, and its owner is not known to be replaced.
+    /// Stores a batch that arrived after this own tick. Returns whether it is newer than the stored one and
+    /// not of a replaced owner.
     pub(crate) fn take(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
         let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.batch.stamp());
         if !newer || batch.epoch < epoch_known {
@@ -80,23 +85,23 @@ impl<const D: usize> Ghosts<D> {
         true
     }
 
-    /// Until which tick a neighbour is known.
+    /// The last tick of which a neighbour's ghosts are known.
     pub fn known_through(&self, region: RegionId) -> Option<u64> {
         self.neighbours.get(&region).map(|heard| heard.batch.tick)
     }
 
-    /// Batches that were not newer than what was known.
+    /// Batches that were not newer than the stored one.
     pub fn stale(&self) -> u64 {
         self.stale
     }
 
-    /// Ghosts that found no room.
+    /// Ghosts that exceeded the limit.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Visits all as they are taken to be after a tick of one's own; those not heard of for longer than `ticks_max` are left out. Who is
-    /// told of by two neighbours is as the newer says.
+    /// Visits all ghosts, extrapolated to an own tick. Skips neighbours without a batch for more than
+    /// `ticks_max` ticks. For an entity in two neighbours' batches the newer batch counts.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |heard: &&Heard<D>| heard.tick + ticks_max >= tick;
         let mut batches: Vec<&Heard<D>> = self.neighbours.values().filter(fresh).collect();
@@ -106,7 +111,7 @@ impl<const D: usize> Ghosts<D> {
         for heard in batches {
             let ticks = tick.saturating_sub(heard.tick);
             for ghost in heard.batch.ghosts(ticks as f32 * seconds) {
-                // In lock-step nobody is told of twice.
+                // With exact ghosts of every tick, no entity is in two batches.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
                 }
@@ -114,7 +119,7 @@ impl<const D: usize> Ghosts<D> {
         }
     }
 
-    /// Bytes of memory it holds.
+    /// Memory in use, bytes.
     pub fn bytes(&self) -> usize {
         let batches = self.neighbours.values().map(|heard| &heard.batch).chain(&self.spare);
         batches.map(|batch| batch.len() * (12 + 8 * D)).sum()

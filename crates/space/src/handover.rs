@@ -1,12 +1,15 @@
-//! Handing entities from one region's owner to another's, so that none is ever moved by two, lost, or there twice.
+//! Hands entities from one region's owner to another's. No entity is ever moved by two regions, lost or
+//! duplicated.
 //!
-//! A [`Handover`] is one region's side of all its hand-overs, source and target both. It is told what happens (an offer, a
-//! message, what the standby knows, the time) and answers with [`Effect`]s, to be carried out in their order before it is told
-//! anything more. Many entities that go to the same region at the same time are one transfer.
+//! A [`Handover`] is one region's side of all its handovers, as source and as target. It receives events (an
+//! offer, a message, the
+//! standby's progress, the time) and returns [`Effect`]s, which the caller carries out in order before the
+//! next event. Entities that go to
+//! the same region at the same time form one transfer.
 //!
 //! ```text
 //!            source                                                 target
-//!   offer ─► PREPARING  ────────── Prepare (whole states) ────────► STAGED   ids kept for it, nobody moves them
+//!   offer ─► PREPARING  ────────── Prepare (whole states) ────────► STAGED   ids reserved, nobody moves them
 //!            stand still           ◄───────── Prepared ───────────  once its standby has them
 //!            own standby knows? ─► COMMITTING ─── Commit ─────────► TAKEN    they move again, here
 //!            gone from here        ◄────────── Taken ─────────────  once its standby knows
@@ -17,19 +20,24 @@
 //!   STAGED for long, or the source's epoch changed ── AskSource ─► Commit | Abort | nothing, while it is not decided
 //! ```
 //! Invariants:
-//! - The source decides, once. Before it commits, the target, the target's standby and its own standby know of the transfer.
-//! - A target takes only what was committed. One that told a new source `NotTaken` never takes that transfer: the late
-//!   Commit is of an older epoch than one it knows.
-//! - `Taken` is said when the target's standby knows it, and a source counts a transfer as settled when its own standby does: so
-//!   each side can be replaced by its standby at any moment, and the other still remembers what the standby does not.
-//! - What comes twice is known by its [`Transfer`]; what an older epoch sent is dropped.
-//! - No answer within [`Timing::prepare_ns`]: the source goes on with its entities at once, whatever is still under way.
+//! - The source decides, once. Before it commits, the target, the target's standby and the source's standby
+//!   know of the transfer.
+//! - A target takes only committed transfers. After it has sent `NotTaken` to a new source it never takes
+//!   that transfer: a late
+//!   Commit belongs to an older epoch.
+//! - A target sends `Taken` once its standby knows, and a source settles a transfer once its own standby
+//!   knows. So each side can be
+//!   replaced by its standby at any moment, and the other side still has what the standby lacks.
+//! - A repeated message is recognised by its [`Transfer`]; messages of older epochs are dropped.
+//! - Without a response within [`Timing::prepare_ns`] the source resumes its entities at once.
 //!
-//! Between Commit sent and Commit received nobody moves the entities; while the network is cut there, that lasts. No protocol
-//! can avoid it without a third party, and asking one for every entity costs more than standing still.
+//! Between sending and receiving Commit no region moves the entities. This lasts as long as the network is
+//! cut: no protocol avoids it
+//! without a third party, and a request to one for every entity costs more than standing still.
 //!
-//! Without a standby ([`Standby::None`]) a process that is killed takes what it held with it: `Unknown` tells a source so, and
-//! [`Effect::Lost`] says which entities that were.
+//! Without a standby ([`Standby::None`]) the entities of a killed process are lost. The source learns this
+//! from `Unknown`, and
+//! [`Effect::Lost`] names the entities.
 
 mod entry;
 mod inbound;
@@ -49,14 +57,14 @@ pub use parcel::{Parcel, Refusal, Refused, RegionId, Transfer};
 use inbound::Inbound;
 use outbound::Outbound;
 
-/// How long things may take, nanoseconds.
+/// Deadlines of handovers, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// From Prepare to the decision; after it the source goes on with its entities.
+    /// From Prepare to the decision; then the source aborts and resumes its entities.
     pub prepare_ns: u64,
-    /// What was not answered for so long is said again.
+    /// After this time without a response a message is sent again.
     pub resend_ns: u64,
-    /// A target asks about what was staged for so long.
+    /// After this time a target asks the source about a staged transfer.
     pub ask_ns: u64,
 }
 
@@ -66,23 +74,23 @@ impl Default for Timing {
     }
 }
 
-/// Whether a region has somebody who would go on in its place.
+/// Whether a region has a standby that can replace its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standby {
-    /// Nobody: what a killed owner held is lost.
+    /// No standby: the entities of a killed owner are lost.
     None,
-    /// A subscriber of the region's topic, which says what it knows.
+    /// A subscriber of the region's topic, which acknowledges records.
     Required,
 }
 
-/// What bounds hand-overs.
+/// Bounds on handovers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverLimits {
-    /// Transfers under way with one region, each way.
+    /// Transfers in progress with one region, in each direction.
     pub transfers_max: usize,
     /// Entities in a transfer.
     pub batch_max: usize,
-    /// Regions that one can have to do with.
+    /// Regions with handover state.
     pub peers_max: usize,
 }
 
@@ -92,67 +100,67 @@ impl Default for HandoverLimits {
     }
 }
 
-/// What is to be done, in this order.
+/// An action for the caller. Actions are carried out in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Send it; it may be lost.
+    /// Send a message; it may get lost.
     Send {
-        /// Where to.
+        /// The receiver.
         to: RegionId,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Put it into the region's topic, behind all before.
+    /// Append this entry to the region's topic.
     Write(Entry),
-    /// They stand still from here on.
+    /// Stop moving these entities.
     Suspend(Vec<EntityId>),
-    /// They go on here.
+    /// Resume moving these entities.
     Release(Vec<EntityId>),
-    /// The other side did not take these, which go on here.
+    /// The target refused these entities, which resume here.
     Refused(Vec<(EntityId, Refusal)>),
-    /// They are not here any more.
+    /// Remove these entities.
     Depart(Vec<EntityId>),
-    /// They are here now.
+    /// Insert these entities.
     Admit(Vec<Parcel>),
-    /// A region that was handed these lost its past before it told of them.
+    /// A region lost its state, with entities that it had taken from here.
     Lost {
-        /// Which region.
+        /// The region.
         to: RegionId,
-        /// What it was handed.
+        /// The lost entities.
         ids: Vec<EntityId>,
     },
 }
 
-/// Says what a target cannot take.
+/// Checks which entities a target can take.
 pub trait Holdings {
-    /// Why it cannot take this one beside so many others that are kept room for; `None` if it can.
+    /// Why this entity cannot be taken in addition to `others` reserved ones; `None` if it can.
     fn refusal(&self, parcel: &Parcel, others: usize) -> Option<Refusal>;
 }
 
-/// Why nothing was offered.
+/// Why an offer failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
-    /// No epoch of that region is known.
-    #[error("region {} is not known", .0.0)]
+    /// The region's epoch is unknown.
+    #[error("the owner of region {} is not known yet", .0.0)]
     UnknownPeer(RegionId),
-    /// As many transfers as there may be are under way.
-    #[error("{max} transfers to it are under way already")]
+    /// The limit of transfers with this region is reached.
+    #[error("{max} transfers to this region are in progress already: offer again later")]
     Busy {
         /// The limit.
         max: usize,
     },
-    /// The batch has more entities than it may, or none.
-    #[error("a transfer has 1 to {max} entities, not {count}")]
+    /// The batch is empty or too large.
+    #[error("a transfer must have 1 to {max} entities, not {count}")]
     Batch {
-        /// How many were offered.
+        /// How many entities were offered.
         count: usize,
         /// The limit.
         max: usize,
     },
 }
 
-/// One region's side of its hand-overs.
+/// One region's side of its handovers.
 #[derive(Debug, Clone)]
 pub struct Handover {
     region: RegionId,
@@ -161,53 +169,53 @@ pub struct Handover {
     timing: Timing,
     limits: HandoverLimits,
     peers: BTreeMap<RegionId, Peer>,
-    /// Who is staged, and for whom.
+    /// Staged entities with their source and transfer.
     staged: HashMap<EntityId, (RegionId, Transfer)>,
-    /// Entries written, and how many of them the standby knows.
+    /// Number of entries written, and of those that the standby knows.
     written: u64,
     known: u64,
-    /// What waits for the standby to know an entry, in the order of entries.
+    /// Steps that wait until the standby knows an entry, in the order of entries.
     waiting: VecDeque<(u64, RegionId, Transfer, Way)>,
-    /// The time never goes back here, whatever the caller's clock does.
+    /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
-    /// The first epoch since its past was lost.
+    /// First epoch after the region's state was lost.
     blank_since: u64,
     counts: Counts,
 }
 
-/// What has happened so far.
+/// Counters of handovers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Entities handed over by this side.
     pub departed: u64,
     /// Entities taken by this side.
     pub admitted: u64,
-    /// Transfers that this side called off.
+    /// Transfers that this side aborted.
     pub aborted: u64,
-    /// Entities that others would not take.
+    /// Entities that other regions refused.
     pub refused: u64,
-    /// Messages of an owner that is not one any more.
+    /// Messages of replaced owners.
     pub fenced: u64,
-    /// Messages that came again, or too late.
+    /// Messages that were repeated or late.
     pub repeated: u64,
 }
 
-/// Who is being handed to a region.
+/// Ids that are being handed to a region.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, Transfer)>);
 
 impl StagedIds<'_> {
-    /// Whether this one is.
+    /// Whether this entity is among them.
     pub fn contains(&self, id: EntityId) -> bool {
         self.0.contains_key(&id)
     }
 
-    /// How many are.
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody is.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -225,14 +233,14 @@ struct Peer {
     next: u64,
     outbound: BTreeMap<Transfer, Outbound>,
     inbound: BTreeMap<Transfer, Inbound>,
-    /// The peer's transfers before this are over.
+    /// All transfers of the peer before this one are over.
     passed: Transfer,
-    /// What the peer was last told to be settled.
+    /// Value of `settled` that was last sent to the peer.
     told: Transfer,
 }
 
 impl Handover {
-    /// Of a region without a past: one that is new, or that lost all it held.
+    /// Creates the handovers of a region without earlier state.
     pub fn new(region: RegionId, epoch: u64, standby: Standby, timing: Timing) -> Handover {
         Handover {
             region,
@@ -251,23 +259,23 @@ impl Handover {
         }
     }
 
-    /// The same with other limits.
+    /// Sets the limits.
     pub fn with_limits(mut self, limits: HandoverLimits) -> Handover {
         self.limits = limits;
         self
     }
 
-    /// Its region.
+    /// The region.
     pub fn region(&self) -> RegionId {
         self.region
     }
 
-    /// The epoch in which it is owned.
+    /// Epoch of the region's owner.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The epoch of another region's owner, as far as it is known.
+    /// Epoch of another region's owner, if known.
     pub fn epoch_of(&self, peer: RegionId) -> Option<u64> {
         self.peers.get(&peer).map(|peer| peer.epoch)
     }
@@ -280,22 +288,22 @@ impl Handover {
         self.timing
     }
 
-    /// How many entries were written so far.
+    /// Number of entries written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// How many of them the standby knows.
+    /// Number of entries that the standby knows.
     pub fn known(&self) -> u64 {
         self.known
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Transfers that are not over, out and in.
+    /// Number of transfers in progress, outbound and inbound.
     pub fn under_way(&self) -> (usize, usize) {
         let out =
             self.peers.values().map(|peer| peer.outbound.values().filter(|out| !out.is_closed()).count());
@@ -304,34 +312,33 @@ impl Handover {
         (out.sum(), in_doubt.sum())
     }
 
-    /// Who is being handed to this region, and has its room here.
+    /// Ids that are being handed to this region and have room reserved here.
     pub fn staged(&self) -> StagedIds<'_> {
         StagedIds(&self.staged)
     }
 
-    /// Entities that are neither surely here nor surely elsewhere: committed to others who have not said that they know, and
-    /// staged here.
+    /// Entities whose owner is undecided here: committed to others without confirmation, or staged here.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
             self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(Outbound::committed));
         committed.chain(self.staged.keys().copied()).collect()
     }
 
-    /// Another region has this owner's epoch, as the cluster's ownership says or its message shows.
+    /// Records the epoch of another region's owner, from the cluster's ownership or from a message.
     pub fn meet(&mut self, peer: RegionId, epoch: u64, now: u64, effects: &mut Vec<Effect>) {
         self.see(now);
         self.learn(peer, epoch, effects);
         self.go_on(effects);
     }
 
-    /// The standby knows so many of the entries written.
+    /// Records that the standby knows this many entries.
     pub fn standby_knows(&mut self, entries: u64, now: u64, effects: &mut Vec<Effect>) {
         self.see(now);
         self.known = self.known.max(entries.min(self.written));
         self.go_on(effects);
     }
 
-    /// A message has come, of a whole batch or less.
+    /// Handles a message of at most one batch.
     pub fn receive(
         &mut self,
         message: Message,
@@ -371,7 +378,7 @@ impl Handover {
         }
     }
 
-    /// Time has passed: deadlines are kept, and what was not answered is said again.
+    /// Handles the passing of time: deadlines and repeated messages.
     pub fn elapse(&mut self, now: u64, effects: &mut Vec<Effect>) {
         self.see(now);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
@@ -381,7 +388,8 @@ impl Handover {
         self.go_on(effects);
     }
 
-    /// A standby, or an owner that reads its own journal: what was written happens here as well. It sends nothing.
+    /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does.
+    /// It sends nothing.
     pub fn follow(&mut self, entry: Entry, effects: &mut Vec<Effect>) {
         self.written += 1;
         self.known = self.written;
@@ -396,7 +404,8 @@ impl Handover {
         }
     }
 
-    /// Becomes the owner, in a higher epoch, beside these owners of other regions. `blank` says that the past is lost.
+    /// Becomes the owner, in a higher epoch, with these owners of other regions. `blank` means that earlier
+    /// state is lost.
     pub fn take_over(
         &mut self,
         epoch: u64,
@@ -423,7 +432,7 @@ impl Handover {
         self.elapse(now, effects);
     }
 
-    /// A new standby starts from this state, which stands after so many entries.
+    /// Copies this state for a new standby, with the number of entries in it.
     pub fn standby_starts(&mut self) -> (Handover, u64) {
         let mut copy = self.clone();
         (copy.waiting, copy.known) = (VecDeque::new(), copy.written);
@@ -435,7 +444,7 @@ impl Handover {
         (copy, self.written)
     }
 
-    /// The time, as far as it went on.
+    /// Advances the time, never back.
     fn see(&mut self, now: u64) {
         self.now = self.now.max(now);
     }
@@ -450,7 +459,7 @@ impl Handover {
         self.inbound_meets_new_owner(peer, effects);
     }
 
-    /// Writes an entry and lives by it. The number of the entry.
+    /// Writes an entry and applies it. Returns the entry's number.
     fn write(&mut self, peer: RegionId, transfer: Transfer, step: Step, effects: &mut Vec<Effect>) -> u64 {
         let entry = Entry { peer, transfer, step };
         effects.push(Effect::Write(entry.clone()));
@@ -476,7 +485,7 @@ impl Handover {
         }
     }
 
-    /// Does what waited for the standby.
+    /// Carries out the steps that waited for the standby.
     fn go_on(&mut self, effects: &mut Vec<Effect>) {
         while self.waiting.front().is_some_and(|(entry, ..)| *entry <= self.known) {
             let Some((_, peer, transfer, way)) = self.waiting.pop_front() else { return };

@@ -1,8 +1,10 @@
-//! What is where, behind one trait.
+//! Spatial indexes behind one trait.
 //!
-//! Every index is exact: it answers as [`Scan`], which looks at everything, does. Items are numbered by their place in the
-//! columns that [`Index::rebuild`] was given. An index is rebuilt rather than kept up to date: where all points move, that
-//! is less work than to move them one by one (`docs/space.md` has the measurements).
+//! Every index is exact: it returns the same items as [`Scan`], which looks at all of them. Items are
+//! numbered by their position in the
+//! columns that [`Index::rebuild`] received. Indexes are rebuilt, not updated: where all points move, a
+//! rebuild is less work than single
+//! updates (`docs/space.md` has the measurements).
 
 mod grid;
 mod near;
@@ -19,33 +21,35 @@ pub(crate) use near::Nearest;
 pub use scan::Scan;
 pub use tree::{Octree, Tetree, Tree};
 
-/// Coordinates by axis: all of one length.
+/// Coordinates by axis, all of one length.
 pub type Columns<'a, const D: usize> = [&'a [f32]; D];
 
-/// Finds items by where they are.
+/// Finds items by position.
 pub trait Index<const D: usize> {
-    /// Forgets all, and takes in these. Points are expected to be in the world and finite, which costs speed where it is
-    /// not so, never exactness; one with a coordinate that is not a number is in no shape and near nothing.
+    /// Replaces all items. Points should be finite and inside the world; others cost speed, but never
+    /// exactness. A point with a NaN coordinate is in no shape and near nothing.
     fn rebuild(&mut self, points: Columns<'_, D>);
 
-    /// How many items there are.
+    /// Number of items.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether the index is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends the items in a box, ball, beam or frustum, each once, in no order that means anything.
+    /// Appends the items in a box, ball, beam or frustum, each once, in no particular order.
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>);
 
-    /// The `count` items nearest to a point into `found`, the nearest first, of equal distances the lower number first.
+    /// Fills `found` with the `count` items nearest to a point, the nearest first; of equal distances the
+    /// lower number first.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>);
 
-    /// The same for every item, itself left out: `count` for each into `found`, or all others where there are fewer.
+    /// Fills `found` with the `count` nearest other items of every item, or with all others if there are
+    /// fewer.
     fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>);
 
-    /// The items that a beam hits into `found`, by how far along it they are, then by number.
+    /// Fills `found` with the items that a beam hits, by distance along the beam, then by number.
     fn along(&self, beam: &Beam<D>, found: &mut Vec<u32>)
     where
         Self: Sized,
@@ -59,7 +63,7 @@ pub trait Index<const D: usize> {
         found.extend(hits.into_iter().map(|hit| hit.1));
     }
 
-    /// The other items within a radius of an item, into `found`, by number.
+    /// Fills `found` with the other items within a radius of an item, by number.
     fn neighbours(&self, item: u32, radius: f32, found: &mut Vec<u32>)
     where
         Self: Sized,
@@ -70,14 +74,14 @@ pub trait Index<const D: usize> {
         found.sort_unstable();
     }
 
-    /// Where an item was when the index was built.
+    /// Position of an item when the index was built.
     fn point(&self, item: u32) -> Point<D>;
 
-    /// Bytes of memory it holds.
+    /// Memory in use, bytes.
     fn bytes(&self) -> usize;
 }
 
-/// One point of columns.
+/// One point of the columns.
 #[inline(always)]
 pub(crate) fn point_at<const D: usize>(columns: &Columns<'_, D>, at: usize) -> Point<D> {
     std::array::from_fn(|axis| columns[axis][at])

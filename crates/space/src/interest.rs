@@ -1,15 +1,19 @@
-//! What a client sees: everybody within a radius of one entity, as far as a rule lets it, for so many bytes a tick.
+//! Interest management: sends each viewer the entities within a radius of its center, subject to rules and a
+//! byte budget for each tick.
 //!
 //! Invariants:
-//! - Who may not be seen is not sent: the rule is applied here, at the source.
-//! - Who comes into sight is entered, and who goes out of it is left, at once, whatever it costs. Only updates wait: those that
-//!   waited longest and are nearest go first.
-//! - A viewer that takes in its messages knows exactly the ids that are within its sight; each is where it was told last.
+//! - Rules apply at the source: a viewer receives nothing of an entity that it may not see.
+//! - `Enter` and `Leave` are sent at once, whatever their size. Only updates wait: those that waited longest
+//!   and are nearest go first.
+//! - A viewer that applies its events knows exactly the ids within its sight, each at the position that was
+//!   sent last.
 //!
-//! What a viewer is told begins with [`Glimpse::Begin`], also where nobody is in sight: whoever it knew of this region is not there.
+//! Every viewer first receives [`Glimpse::Begin`], even if no entity is in sight: it discards what it knew of
+//! this region.
 //!
-//! A viewer may watch around an entity that is a neighbour's: each region tells it of its own, and all together are what is within its
-//! sight. An entity that is entered is sent whole. Limit: [`Limits::viewers_max`](crate::Limits).
+//! A viewer may watch around an entity of a neighbour. Each region sends its own entities; together they are
+//! the ones within sight. `Enter`
+//! contains the whole entity. At most [`Limits::viewers_max`](crate::Limits) viewers exist.
 
 mod answer;
 mod ask;
@@ -36,38 +40,40 @@ use viewer::{Seen, Viewer};
 pub struct Interests<const D: usize> {
     viewers_max: u32,
     viewers: BTreeMap<ViewerId, Viewer>,
-    /// Somebody watches who was told nothing yet.
+    /// Whether there are viewers without a first update.
     fresh: bool,
     grid: Grid<D>,
     found: Vec<u32>,
     waiting: Vec<(f32, u32)>,
 }
 
-/// Why somebody does not become a viewer.
+/// Why a viewer is refused.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterestError {
-    /// There are as many as there may be.
-    #[error("there would be more than {max} viewers")]
+    /// The limit of viewers is reached.
+    #[error("the region already has {max} viewers, the limit")]
     TooMany {
         /// The limit.
         max: u32,
     },
-    /// It is no distance.
-    #[error("a viewer sees {0} far: it has to be a number above 0")]
+    /// The radius is not a positive number.
+    #[error("the radius of a viewer is {0}: use a number above 0")]
     Radius(f32),
-    /// It is further than regions know of each other.
-    #[error("a viewer sees {radius} far: regions know no more than {strip} of each other")]
+    /// The radius exceeds the width of the strip.
+    #[error(
+        "the radius of a viewer is {radius}: in a world of several regions use at most the strip width {strip}"
+    )]
     Far {
-        /// What was asked for.
+        /// The requested radius.
         radius: f32,
-        /// How far beyond its border a region's entities are seen by others.
+        /// Width of the strip along borders.
         strip: f32,
     },
 }
 
 impl<const D: usize> Interests<D> {
-    /// Without viewers, for sights of about this radius.
+    /// Creates a region's viewers, optimised for about this radius.
     pub fn new(world: World<D>, radius: f32, viewers_max: u32) -> Interests<D> {
         let (found, waiting) = (Vec::new(), Vec::new());
         Interests {
@@ -80,7 +86,7 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Somebody watches from now on; what it was told before is forgotten, unless it watches the same already.
+    /// Adds a viewer, or replaces its watch. A replaced viewer starts anew, unless the watch is the same.
     pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {
@@ -97,38 +103,38 @@ impl<const D: usize> Interests<D> {
         Ok(())
     }
 
-    /// Whether somebody watches who was told nothing yet.
+    /// Whether there are viewers without a first update.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Around whom viewers watch.
+    /// Entities that viewers watch around.
     pub(crate) fn centers(&self) -> impl Iterator<Item = EntityId> {
         self.viewers.values().map(|viewer| viewer.watch.center)
     }
 
-    /// Somebody does not watch any more.
+    /// Removes a viewer; returns whether it was there.
     pub fn forget(&mut self, viewer: ViewerId) -> bool {
         self.viewers.remove(&viewer).is_some()
     }
 
-    /// How many watch.
+    /// Number of viewers.
     pub fn len(&self) -> usize {
         self.viewers.len()
     }
 
-    /// Whether nobody watches.
+    /// Whether there are no viewers.
     pub fn is_empty(&self) -> bool {
         self.viewers.is_empty()
     }
 
-    /// Tells each viewer, as bytes of [`Glimpse`]s, what has changed for it after a tick. Whoever has nothing to be told is
-    /// left out.
+    /// Passes each viewer's changes after a tick to `tell`, as encoded [`Glimpse`]s. Skips viewers without
+    /// changes.
     pub fn tell(&mut self, store: &Store<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
         self.tell_beside(store, &HashMap::new(), tick, tell);
     }
 
-    /// The same where others than the store's may be watched around.
+    /// Does the same with centers that may belong to neighbours.
     pub(crate) fn tell_beside(
         &mut self,
         store: &Store<D>,
@@ -165,7 +171,7 @@ impl<const D: usize> Interests<D> {
         if !std::mem::replace(&mut viewer.begun, true) {
             Glimpse::begin(bytes);
         }
-        // Whoever is not here, nor near, sees nobody here.
+        // Without a center here or nearby, the viewer sees nothing.
         let own = store.row(watch.center).map(|row| store.position(row));
         let center = own.or_else(|| beside.get(&watch.center).copied());
         self.found.clear();
@@ -196,7 +202,7 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Spends what is left of the viewer's bytes on those who waited longest and are nearest.
+    /// Spends the viewer's remaining bytes on the entities that waited longest and are nearest.
     fn update(
         &mut self,
         viewer: &mut Viewer,

@@ -1,59 +1,60 @@
-//! How messages, entries of the journal and states become bytes.
+//! Encoding of messages, journal entries and states.
 //!
-//! Integers and floats are little-endian and unaligned; bytes are a `u32` length and that many bytes; lists are a `u32`
-//! count and that many items. Every whole begins with [`VERSION`].
+//! Integers and floats are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists
+//! are a `u32` count and that many
+//! items. Every encoding begins with [`VERSION`].
 
 use crate::world::Point;
 
-/// The version of every encoding here.
+/// Version of every encoding in this crate.
 pub const VERSION: u8 = 1;
 
-/// Why bytes cannot be read.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// They end too early, or announce more than there is.
-    #[error("the bytes end before what they announce")]
+    /// The bytes end too early, or announce more than there is.
+    #[error("the bytes are cut short: they announce more than follows")]
     Short,
-    /// They go on after their end.
-    #[error("{0} bytes follow after the end")]
+    /// Bytes follow after the end.
+    #[error("{0} unexpected bytes follow after the end")]
     Trailing(usize),
-    /// Another Dunlin wrote them.
+    /// The version is unknown.
     #[error(
-        "version {0} is not known here: this reads version {VERSION}; use the same version on both sides"
+        "encoding version {0} is not known: this build reads version {VERSION}; use the same version on both sides"
     )]
     Version(u8),
-    /// A choice that is none.
+    /// The number of a choice is unknown.
     #[error("{what} {number} is not known")]
     Unknown {
-        /// Of what.
+        /// Name of the choice.
         what: &'static str,
-        /// Its number.
+        /// The unknown number.
         number: u8,
     },
-    /// A coordinate is not a number, or infinite.
+    /// A coordinate is NaN or infinite.
     #[error("a coordinate is not finite")]
     NotFinite,
-    /// More than there may be at once.
-    #[error("{count} {what} at once are more than {max}")]
+    /// A count exceeds its limit.
+    #[error("{count} {what} at once exceed the limit of {max}")]
     TooMany {
-        /// Of what.
+        /// The counted things.
         what: &'static str,
-        /// How many.
+        /// The count.
         count: usize,
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
 }
 
-/// Bytes that are still to be read.
+/// Bytes that are still to be decoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// Behind the version.
+    /// Reads the version and returns the bytes behind it.
     pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
         let mut fields = Fields { rest: bytes };
         match fields.u8()? {
@@ -107,13 +108,13 @@ impl<'a> Fields<'a> {
         self.take(len as usize)
     }
 
-    /// How many items of so many bytes at least follow.
+    /// Reads a count of items that have at least this many bytes each.
     pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, DecodeError> {
         let count = self.u32()? as usize;
         if count.saturating_mul(item_bytes) > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
     }
 
-    /// Items of so many bytes at least.
+    /// Reads a list of items that have at least this many bytes each.
     pub(crate) fn list<T>(
         &mut self,
         item_bytes: usize,
@@ -135,7 +136,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends bytes and how many they are.
+/// Appends bytes behind their length.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, bytes.len() as u32);
     out.extend_from_slice(bytes);

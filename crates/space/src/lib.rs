@@ -1,13 +1,24 @@
-//! Entities on the move, in two dimensions or three.
+//! Entities that move in two or three dimensions, split over regions with one owner each.
 //!
-//! A [`World`] is a box of space; a [`Curve`] runs through its cells and so puts points in an order in which what is near
-//! mostly stays near. An [`Index`] answers what is where, exactly: [`Octree`] and [`Tetree`] along their curves, [`Grid`]
-//! by cells of one size, [`Scan`] by looking at everything.
+//! A [`World`] is a box of space. A [`Curve`] orders its cells so that near cells are mostly near in the
+//! order, and a [`Partition`] gives
+//! each [`Region`] a stretch of it. A region moves its entities tick by tick with a [`Behaviour`], sees its
+//! neighbours' entities as
+//! [`Ghosts`], and hands entities over with a [`Handover`]. [`RegionFold`] is the state of a region's topic,
+//! and [`Interests`] decides
+//! what viewers receive. [`Octree`], [`Tetree`], [`Grid`] and [`Scan`] find entities by position.
 //!
-//! A [`Store`] holds entities as columns, a [`Region`] moves those of a stretch of the curve, tick by tick, as a [`Behaviour`] says;
-//! [`Ghosts`] are its neighbours'. A [`Handover`] gives entities from one owner to another; [`RegionFold`] is the state of a region's
-//! topic, and [`Interests`] what clients see of it. [`Lockstep`] runs several regions in one process.
+//! ```
+//! use dunlin_space::behaviour::Walk;
+//! use dunlin_space::{Entity, Lockstep, RegionId, Setup, World};
 //!
+//! let world = World::<3>::cube(100.0).expect("the edge is above zero");
+//! let walk = Walk { speed_max: 5.0, turn: 0.1 };
+//! let mut regions = Lockstep::new(&Setup::new(RegionId(0), world, 1.0), &walk, 2);
+//! regions.spawn(&Entity::at(7, [1.0, 2.0, 3.0])).expect("the position is in the world");
+//! regions.tick().expect("all regions have a lease");
+//! assert_eq!(regions.ledger().len(), 1);
+//! ```
 //! This crate has no sockets, disks, threads or clock.
 
 // Loops over axes index several columns and points at once.

@@ -1,19 +1,19 @@
-//! Every bound of a region, in one place.
+//! Bounds on what a region holds.
 
 use crate::handover::HandoverLimits;
 
-/// What one region holds at most. At the limit it refuses, and nothing is lost.
+/// What one region holds at most. Beyond a limit the region refuses; nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Entities.
     pub entities_max: u32,
-    /// Ghosts of one neighbour; those beyond are not taken in, and counted.
+    /// Ghosts of one neighbour. Further ghosts are dropped and counted.
     pub ghosts_max: u32,
     /// Viewers.
     pub viewers_max: u32,
-    /// Reports kept until they are taken; those beyond are counted.
+    /// Reports kept until they are taken. Further reports are dropped and counted.
     pub reports_max: u32,
-    /// What bounds hand-overs.
+    /// Handovers.
     pub handover: HandoverLimits,
 }
 

@@ -1,7 +1,8 @@
-//! Regions of one process in lock-step: every tick begins when all that the tick before had to say has been heard.
+//! Regions of one process in lock-step: a tick begins when all messages of the last tick are handled.
 //!
-//! Messages pass as the bytes that they would be between processes. Whoever has several cores calls [`Region::tick`] of each
-//! region on a thread of its own, and [`Lockstep::exchange`] after that.
+//! Messages are encoded as between processes. To use several cores, call [`Region::tick`] of each region on
+//! its own thread, and then
+//! [`Lockstep::exchange`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,12 +24,12 @@ pub struct Lockstep<const D: usize, B> {
     tick_ns: u64,
     messages: VecDeque<(RegionId, Vec<u8>)>,
     message_bytes: u64,
-    /// Somebody came since the neighbours were told who is near.
+    /// Whether entities were spawned since the last ghosts were sent.
     spawned: bool,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
-    /// So many regions of the same setup, of about the same space each.
+    /// Creates this many regions of the same setup, each with about the same space.
     pub fn new(setup: &Setup<D>, behaviour: &B, regions: u32) -> Lockstep<D, B> {
         let ids: Vec<RegionId> = (1..=regions.max(1)).map(RegionId).collect();
         let partition = Partition::even(D, &ids);
@@ -38,7 +39,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
             let mut region = Region::new(setup, behaviour.clone(), partition.clone(), authority);
             let mut out = Outputs::default();
             for peer in ids.iter().filter(|peer| *peer != id) {
-                // Its lease has only just begun.
+                // Cannot fail: the lease has only just begun.
                 let _ = region.meet(*peer, 1, 0, &mut out);
             }
             (*id, (region, out))
@@ -57,7 +58,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         }
     }
 
-    /// Takes an entity in, where it belongs.
+    /// Inserts an entity into the region of its position.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         use crate::curve::{Curve, Morton};
         let owner = self.partition.owner(Morton::key(self.world.place(&entity.position)));
@@ -68,7 +69,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         }
     }
 
-    /// Makes a tick in every region, one after another, and hears all that follows.
+    /// Runs one tick in every region, one after another, and handles all messages.
     pub fn tick(&mut self) -> Result<(), StepError> {
         let now_ns = self.advance()?;
         for (region, out) in self.regions.values_mut() {
@@ -77,7 +78,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         self.exchange()
     }
 
-    /// Gets ready for a tick, and gives its time: for who ticks regions on threads.
+    /// Prepares a tick and returns its time, for callers that run regions on threads.
     pub fn advance(&mut self) -> Result<u64, StepError> {
         if std::mem::take(&mut self.spawned) {
             self.exchange()?;
@@ -86,7 +87,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         Ok(self.now_ns)
     }
 
-    /// Hands over who has crossed a border, then tells neighbours who is near one.
+    /// Hands over entities that crossed a border, then sends ghosts.
     pub fn exchange(&mut self) -> Result<(), StepError> {
         self.deliver()?;
         for (region, out) in self.regions.values_mut() {
@@ -109,7 +110,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         Ok(())
     }
 
-    /// Cuts the curve anew, between ticks: who is in another's stretch now is handed over, and neighbours see whom they have to.
+    /// Replaces the partition between ticks, then hands entities over and sends ghosts.
     pub fn set_partition(&mut self, partition: &Partition) -> Result<(), StepError> {
         self.partition = partition.clone();
         for (region, out) in self.regions.values_mut() {
@@ -119,37 +120,37 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         self.exchange()
     }
 
-    /// How the curve is cut.
+    /// The current partition.
     pub fn partition(&self) -> &Partition {
         &self.partition
     }
 
-    /// The regions.
+    /// Iterates over the regions.
     pub fn regions(&self) -> impl Iterator<Item = &Region<D, B>> {
         self.regions.values().map(|(region, _)| region)
     }
 
-    /// The regions and what they say, to be ticked elsewhere.
+    /// Iterates over the regions and their outputs, to run ticks elsewhere.
     pub fn regions_mut(&mut self) -> impl Iterator<Item = &mut (Region<D, B>, Outputs)> {
         self.regions.values_mut()
     }
 
-    /// Takes what the regions want published since the last call.
+    /// Takes the records that regions produced since the last call.
     pub fn take_records(&mut self) -> Vec<(RegionId, Vec<u8>)> {
         self.regions.iter_mut().map(|(id, (_, out))| (*id, std::mem::take(&mut out.record))).collect()
     }
 
-    /// Takes what the regions reported.
+    /// Takes the regions' reports.
     pub fn take_reports(&mut self) -> Vec<Report> {
         self.regions.values_mut().flat_map(|(_, out)| std::mem::take(&mut out.reports)).collect()
     }
 
-    /// Bytes that regions have sent each other.
+    /// Bytes of messages between regions so far.
     pub fn message_bytes(&self) -> u64 {
         self.message_bytes
     }
 
-    /// The set of all entities: id, generation, hash of the state; by id.
+    /// Id, generation and state hash of all entities, by id.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut all: Vec<_> = self.regions().flat_map(|region| region.store().ledger()).collect();
         all.sort_unstable();

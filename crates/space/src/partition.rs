@@ -1,7 +1,8 @@
-//! Which region has which stretch of the curve.
+//! Assigns stretches of the curve to regions.
 //!
-//! Invariants: every key belongs to one region, every region has one stretch, and none is empty. A partition is a value: who
-//! changes it makes another of a higher version.
+//! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A
+//! partition is a value: a change
+//! makes another one of a higher version.
 
 use crate::curve::Morton;
 use crate::handover::RegionId;
@@ -12,47 +13,47 @@ use crate::layout::DecodeError;
 pub struct Partition {
     version: u64,
     end: u64,
-    /// First keys, the first of which is 0, and whose they are.
+    /// First key and region of each stretch; the first key of all is 0.
     cuts: Vec<(u64, RegionId)>,
 }
 
-/// What a region has to do, as it measured it.
+/// Measured load of a region.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// The region.
     pub region: RegionId,
-    /// How much, in any unit that all use: nanoseconds a tick, or entities.
+    /// The load in any unit that all regions share: nanoseconds a tick, or entities.
     pub amount: f64,
-    /// Keys that part its load evenly, in order: between two of them, before the first and after the last lies the same.
+    /// Keys in ascending order that divide the stretch into parts of equal load.
     pub quantiles: Vec<u64>,
 }
 
-/// Why a partition cannot be changed so.
+/// Why a partition cannot be changed in this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
-    /// There is no such region.
+    /// The region is not in the partition.
     #[error("region {} is not in the partition", .0.0)]
     Unknown(RegionId),
-    /// There is such a region.
-    #[error("region {} is in the partition already", .0.0)]
+    /// The region is already in the partition.
+    #[error("region {} is already in the partition", .0.0)]
     Known(RegionId),
-    /// A region would have nothing.
-    #[error("the cut at {at} leaves a region nothing")]
+    /// A region would have no key.
+    #[error("a cut at key {at} leaves a region without keys")]
     Empty {
-        /// Where.
+        /// Key of the cut.
         at: u64,
     },
-    /// Its bytes cannot be read.
+    /// The encoded partition is malformed.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// They do not lie next to each other.
+    /// The regions are not adjacent.
     #[error("regions {} and {} are not neighbours on the curve", .0.0, .1.0)]
     Apart(RegionId, RegionId),
 }
 
 impl Partition {
-    /// All of a world of so many dimensions, in regions of about the same space.
+    /// Divides a world with this many dimensions evenly among regions.
     pub fn even(dimensions: usize, regions: &[RegionId]) -> Partition {
         let (end, count) = (Morton::end(dimensions), regions.len() as u128);
         let cut = |at: usize| (u128::from(end) * at as u128 / count) as u64;
@@ -60,7 +61,7 @@ impl Partition {
         Partition { version: 1, end, cuts }
     }
 
-    /// Of regions and their first keys, in the order of the curve, as somebody else made it.
+    /// Creates a partition from regions and their first keys, in the order of the curve.
     pub fn of(
         dimensions: usize,
         version: u64,
@@ -83,36 +84,36 @@ impl Partition {
         }
     }
 
-    /// Grows with every change.
+    /// Version, which grows with every change.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Its regions in the order of the curve, each with its first key.
+    /// First key and id of each region, in the order of the curve.
     pub fn regions(&self) -> &[(u64, RegionId)] {
         &self.cuts
     }
 
-    /// Whose a key is.
+    /// The region that owns a key.
     #[inline]
     pub fn owner(&self, key: u64) -> RegionId {
         let at = self.cuts.partition_point(|(first, _)| *first <= key);
         self.cuts[at.max(1) - 1].1
     }
 
-    /// A region's stretch: its first key, and the first that is not its own.
+    /// First key of a region's stretch, and the first key after it.
     pub fn stretch(&self, region: RegionId) -> Option<(u64, u64)> {
         let at = self.place(region).ok()?;
         Some((self.cuts[at].0, self.end_of(at)))
     }
 
-    /// The regions that have some of these keys.
+    /// The regions that own some of these keys.
     pub fn owners(&self, first: u64, count: u64) -> impl Iterator<Item = RegionId> + '_ {
         let from = self.cuts.partition_point(|(cut, _)| *cut <= first).max(1) - 1;
         self.cuts[from..].iter().take_while(move |(cut, _)| *cut < first + count).map(|(_, region)| *region)
     }
 
-    /// Cuts a region in two: from `at` on it is `new`'s.
+    /// Splits a region: keys from `at` on belong to `new`.
     pub fn split(&self, region: RegionId, at: u64, new: RegionId) -> Result<Partition, PartitionError> {
         let place = self.place(region)?;
         if self.place(new).is_ok() {
@@ -126,7 +127,7 @@ impl Partition {
         Ok(self.next(cuts))
     }
 
-    /// Gives a region's stretch to one beside it.
+    /// Merges a region's stretch into an adjacent region's.
     pub fn merge(&self, into: RegionId, from: RegionId) -> Result<Partition, PartitionError> {
         let (keep, gone) = (self.place(into)?, self.place(from)?);
         if keep.abs_diff(gone) != 1 {
@@ -139,8 +140,9 @@ impl Partition {
         Ok(self.next(cuts))
     }
 
-    /// Cuts anew, so that all have the same load, if the busiest has more than `tolerance` times the mean; `None` where all is
-    /// well, or where one cell has so much that no cut helps. Cuts land where the loads say, so that the next call finds it well.
+    /// Cuts anew for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if it does
+    /// not, or if one cell has so much load that no cut helps. After the cut, the same loads count as
+    /// balanced.
     pub fn rebalance(&self, loads: &[Load], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;
@@ -152,7 +154,7 @@ impl Partition {
         let mut cuts = vec![(0, self.cuts[0].1)];
         let (mut sum, mut wanted) = (0.0, mean);
         for (first, last, amount) in pieces {
-            // A piece may hold several cuts.
+            // One piece may hold several cuts.
             while cuts.len() < self.cuts.len() && sum + amount >= wanted && amount > 0.0 {
                 let part = (wanted - sum) / amount;
                 let at = first + ((last - first) as f64 * part) as u64;
@@ -165,7 +167,7 @@ impl Partition {
         (fits && cuts != self.cuts).then(|| self.next(cuts))
     }
 
-    /// The load along the curve: stretches, each with an amount that is taken to be even in it.
+    /// The load along the curve: stretches with an amount each, taken as even within a stretch.
     fn pieces(&self, loads: &[Load]) -> Vec<(u64, u64, f64)> {
         let mut pieces = Vec::new();
         for (at, (first, region)) in self.cuts.iter().enumerate() {

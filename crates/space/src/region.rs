@@ -1,13 +1,16 @@
-//! A region as its owner runs it: `tick`, `receive` and `elapse` take what happens and the time, and give [`Outputs`].
+//! A region as its owner runs it: `tick`, `receive` and `elapse` take events and the time, and append to
+//! [`Outputs`].
 //!
 //! Invariants:
-//! - Every entity is moved from the world as it was after the last tick, its own region's and its neighbours' alike. So with
-//!   ghosts of every tick, the same inputs give the same bytes on any number of regions.
-//! - Messages are handled between ticks. An entity that is being handed over stands still.
-//! - All that changes is written into the record, in the order in which it changes; a [`RegionState`] that takes in the records
-//!   is this one's twin, row by row.
-//! - Without authority, or once it has run out, nothing moves and nothing is said.
-//! - A behaviour that panics, or moves an entity to where there is no place, freezes that entity; all others go on.
+//! - Every entity moves from the world as it was after the last tick, in its own region and the neighbours'
+//!   alike. With ghosts of
+//!   every tick, the same inputs give the same bytes on any number of regions.
+//! - Messages are handled between ticks. An entity in handover stands still.
+//! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
+//!   row by row.
+//! - Without a valid lease the region moves nothing and sends nothing.
+//! - A behaviour that panics, or returns a position that is not finite, freezes that entity; the others go
+//!   on.
 
 mod asking;
 mod crossing;
@@ -42,50 +45,50 @@ use mover::Noted;
 use view::View;
 use watching::Watching;
 
-/// The right to act for a region, as the cluster's leases give it.
+/// Right to act for a region, from the cluster's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authority {
     /// The fencing epoch.
     pub epoch: u64,
-    /// Nothing is done at this time or later.
+    /// End of the right: the region does nothing at this time or later.
     pub until_ns: u64,
 }
 
-/// How somebody comes to own a region that was another's.
+/// Lease and peers of an owner that takes over a region.
 #[derive(Debug, Clone, Copy)]
 pub struct Succession<'a> {
     /// The new lease.
     pub authority: Authority,
-    /// The owners of all other regions and their epochs, as they were when the lease was given or later.
+    /// Owners' epochs of all other regions, as of the start of the lease or later.
     pub peers: &'a [(RegionId, u64)],
-    /// The time.
+    /// The current time.
     pub now_ns: u64,
 }
 
-/// Why there was no tick, or a message was not taken in.
+/// Why a tick or a message was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The region's lease has run out, or was never given.
-    #[error("region {} has no lease at {now_ns}: its entities stand still", .region.0)]
+    /// The region's lease ended, or there was none.
+    #[error("region {} has no valid lease at {now_ns} ns: its entities stand still until the lease is renewed", .region.0)]
     NoAuthority {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// When.
+        /// Time of the attempt, ns.
         now_ns: u64,
     },
     /// The standby does not know the tick before the last.
-    #[error("the standby knows tick {known}; tick {next} would be more than one ahead")]
+    #[error("the standby knows tick {known}: tick {next} waits until the standby is at most one tick behind")]
     StandbyBehind {
-        /// The last tick it knows.
+        /// Last tick that the standby knows.
         known: u64,
-        /// The one that waits.
+        /// The waiting tick.
         next: u64,
     },
-    /// A message cannot be read.
+    /// The message cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A message is none that regions send each other.
+    /// The message's channel is unknown.
     #[error("message channel {0} is not known")]
     Channel(u8),
 }
@@ -93,7 +96,7 @@ pub enum StepError {
 pub(crate) const HANDOVER: u8 = 1;
 pub(crate) const GHOSTS: u8 = 2;
 
-/// A region and what moves it.
+/// A region with its behaviour.
 #[derive(Debug)]
 pub struct Region<const D: usize, B> {
     setup: Setup<D>,
@@ -106,20 +109,20 @@ pub struct Region<const D: usize, B> {
     strip: Strip<D>,
     home: Home<D>,
     view: View<D>,
-    /// Nothing while nobody watches.
+    /// `None` while there are no viewers.
     watching: Option<Watching<D>>,
-    /// Whether anybody is told what changes.
+    /// Whether anyone receives the records.
     told: bool,
     effects: Vec<Effect>,
-    /// What the last tick did to rows.
+    /// Rows that the last tick changed.
     noted: Noted,
-    /// Batches of ghosts.
+    /// Number of ghost batches sent.
     ghosts_sent: u64,
     reports_dropped: u64,
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Without entities.
+    /// Creates a region without entities.
     pub fn new(setup: Setup<D>, behaviour: B, partition: Partition, authority: Authority) -> Region<D, B> {
         let handover = Handover::new(setup.region, authority.epoch, setup.standby, setup.timing);
         let handover = handover.with_limits(setup.limits.handover);
@@ -161,8 +164,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Goes on in the place of an owner whose records this state has taken in. Where a standby is required it makes no tick
-    /// before one has started from it.
+    /// Continues with a state that followed the former owner's records. If a standby is required, the first
+    /// tick waits until one has started.
     pub fn take_over(
         setup: Setup<D>,
         behaviour: B,
@@ -180,54 +183,54 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         region
     }
 
-    /// A copy from which a standby starts, and how many entries of hand-overs it knows.
+    /// Copies the state for a new standby, with the number of handover entries in it.
     pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
         self.state.standby_starts()
     }
 
-    /// Its entities.
+    /// The entities.
     pub fn store(&self) -> &Store<D> {
         self.state.store()
     }
 
-    /// Its hand-overs.
+    /// The handovers.
     pub fn handover(&self) -> &Handover {
         self.state.handover()
     }
 
-    /// All that a standby has to know.
+    /// The state that a standby follows.
     pub fn state(&self) -> &RegionState<D> {
         &self.state
     }
 
-    /// How many ticks it has made.
+    /// Number of ticks so far.
     pub fn tick_number(&self) -> u64 {
         self.state.tick()
     }
 
-    /// The last tick that its standby knows.
+    /// Last tick that the standby knows.
     pub fn known_tick(&self) -> u64 {
         self.standby_tick
     }
 
-    /// What it knows of its neighbours.
+    /// Ghosts of the neighbours.
     pub fn ghosts(&self) -> &Ghosts<D> {
         &self.ghosts
     }
 
-    /// Reports that found no room.
+    /// Reports that exceeded the limit.
     pub fn reports_dropped(&self) -> u64 {
         self.reports_dropped
     }
 
-    /// Its lease was given, renewed or taken away.
+    /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<Authority>) {
-        // Another epoch is another owner's: it takes over from a state.
+        // A lease of another epoch belongs to another owner, which takes over from a state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|given| given.epoch == own);
     }
 
-    /// The curve is cut anew. Who is in another's stretch now is handed over from the next tick on.
+    /// Replaces the partition. Entities in another region's stretch are handed over from the next tick on.
     pub fn set_partition(&mut self, partition: Partition) {
         if partition.version() > self.partition.version() {
             let stretch = stretch(&partition, self.setup.region);
@@ -237,13 +240,13 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Whether anybody is told what changes. If not, records may be left out; whoever is told again begins with a
-    /// [copy](Region::standby_starts). At first it is taken that somebody is.
+    /// Sets whether anyone receives the records; `true` at first. While `false`, records may be skipped, and
+    /// a later receiver must begin with a [copy](Region::standby_starts).
     pub fn set_told(&mut self, told: bool) {
         self.told = told;
     }
 
-    /// Takes in an entity that is new in the world.
+    /// Inserts an entity that is new in the world.
     pub fn spawn(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
         let staged = self.state.handover().staged();
         if staged.contains(entity.id) {
@@ -259,7 +262,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Takes an entity out of the world. One that is being handed over is the other region's before long, and refused here.
+    /// Removes an entity from the world. Refuses one that is being handed over.
     pub fn despawn(&mut self, id: EntityId, out: &mut Outputs) -> Result<(), StoreError> {
         let row = self.state.store().row(id).ok_or(StoreError::Unknown(id))?;
         if self.state.store().is_still(row) {
@@ -270,7 +273,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Changes an entity: what its client commands. Its components are replaced by those given.
+    /// Replaces an entity's state, including all components.
     pub fn command(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
         let row = self.state.store().row(entity.id).ok_or(StoreError::Unknown(entity.id))?;
         if self.state.store().is_still(row) {
@@ -286,7 +289,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Another region has this owner's epoch.
+    /// Records the epoch of another region's owner.
     pub fn meet(
         &mut self,
         peer: RegionId,
@@ -300,7 +303,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// A message from another region has come.
+    /// Handles a message from another region.
     pub fn receive(&mut self, bytes: &[u8], now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         let (channel, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
         match *channel {
@@ -320,14 +323,14 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// The standby has taken in records up to this many entries of hand-overs and this tick.
+    /// Records that the standby applied handover entries and ticks up to these.
     pub fn standby_knows(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
         self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
         self.state.handover_mut().standby_knows(entries, now_ns, &mut self.effects);
         self.carry_out(out);
     }
 
-    /// Time has passed between ticks.
+    /// Handles the passing of time between ticks.
     pub fn elapse(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         self.state.handover_mut().elapse(now_ns, &mut self.effects);
@@ -342,7 +345,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Does what hand-overs ask for.
+    /// Carries out the handovers' effects.
     fn carry_out(&mut self, out: &mut Outputs) {
         let mut effects = std::mem::take(&mut self.effects);
         let rests_until = self.state.tick() + u64::from(self.setup.cooldown_ticks);
@@ -377,7 +380,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.effects = effects;
     }
 
-    /// The first key of its own, and the first after those.
+    /// First key of the own stretch, and the first key after it.
     fn stretch(&self) -> (u64, u64) {
         stretch(&self.partition, self.setup.region)
     }
@@ -391,7 +394,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 }
 
-/// A region that has nothing has no keys.
+/// A region outside the partition has no keys.
 fn stretch(partition: &Partition, region: RegionId) -> (u64, u64) {
     partition.stretch(region).unwrap_or((0, 0))
 }

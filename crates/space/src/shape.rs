@@ -1,20 +1,21 @@
-//! What an index is asked with: boxes, balls, beams and frusta.
+//! Shapes for index queries: boxes, balls, beams and frusta.
 //!
-//! Invariant, on which every index rests: where a shape [holds](Shape::holds) a point, it [meets](Shape::meets) every box
-//! around it. Both decide by the same operations in the same order, and rounding never turns an order around; a beam, which
-//! does not, is asked for with room to spare.
+//! Invariant for every index: if a shape [holds](Shape::holds) a point, the shape [meets](Shape::meets) every
+//! box around that point. Both use
+//! the same operations in the same order, and rounding never reverses an order. Beams, for which this fails,
+//! use enlarged boxes.
 
 use crate::world::Point;
 
 /// A set of points.
 pub trait Shape<const D: usize> {
-    /// Whether a point is in it.
+    /// Whether the shape contains a point.
     fn holds(&self, at: &Point<D>) -> bool;
 
-    /// Whether some point of a box may be in it.
+    /// Whether the shape may contain a point of a box.
     fn meets(&self, bounds: &Aabb<D>) -> bool;
 
-    /// A box around it, where one is easily had.
+    /// A box around the shape, where one is easy to compute.
     fn bounds(&self) -> Option<Aabb<D>> {
         None
     }
@@ -23,14 +24,14 @@ pub trait Shape<const D: usize> {
 /// A box along the axes, its faces included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aabb<const D: usize> {
-    /// Its lower corner.
+    /// Lower corner.
     pub min: Point<D>,
-    /// Its upper corner.
+    /// Upper corner.
     pub max: Point<D>,
 }
 
 impl<const D: usize> Aabb<D> {
-    /// A box in which nothing is.
+    /// The empty box.
     pub const EMPTY: Aabb<D> = Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] };
 
     /// The smallest box around both.
@@ -42,7 +43,7 @@ impl<const D: usize> Aabb<D> {
         }
     }
 
-    /// The square of the distance to a point; 0 inside. No point of the box is nearer, however it is rounded.
+    /// Squared distance to a point; 0 inside. With rounding, no point of the box has a smaller one.
     #[inline(always)]
     pub fn distance_sq(&self, at: &Point<D>) -> f32 {
         (0..D).fold(0.0, |sum, axis| {
@@ -51,7 +52,7 @@ impl<const D: usize> Aabb<D> {
         })
     }
 
-    /// The square of the distance between two boxes; 0 where they touch.
+    /// Squared distance between two boxes; 0 where they touch.
     #[inline(always)]
     pub fn distance_sq_to(&self, other: &Aabb<D>) -> f32 {
         (0..D).fold(0.0, |sum, axis| {
@@ -82,9 +83,9 @@ impl<const D: usize> Shape<D> for Aabb<D> {
 /// All points within a radius.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ball<const D: usize> {
-    /// Its middle.
+    /// The center.
     pub center: Point<D>,
-    /// Its radius; points at exactly this distance are in it.
+    /// The radius; points at exactly this distance are inside.
     pub radius: f32,
 }
 
@@ -99,7 +100,7 @@ impl<const D: usize> Shape<D> for Ball<D> {
         bounds.distance_sq(&self.center) <= self.radius * self.radius
     }
 
-    /// A little larger, for what rounding may amount to.
+    /// A little larger, to allow for rounding.
     fn bounds(&self) -> Option<Aabb<D>> {
         let ends = |sign: f32| {
             self.center.map(|along| along + sign * (self.radius * (1.0 + 1e-5) + along.abs() * 1e-6))
@@ -108,21 +109,21 @@ impl<const D: usize> Shape<D> for Ball<D> {
     }
 }
 
-/// All points within a radius of a straight line of some length: what a ray hits.
+/// All points within a radius of a line segment: what a ray hits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beam<const D: usize> {
-    /// Where it begins.
+    /// Start of the segment.
     pub origin: Point<D>,
-    /// Where it goes, of length 1.
+    /// Direction, of length 1.
     direction: Point<D>,
-    /// How far it goes.
+    /// Length of the segment.
     pub length: f32,
-    /// How thick it is.
+    /// Radius around the segment.
     pub radius: f32,
 }
 
 impl<const D: usize> Beam<D> {
-    /// A beam of a direction of any length but none.
+    /// Creates a beam; the direction may have any length except 0.
     pub fn new(origin: Point<D>, direction: Point<D>, length: f32, radius: f32) -> Option<Beam<D>> {
         let norm = direction.iter().map(|along| along * along).sum::<f32>().sqrt();
         norm.is_normal().then(|| Beam {
@@ -133,7 +134,7 @@ impl<const D: usize> Beam<D> {
         })
     }
 
-    /// How far along the beam a point is, within its ends.
+    /// Distance of a point's projection along the beam, clamped to its ends.
     #[inline(always)]
     pub fn along(&self, at: &Point<D>) -> f32 {
         let far = (0..D).fold(0.0, |sum, axis| sum + (at[axis] - self.origin[axis]) * self.direction[axis]);
@@ -149,7 +150,7 @@ impl<const D: usize> Shape<D> for Beam<D> {
         distance_sq(&nearest, at) <= self.radius * self.radius
     }
 
-    /// By slabs, of a box made larger by the radius and by what rounding may amount to.
+    /// Slab test on the box, enlarged by the radius and the rounding error.
     fn meets(&self, bounds: &Aabb<D>) -> bool {
         let (mut enter, mut leave) = (0.0_f32, self.length);
         for axis in 0..D {
@@ -175,12 +176,12 @@ impl<const D: usize> Shape<D> for Beam<D> {
     }
 }
 
-/// One side of a plane: the points `p` with `normal · p + offset ≥ 0`.
+/// A half-space: the points `p` with `normal · p + offset ≥ 0`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plane<const D: usize> {
-    /// Towards the side that is meant.
+    /// Normal towards the inner side.
     pub normal: Point<D>,
-    /// What is added.
+    /// The offset.
     pub offset: f32,
 }
 
@@ -191,10 +192,10 @@ impl<const D: usize> Plane<D> {
     }
 }
 
-/// What is on the inner side of all of some planes: a view, or anything convex.
+/// Intersection of half-spaces: a view frustum, or any convex polyhedron.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frustum<'a, const D: usize> {
-    /// Its sides.
+    /// The half-spaces.
     pub planes: &'a [Plane<D>],
 }
 
@@ -204,7 +205,7 @@ impl<const D: usize> Shape<D> for Frustum<'_, D> {
         self.planes.iter().all(|plane| plane.height(|axis| at[axis]) >= 0.0)
     }
 
-    /// Of each plane, by the corner furthest inside.
+    /// Tests each plane with the box' innermost corner.
     #[inline]
     fn meets(&self, bounds: &Aabb<D>) -> bool {
         self.planes.iter().all(|plane| {
@@ -215,7 +216,7 @@ impl<const D: usize> Shape<D> for Frustum<'_, D> {
     }
 }
 
-/// The square of the distance between two points.
+/// Squared distance between two points.
 #[inline(always)]
 pub(crate) fn distance_sq<const D: usize>(a: &Point<D>, b: &Point<D>) -> f32 {
     (0..D).fold(0.0, |sum, axis| {

@@ -1,12 +1,13 @@
 //! Entities as columns: one for the ids, one for each coordinate, one for each component.
 //!
 //! Invariants:
-//! - All columns have one length; an id stands in one row only.
-//! - The same operations in the same order give the same rows everywhere, so that a standby can be told of rows.
-//! - Positions and velocities are finite: what is not is refused, and leaves no trace.
+//! - All columns have one length; an id is in one row only.
+//! - The same operations in the same order give the same rows everywhere, so records may refer to rows.
+//! - Positions and velocities are finite. The store refuses others and stays unchanged.
 //!
-//! Rows are brought into the Morton order some at a time (see `order`), as the owner says; in between new rows stand at
-//! the end, and the last row takes the place of one that goes. Limit: [`Limits::entities_max`](crate::Limits).
+//! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
+//! last row replaces a removed one.
+//! At most [`Limits::entities_max`](crate::Limits) entities exist.
 
 mod component;
 mod order;
@@ -29,9 +30,9 @@ pub use state::{Entity, StateError};
 
 use component::Column;
 
-/// Nobody moves it: it is being handed over.
+/// Flag: the entity is being handed over and does not move.
 const STILL: u8 = 1;
-/// Its behaviour failed: it stays where it is until it is thawed.
+/// Flag: the behaviour failed, and the entity does not move until it is thawed.
 const FROZEN: u8 = 2;
 
 /// All entities of a region.
@@ -44,7 +45,7 @@ pub struct Store<const D: usize> {
     generations: Vec<u32>,
     kinds: Vec<u32>,
     flags: Vec<u8>,
-    /// The tick before which each is not handed over again.
+    /// First tick at which each entity may be handed over again.
     rests_until: Vec<u32>,
     position: [Vec<f32>; D],
     velocity: [Vec<f32>; D],
@@ -52,7 +53,7 @@ pub struct Store<const D: usize> {
     rows: HashTable<u32>,
 }
 
-/// All rows of a store, to be moved; those with a flag stand still.
+/// All rows of a store for a tick. Rows with a flag stand still.
 #[derive(Debug)]
 pub(crate) struct Rows<'a, const D: usize> {
     pub(crate) ids: &'a [EntityId],
@@ -62,72 +63,72 @@ pub(crate) struct Rows<'a, const D: usize> {
     pub(crate) velocity: [&'a mut [f32]; D],
 }
 
-/// Why an entity is not taken in.
+/// Why an entity is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is one of this id.
-    #[error("entity {0} is there already")]
+    /// An entity with this id exists.
+    #[error("entity {0} already exists in this region")]
     Duplicate(EntityId),
-    /// Another region of the world has one of this id.
-    #[error("entity {id} is in region {} already: each id is given once in a world", .region.0)]
+    /// Another region of the world has an entity with this id.
+    #[error("entity {id} is in region {} already: ids are unique in a world, use another one", .region.0)]
     Taken {
-        /// Which entity.
+        /// Id of the entity.
         id: EntityId,
         /// The region that has it.
         region: RegionId,
     },
-    /// There is none of this id.
+    /// No entity has this id.
     #[error("there is no entity {0}")]
     Unknown(EntityId),
-    /// There are as many as there may be.
-    #[error("there would be more than {max} entities")]
+    /// The limit of entities is reached.
+    #[error("the region already has {max} entities, the limit")]
     Full {
         /// The limit.
         max: u32,
     },
-    /// A coordinate is not a number, or infinite.
+    /// A coordinate is NaN or infinite.
     #[error("entity {id}: {what} is not finite")]
     NotFinite {
-        /// Which.
+        /// Id of the entity.
         id: EntityId,
-        /// Its position or velocity.
+        /// `position` or `velocity`.
         what: &'static str,
     },
-    /// It is not in the world.
+    /// The position is outside the world.
     #[error("entity {0} is outside of the world")]
     Outside(EntityId),
-    /// Its place is in a region that is not run here.
-    #[error("entity {id}: its place is in region {}, which is not run here: spawn it in the process that owns that region", .region.0)]
+    /// The position belongs to a region of another process.
+    #[error("entity {id}: its position is in region {}, which another process owns: spawn it in that process", .region.0)]
     Elsewhere {
-        /// Which entity.
+        /// Id of the entity.
         id: EntityId,
-        /// The region whose place it is.
+        /// The region of the position.
         region: RegionId,
     },
-    /// Its velocity is too low for its place.
+    /// The velocity is too small to change the position.
     #[error(
         "entity {id} would stand still: at its place two coordinates are {apart} apart, and in a tick it flies less; \
          give it {slowest} a second or more, or a place nearer to 0"
     )]
     StandsStill {
-        /// Which entity.
+        /// Id of the entity.
         id: EntityId,
-        /// The distance between two coordinates there.
+        /// Distance between adjacent `f32` values at the position.
         apart: f32,
-        /// So much a second moves it surely.
+        /// Smallest velocity that surely moves the entity, units a second.
         slowest: f32,
     },
-    /// It is being handed over: its new owner takes commands before long.
-    #[error("entity {0} is being handed over")]
+    /// The entity is being handed over; the new owner accepts commands afterwards.
+    #[error("entity {0} is being handed over to another region: retry")]
     Leaving(EntityId),
-    /// Its bytes are not a state of these components.
+    /// The bytes are not a state with these components.
     #[error(transparent)]
     State(#[from] StateError),
 }
 
 impl<const D: usize> Store<D> {
-    /// Without entities.
+    /// Creates an empty store.
     pub fn new(schema: Schema, limits: Limits) -> Store<D> {
         let components = schema.components().iter().map(|component| Column::new(component.kind)).collect();
         Store {
@@ -146,17 +147,17 @@ impl<const D: usize> Store<D> {
         }
     }
 
-    /// How many there are.
+    /// Number of entities.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are none.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// What entities are made of, beside their position and velocity.
+    /// Components of the entities.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -185,37 +186,37 @@ impl<const D: usize> Store<D> {
         std::array::from_fn(|axis| &self.velocity[axis][..])
     }
 
-    /// A component's numbers by row, where it is of `f32`.
+    /// Values of an `f32` component by row.
     pub fn f32s(&self, component: usize) -> Option<&[f32]> {
         self.components.get(component)?.f32s()
     }
 
-    /// A component's bytes by row, so many for each.
+    /// Bytes of a component in a row.
     pub fn bytes_of(&self, component: usize, row: usize) -> Option<&[u8]> {
         let column = self.components.get(component)?;
         (row < self.len()).then(|| column.bytes_of(row)).flatten()
     }
 
-    /// Where an entity stands.
+    /// Row of an entity.
     #[inline]
     pub fn row(&self, id: EntityId) -> Option<usize> {
         let ids = &self.ids;
         self.rows.find(hash(id), |row| ids[*row as usize] == id).map(|row| *row as usize)
     }
 
-    /// A row's position.
+    /// Position of a row.
     #[inline(always)]
     pub fn position(&self, row: usize) -> Point<D> {
         row_of(&self.position, row)
     }
 
-    /// A row's velocity.
+    /// Velocity of a row.
     #[inline(always)]
     pub fn velocity(&self, row: usize) -> Point<D> {
         row_of(&self.velocity, row)
     }
 
-    /// Which of those that have had its id a row is.
+    /// Generation of a row: which of the entities that have had its id.
     pub fn generation(&self, row: usize) -> u32 {
         self.generations[row]
     }
@@ -226,12 +227,12 @@ impl<const D: usize> Store<D> {
         self.flags[row] & STILL != 0
     }
 
-    /// Whether a row's behaviour has failed.
+    /// Whether the behaviour of a row has failed.
     pub fn is_frozen(&self, row: usize) -> bool {
         self.flags[row] & FROZEN != 0
     }
 
-    /// Whether a row may move: whether no flag stands there.
+    /// Whether a row may move, which needs all flags clear.
     #[inline(always)]
     pub(crate) fn moves(&self, row: usize) -> bool {
         self.flags[row] == 0
@@ -242,7 +243,7 @@ impl<const D: usize> Store<D> {
         u64::from(self.rests_until[row]) > tick
     }
 
-    /// Takes an entity in.
+    /// Inserts an entity and returns its row.
     pub fn insert(&mut self, entity: &Entity<'_, D>) -> Result<usize, StoreError> {
         let id = entity.id;
         finite(id, "its position", &entity.position)?;
@@ -273,7 +274,7 @@ impl<const D: usize> Store<D> {
         Ok(row)
     }
 
-    /// Takes an entity out; the last row takes its place.
+    /// Removes an entity; the last row takes its place.
     pub fn remove(&mut self, id: EntityId) -> Result<(), StoreError> {
         let row = self.row(id).ok_or(StoreError::Unknown(id))?;
         let last = self.len() - 1;
@@ -298,7 +299,7 @@ impl<const D: usize> Store<D> {
         Ok(())
     }
 
-    /// Puts another state in a row's place.
+    /// Replaces the state of a row.
     pub(crate) fn overwrite(&mut self, row: usize, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         finite(entity.id, "its position", &entity.position)?;
         finite(entity.id, "its velocity", &entity.velocity)?;
@@ -309,7 +310,7 @@ impl<const D: usize> Store<D> {
         Ok(())
     }
 
-    /// Moves a row; the caller has checked that both are finite.
+    /// Sets position and velocity of a row; the caller has checked that both are finite.
     #[inline(always)]
     pub(crate) fn set_motion(&mut self, row: usize, position: &Point<D>, velocity: &Point<D>) {
         for axis in 0..D {
@@ -318,7 +319,7 @@ impl<const D: usize> Store<D> {
         }
     }
 
-    /// All that a tick reads and writes.
+    /// Columns that a tick reads and writes.
     #[inline(always)]
     pub(crate) fn rows_mut(&mut self) -> Rows<'_, D> {
         let len = self.ids.len();
@@ -347,14 +348,14 @@ impl<const D: usize> Store<D> {
         }
     }
 
-    /// Stops a row, or lets it go on.
+    /// Freezes or thaws a row.
     pub fn set_frozen(&mut self, row: usize, frozen: bool) {
         if let Some(flags) = self.flags.get_mut(row) {
             *flags = if frozen { *flags | FROZEN } else { *flags & !FROZEN };
         }
     }
 
-    /// Bytes of memory it holds.
+    /// Memory in use, bytes.
     pub fn bytes(&self) -> usize {
         let fixed = self.ids.capacity() * 8 + self.flags.capacity();
         let words = self.generations.capacity() + self.kinds.capacity() + self.rests_until.capacity();
@@ -364,7 +365,7 @@ impl<const D: usize> Store<D> {
     }
 }
 
-/// One row of columns. A loop is compiled into who asks; closures for each axis were not.
+/// One row of columns. A loop is inlined into the caller; closures for each axis were not.
 #[inline(always)]
 pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], row: usize) -> Point<D> {
     let mut at = [0.0; D];
@@ -394,7 +395,7 @@ pub(crate) fn finite<const D: usize>(
     if at.iter().all(|along| along.is_finite()) { Ok(()) } else { Err(StoreError::NotFinite { id, what }) }
 }
 
-/// Ids are given by programs, often one after another.
+/// Programs assign ids, often consecutive ones, so they are mixed.
 #[inline(always)]
 fn hash(id: EntityId) -> u64 {
     let product = u128::from(id.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;

@@ -1,23 +1,25 @@
-//! The box of space in which entities move, and the grid of places that curves run through.
+//! A box of space in which entities move, and the grid under the curves.
 //!
-//! Invariant: a coordinate that grows never falls in place, whatever is rounded. So a box of space is covered by the places
-//! from that of its lower corner to that of its upper one.
+//! Invariant: the grid coordinate is monotonic in the coordinate, with any rounding. So a box of space is
+//! covered by the grid points from
+//! its lower corner's to its upper corner's.
 //!
-//! Coordinates are `f32`: 24 bits of precision, which is a place each. In a world of 1,000 km an entity stands within 6 cm.
+//! Coordinates are `f32` with 24 bits of precision, as many as the grid has. In a world of 1,000 km a
+//! position is exact to 6 cm.
 
 use crate::curve::Cell;
 use crate::shape::Aabb;
 
-/// Coordinates, in the unit of the world's choice.
+/// Coordinates, in the world's unit.
 pub type Point<const D: usize> = [f32; D];
 
-/// Which place of the grid a point is in, along each axis: [`PLACE_BITS`] bits.
+/// Grid coordinates of a point along each axis, [`PLACE_BITS`] bits each.
 pub type Place<const D: usize> = [u32; D];
 
-/// Bits of a place along one axis.
+/// Bits of a grid coordinate.
 pub const PLACE_BITS: u32 = 24;
 
-/// Levels of refinement: so many of a place's bits, from the top, say in which of the smallest cells it is.
+/// Levels of refinement: the upper bits of a grid coordinate that select the smallest cell.
 pub const CELL_BITS: u32 = 21;
 
 /// A box of space.
@@ -25,36 +27,36 @@ pub const CELL_BITS: u32 = 21;
 pub struct World<const D: usize> {
     min: Point<D>,
     max: Point<D>,
-    /// Places per unit.
+    /// Grid steps per unit.
     scale: Point<D>,
 }
 
-/// Why there can be no such world.
+/// Why a world cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldError {
-    /// It has two dimensions or three.
+    /// The number of dimensions is not 2 or 3.
     #[error("a world has 2 or 3 dimensions, not {dimensions}")]
     Dimensions {
-        /// What was asked for.
+        /// The requested number.
         dimensions: usize,
     },
-    /// An axis has no extent, or none that can be counted in.
+    /// An axis has no extent, or is too small for distinct coordinates.
     #[error(
-        "axis {axis} goes from {min} to {max}: it needs two finite ends, the lower one first, and places in between"
+        "axis {axis} goes from {min} to {max}: use two finite ends, the lower one first, with distinct coordinates between them"
     )]
     Axis {
-        /// Which, counted from 0.
+        /// The axis, from 0.
         axis: usize,
-        /// Its lower end.
+        /// Lower end.
         min: f32,
-        /// Its upper end.
+        /// Upper end.
         max: f32,
     },
 }
 
 impl<const D: usize> World<D> {
-    /// The world between two corners, both of which are part of it.
+    /// Creates the world between two corners, both included.
     pub fn new(min: Point<D>, max: Point<D>) -> Result<World<D>, WorldError> {
         if !(2..=3).contains(&D) {
             return Err(WorldError::Dimensions { dimensions: D });
@@ -70,32 +72,32 @@ impl<const D: usize> World<D> {
         Ok(World { min, max, scale })
     }
 
-    /// A cube or square from 0 to `edge` along each axis.
+    /// Creates a cube or square from 0 to `edge` along each axis.
     pub fn cube(edge: f32) -> Result<World<D>, WorldError> {
         World::new([0.0; D], [edge; D])
     }
 
-    /// The lower corner.
+    /// Lower corner.
     pub fn min(&self) -> Point<D> {
         self.min
     }
 
-    /// The upper corner.
+    /// Upper corner.
     pub fn max(&self) -> Point<D> {
         self.max
     }
 
-    /// Whether a point is in the world; none with a coordinate that is not a number is.
+    /// Whether a point is in the world; `false` if a coordinate is NaN.
     #[inline(always)]
     pub fn holds(&self, at: &Point<D>) -> bool {
         (0..D).fold(true, |held, axis| held & (at[axis] >= self.min[axis]) & (at[axis] <= self.max[axis]))
     }
 
-    /// The place of a point; what is outside is given the nearest.
+    /// Grid point of a position; positions outside the world are clamped.
     #[inline(always)]
     pub fn place(&self, at: &Point<D>) -> Place<D> {
         let last = (1 << PLACE_BITS) - 1;
-        // A conversion to u32 ends at 0 and at the largest number. A loop is compiled into who asks; closures for each axis were not.
+        // A conversion to u32 saturates. A loop is inlined into the caller; closures for each axis were not.
         let mut place = [0; D];
         for axis in 0..D {
             place[axis] = (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last);
@@ -103,7 +105,7 @@ impl<const D: usize> World<D> {
         place
     }
 
-    /// A box around all points that are in a cell, a little larger for what rounding may amount to.
+    /// A box around all points of a cell, enlarged a little for rounding.
     pub fn box_of(&self, cell: &Cell<D>) -> Aabb<D> {
         let end = |axis: usize, places: u32, sign: f32| {
             self.min[axis] + places as f32 / self.scale[axis] + sign * self.rounding(axis)
@@ -114,14 +116,14 @@ impl<const D: usize> World<D> {
         }
     }
 
-    /// What rounding amounts to at most along an axis, between a point and its place: a few places, or a few of the steps in which
-    /// coordinates can be told apart, which are longer than a place in a small world that is far from the origin.
+    /// Largest rounding error along an axis between a point and its grid point: a few grid steps, or a few
+    /// steps of `f32`, which are longer in a small world far from the origin.
     pub(crate) fn rounding(&self, axis: usize) -> f32 {
         let far = self.min[axis].abs().max(self.max[axis].abs());
         (self.max[axis] - self.min[axis]) * 1e-6 + far * 2.0 * f32::EPSILON
     }
 
-    /// The length of a smallest cell along an axis.
+    /// Length of a smallest cell along an axis.
     pub fn cell_length(&self, axis: usize) -> f32 {
         (1 << (PLACE_BITS - CELL_BITS)) as f32 / self.scale[axis]
     }

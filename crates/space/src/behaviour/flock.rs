@@ -1,20 +1,20 @@
-//! Boids: keep apart, fly alike, stay together (Reynolds 1987).
+//! Flocks: separation, alignment and cohesion (boids, Reynolds 1987).
 
 use super::{Around, AroundLanes, Behaviour, LANES, Lanes, Moment, Motion, Other, Own, OwnLanes, shorten};
 use crate::world::Point;
 
-/// Flocks. Everything is in units of the world and seconds.
+/// Settings of a flock, in units of the world and seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flock {
     /// How far a member sees.
     pub sight: f32,
-    /// How far it keeps others off.
+    /// Distance that a member keeps from others.
     pub apart: f32,
-    /// How fast it flies at most.
+    /// Highest speed.
     pub speed_max: f32,
-    /// How much it changes its velocity in a second at most.
+    /// Highest change of velocity in a second.
     pub force_max: f32,
-    /// Weights of keeping apart, flying alike and staying together.
+    /// Weights of separation, alignment and cohesion.
     pub weights: [f32; 3],
 }
 
@@ -24,7 +24,7 @@ impl Default for Flock {
     }
 }
 
-/// Of all whom one sees.
+/// Sums over all members within sight.
 #[derive(Debug, Clone, Copy)]
 struct Sums<const D: usize> {
     apart: Point<D>,
@@ -61,7 +61,8 @@ impl<const D: usize> Behaviour<D> for Flock {
         let mut sums = Sums { apart: [0.0; D], alike: [0.0; D], together: [0.0; D], count: 0.0 };
         let apart_sq = self.apart * self.apart;
         around.each(|other: &Other<D>| {
-            // Whoever is at the same place pushes nowhere. A division costs less than a branch that is foretold wrongly.
+            // A member at the same position pushes in no direction. The division costs less than a
+            // mispredicted branch.
             let push = f32::from(u8::from(other.distance_sq < apart_sq)) / other.distance_sq.max(1e-6);
             for axis in 0..D {
                 sums.apart[axis] -= other.offset[axis] * push;
@@ -73,7 +74,7 @@ impl<const D: usize> Behaviour<D> for Flock {
         self.motion(own, &sums, moment)
     }
 
-    /// Sums of those not seen grow by 0, which changes no bit of them.
+    /// Members out of sight add 0 to the sums, which changes no bit.
     #[inline(always)]
     fn step_lanes(
         &self,

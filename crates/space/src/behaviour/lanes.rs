@@ -1,52 +1,56 @@
-//! Some entities that stand near each other, asked at once: a processor does with eight numbers what it does with one.
+//! Several entities that are close together, moved at once with vector instructions.
 
 use super::Own;
 use crate::entity::EntityId;
 use crate::world::Point;
 
-/// How many are asked at once.
+/// How many entities are moved at once.
 pub const LANES: usize = 8;
 
-/// A number for each of them.
+/// One number for each of these entities.
 pub type Lanes = [f32; LANES];
 
-/// The entities that are asked. Where fewer are left, the last stands in the lanes that are over as well, and nobody looks at what is said there.
+/// The entities that are moved. If there are fewer than [`LANES`], the last one fills the remaining lanes,
+/// whose results are ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnLanes<const D: usize> {
-    /// Their numbers.
+    /// Ids by lane.
     pub ids: [EntityId; LANES],
-    /// Their kinds.
+    /// Kinds by lane.
     pub kinds: [u32; LANES],
-    /// Where they are, by axis.
+    /// Positions by axis and lane.
     pub position: [Lanes; D],
-    /// How fast they are, by axis.
+    /// Velocities by axis and lane.
     pub velocity: [Lanes; D],
 }
 
-/// Another entity that some of them may see, or none.
+/// Another entity, and its relation to each lane.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherLanes<const D: usize> {
-    /// Its kind.
+    /// The other entity's kind.
     pub kind: u32,
-    /// How fast it is.
+    /// Velocity of the other entity.
     pub velocity: Point<D>,
-    /// From each of those asked to it, by axis.
+    /// Vectors from each lane to this entity, by axis.
     pub offset: [Lanes; D],
-    /// The squares of the distances.
+    /// Squares of the distances, by lane.
     pub distance_sq: Lanes,
-    /// 1 for whom it is within sight, 0 for whom it is not, or who it is itself.
+    /// 1 for lanes within sight of this entity; 0 for the others, and for the entity itself.
     pub seen: Lanes,
 }
 
-/// The entities within sight of some of those asked, and some more beside them.
+/// The entities within sight of at least one lane, and some more.
 pub trait AroundLanes<const D: usize> {
-    /// Each once, in an order in which each of those asked finds its own in the order of [`Around::each`](super::Around::each). To be
-    /// gone through by a loop: what is in a loop is compiled for the vectors of the processor at hand, what is in a closure may not be.
+    /// Yields each entity once. For each lane, the entities within sight come in the order of
+    /// [`Around::each`](super::Around::each).
+    ///
+    /// Consume the iterator with a loop: a loop is compiled for the processor's vectors, a closure may not
+    /// be.
     fn others(&self) -> impl Iterator<Item = OtherLanes<D>>;
 }
 
 impl<const D: usize> OwnLanes<D> {
-    /// One of them.
+    /// Returns the entity of one lane.
     #[inline(always)]
     pub fn own(&self, lane: usize) -> Own<D> {
         let (mut position, mut velocity) = ([0.0; D], [0.0; D]);

@@ -1,13 +1,13 @@
-//! To and fro between two walls.
+//! Movement to and fro between two walls.
 
 use super::{Around, Behaviour, Moment, Motion, Own};
 
-/// Flies straight, and turns at walls along the first axis; the document's geometry of hand-overs is this.
+/// Moves straight, and turns at two walls along the first axis. Handover tests and benchmarks use it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Oscillate {
-    /// The lower wall.
+    /// Coordinate of the lower wall.
     pub low: f32,
-    /// The upper wall.
+    /// Coordinate of the upper wall.
     pub high: f32,
 }
 

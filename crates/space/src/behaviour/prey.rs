@@ -1,23 +1,23 @@
-//! Predators chase the nearest prey, prey flees and else flocks.
+//! Predators chase the nearest prey; prey flees, or flocks while no predator is in sight.
 
 use super::{Around, Behaviour, Flock, Moment, Motion, Other, Own, shorten};
 use crate::world::Point;
 
-/// The kind of what flees.
+/// The kind of prey.
 pub const PREY: u32 = 1;
-/// The kind of what chases.
+/// The kind of predators.
 pub const PREDATOR: u32 = 2;
 
-/// Predators and prey, by their kind. What is neither flies on.
+/// Predators and prey, told apart by their kind. Entities of other kinds fly straight on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prey {
-    /// How prey flies while it sees no predator.
+    /// How prey flies while no predator is in sight.
     pub flock: Flock,
-    /// How fast it flees.
+    /// Speed of fleeing prey.
     pub panic_speed: f32,
-    /// How fast predators chase.
+    /// Speed of predators.
     pub chase_speed: f32,
-    /// How far all see.
+    /// How far all of them see.
     pub sight: f32,
 }
 
@@ -29,7 +29,7 @@ impl Default for Prey {
 }
 
 impl Prey {
-    /// Flies along a direction at a speed.
+    /// Returns a velocity of this speed in a direction.
     fn towards<const D: usize>(
         direction: Point<D>,
         speed: f32,

@@ -1,4 +1,4 @@
-//! Recorded tracks, played again.
+//! Playback of recorded tracks.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use super::{Around, Behaviour, Moment, Motion, Own};
 use crate::entity::EntityId;
 use crate::world::Point;
 
-/// Where somebody was, and when; in between it is taken to have gone straight.
+/// Recorded positions of one entity over time, with straight lines between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Track<const D: usize> {
-    /// Seconds since the recording began, and where; later ones later.
+    /// Seconds since the start of the recording and position, in ascending order.
     fixes: Vec<(f64, Point<D>)>,
 }
 
-/// Why fixes are no track.
+/// Why positions are not a track.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrackError {
-    /// There is none.
-    #[error("a track needs a fix at least")]
+    /// The list is empty.
+    #[error("a track needs at least one fix")]
     Empty,
-    /// A fix is not later than the one before, or not finite.
-    #[error("fix {at} is not finite, or not later than the one before")]
+    /// A time is not finite, or not later than the one before.
+    #[error("fix {at} has a value that is not finite, or a time that is not after the fix before")]
     Order {
-        /// Which, counted from 0.
+        /// Index of the fix, from 0.
         at: usize,
     },
 }
 
 impl<const D: usize> Track<D> {
-    /// From fixes in the order of time.
+    /// Builds a track from fixes in order of time.
     pub fn new(fixes: Vec<(f64, Point<D>)>) -> Result<Track<D>, TrackError> {
         if fixes.is_empty() {
             return Err(TrackError::Empty);
@@ -42,7 +42,8 @@ impl<const D: usize> Track<D> {
         }
     }
 
-    /// Where it is, and how fast; before the first fix and after the last it stands there.
+    /// Position and velocity at a time. Before the first fix and after the last, the entity stands still
+    /// there.
     pub fn at(&self, seconds: f64) -> Motion<D> {
         let after = self.fixes.partition_point(|(time, _)| *time <= seconds);
         let still = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };
@@ -59,21 +60,21 @@ impl<const D: usize> Track<D> {
     }
 }
 
-/// Tracks by entity. One without a track stays where it is.
+/// Tracks by entity. An entity without a track stays where it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tracks<const D: usize> {
     tracks: BTreeMap<EntityId, Track<D>>,
-    /// Seconds of the recording that go by in one.
+    /// Playback speed: seconds of the recording per second.
     pub speed: f64,
 }
 
 impl<const D: usize> Tracks<D> {
-    /// These, so many times as fast as they were recorded.
+    /// Plays these tracks at `speed` times the recorded speed.
     pub fn new(tracks: BTreeMap<EntityId, Track<D>>, speed: f64) -> Tracks<D> {
         Tracks { tracks, speed }
     }
 
-    /// All of them.
+    /// Iterates over all tracks.
     pub fn iter(&self) -> impl Iterator<Item = (&EntityId, &Track<D>)> {
         self.tracks.iter()
     }

@@ -1,13 +1,13 @@
-//! A random walk.
+//! Random walks.
 
 use super::{Around, Behaviour, Moment, Motion, Own, shorten};
 
-/// Changes its mind at every tick, a little.
+/// Changes its velocity a little at every tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Walk {
-    /// How fast it goes at most, units a second.
+    /// Highest speed, units a second.
     pub speed_max: f32,
-    /// By how much its velocity changes in a tick, along each axis.
+    /// Highest change of velocity in a tick, along each axis.
     pub turn: f32,
 }
 

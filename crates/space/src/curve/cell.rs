@@ -6,31 +6,31 @@ use crate::world::{CELL_BITS, PLACE_BITS, Place};
 /// A square or cube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cell<const D: usize> {
-    /// Its lower corner, in places.
+    /// Lower corner, in grid coordinates.
     pub anchor: Place<D>,
-    /// How often the world was halved to come to it; [`CELL_BITS`] at most.
+    /// How often the world is halved to reach this cell; at most [`CELL_BITS`].
     pub level: u32,
 }
 
 impl<const D: usize> Cell<D> {
-    /// The one that holds a place.
+    /// The cell of a level that holds a grid point.
     pub fn of(place: Place<D>, level: u32) -> Cell<D> {
         let within = (1_u32 << (PLACE_BITS - level)) - 1;
         Cell { anchor: place.map(|along| along & !within), level }
     }
 
-    /// The length of its edges, in places.
+    /// Length of an edge, in grid steps.
     pub fn edge(&self) -> u32 {
         1 << (PLACE_BITS - self.level)
     }
 
-    /// The first of its keys, and how many there are.
+    /// First key of the cell, and how many keys it has.
     pub fn keys(&self) -> (u64, u64) {
         let count = 1 << ((CELL_BITS - self.level) as usize * D);
         (<Morton as Curve<D>>::key(self.anchor), count)
     }
 
-    /// The cells of its level around it and itself, as far as there are any.
+    /// This cell and its neighbours of the same level, without those outside the world.
     pub fn around(&self) -> impl Iterator<Item = Cell<D>> {
         let (anchor, level, edge) = (self.anchor, self.level, i64::from(self.edge()));
         (0..3_usize.pow(D as u32)).filter_map(move |which| {

@@ -1,20 +1,20 @@
-//! The Morton order: the bits of the coordinates in turn, the highest first.
+//! Morton order: the interleaved bits of the coordinates, the highest first.
 
 use super::Curve;
 use crate::world::{CELL_BITS, PLACE_BITS, Place};
 
-/// Morton order, in 2 or 3 dimensions. A digit is a child's number in its parent: bit `i` is set where the child is the
-/// upper one along axis `i`.
+/// Morton order in 2 or 3 dimensions. A digit is a child's number in its parent: bit `i` is set where the
+/// child is the upper one along axis `i`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Morton;
 
 impl Morton {
-    /// How many keys there are: the first that is none.
+    /// Number of keys; all keys are below it.
     pub const fn end(dimensions: usize) -> u64 {
         1 << (CELL_BITS as usize * dimensions)
     }
 
-    /// The place at the lower corner of a key's cell.
+    /// Grid point at the lower corner of a key's cell.
     pub fn place<const D: usize>(key: u64) -> Place<D> {
         std::array::from_fn(|axis| gather::<D>(key >> axis) << (PLACE_BITS - CELL_BITS))
     }
@@ -58,14 +58,15 @@ fn spread<const D: usize>(number: u32) -> u64 {
     }
 }
 
-/// Takes every `D`-th bit: the inverse.
+/// Takes every `D`-th bit: the inverse of `spread`.
 fn gather<const D: usize>(key: u64) -> u32 {
     (0..CELL_BITS).fold(0, |number, bit| number | (((key >> (bit as usize * D)) & 1) as u32) << bit)
 }
 
 const RADIX_BITS: u32 = 11;
 
-/// Least significant digit first, in passes of 11 bits; a pass in which all keys have the same digit is left out.
+/// Radix sort in passes of 11 bits, least significant digit first. Skips a pass in which all keys have the
+/// same digit.
 fn radix_sort(pairs: &mut Vec<(u64, u32)>, scratch: &mut Vec<(u64, u32)>) {
     if pairs.len() < 1_024 {
         return pairs.sort_by_key(|pair| pair.0);

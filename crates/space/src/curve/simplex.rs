@@ -1,51 +1,56 @@
-//! The triangles and tetrahedra into which squares and cubes are cut, and Bey's refinement of them.
+//! Triangles and tetrahedra that squares and cubes are cut into, with Bey's refinement.
 //!
-//! A cube is cut into one simplex for each order of its axes: the points `p`, measured from the cube's lower corner, with
-//! `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis in that order. Bey's
-//! red refinement of such a simplex gives 2^D simplices of the same kind in cubes of half the length, and this is all there is
-//! to it: the refined simplices are the ones of the refined cubes. Types are numbered as Burstedde and Holke do ("A tetrahedral
-//! space-filling curve for nonconforming adaptive meshes", SIAM J. Sci. Comput. 38(5), 2016), whose tables the tests repeat.
+//! A cube is cut into one simplex for each order of its axes: the points `p`, measured from the cube's lower
+//! corner, with
+//! `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis in that order.
+//! Bey's red refinement of
+//! such a simplex gives 2^D simplices of the same shape in cubes of half the length, so the refined simplices
+//! are those of the refined
+//! cubes. Types are numbered as in Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming
+//! adaptive meshes", SIAM J.
+//! Sci. Comput. 38(5), 2016); the tests repeat their tables.
 //!
-//! Points on a face that simplices share belong to one of them: of equal coordinates the lower axis counts as the larger.
+//! A point on a face that simplices share belongs to one of them: of equal coordinates the lower axis counts
+//! as the larger.
 
 use crate::world::{PLACE_BITS, Place};
 
-/// Orders of axes by type: x is 0. The first two, cut short, are those of triangles.
+/// Orders of axes by type, with x as 0. The first two, cut short, are those of triangles.
 const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
 const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 
 /// A triangle or tetrahedron.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Simplex<const D: usize> {
-    /// The lower corner of its cube, in places.
+    /// Lower corner of the simplex' cube, in grid coordinates.
     pub anchor: Place<D>,
-    /// How often the world was halved to come to its cube.
+    /// How often the world is halved to reach the cube.
     pub level: u32,
-    /// Which of the cube's simplices it is.
+    /// Type: which of the cube's simplices this is.
     pub kind: u8,
 }
 
 impl<const D: usize> Simplex<D> {
-    /// The one that holds a place.
+    /// The simplex of a level that holds a grid point.
     pub fn of(place: Place<D>, level: u32) -> Simplex<D> {
         let within = (1_u32 << (PLACE_BITS - level)) - 1;
         let anchor = place.map(|along| along & !within);
         Simplex { anchor, level, kind: kind(place.map(|along| along & within)) }
     }
 
-    /// The length of its cube's edges, in places.
+    /// Length of the cube's edges, in grid steps.
     pub fn edge(&self) -> u32 {
         1 << (PLACE_BITS - self.level)
     }
 
-    /// Its axes, in the order in which a way along its edges from the lower corner to the upper takes them.
+    /// Axes in the order of the path along the edges from the lower corner to the upper.
     pub fn order(&self) -> [usize; D] {
         std::array::from_fn(|step| {
             if D == 2 { FLAT_ORDERS[self.kind as usize][step] } else { ORDERS[self.kind as usize][step] }
         })
     }
 
-    /// Its `D + 1` vertices, in places.
+    /// The `D + 1` vertices, in grid coordinates.
     pub fn vertices(&self) -> impl Iterator<Item = Place<D>> {
         let (order, edge) = (self.order(), self.edge());
         let along = move |at: &mut Place<D>, step: usize| {
@@ -57,10 +62,11 @@ impl<const D: usize> Simplex<D> {
         (0..=D).scan(self.anchor, along)
     }
 
-    /// Its parent, unless it is a root.
+    /// The parent; `None` for a root.
     pub fn parent(&self) -> Option<Simplex<D>> {
         let level = self.level.checked_sub(1)?;
-        // Any place inside leads there: the middle of a way along its edges is inside and on no face of a coarser one.
+        // Any point inside leads to the parent. The middle of a path along the edges is inside, and on no
+        // face of a coarser simplex.
         let order = self.order();
         let mut inside = self.anchor;
         for (step, axis) in order.into_iter().enumerate() {
@@ -69,7 +75,7 @@ impl<const D: usize> Simplex<D> {
         Some(Simplex::of(inside, level))
     }
 
-    /// The simplex of the same level beyond the face opposite to a vertex; `None` outside of the world.
+    /// The simplex of the same level beyond the face opposite to a vertex; `None` outside the world.
     pub fn across(&self, vertex: usize) -> Option<Simplex<D>> {
         let (mut order, mut anchor) = (self.order(), self.anchor);
         if vertex == 0 {
@@ -88,20 +94,20 @@ impl<const D: usize> Simplex<D> {
     }
 }
 
-/// In which simplex of its cube a place is.
+/// Type of the simplex that holds a point, measured from its cube's lower corner.
 #[inline(always)]
 pub(super) fn kind<const D: usize>(within: Place<D>) -> u8 {
     if D == 2 {
         return u8::from(within[0] < within[1]);
     }
     let (x, y, z) = (within[0], within[1], within[2]);
-    // By x ≥ y, y ≥ z, x ≥ z; two of the eight answers cannot be.
+    // Indexed by x ≥ y, y ≥ z, x ≥ z; two of the eight combinations cannot occur.
     const KINDS: [u8; 8] = [4, 5, 3, 0, 0, 0, 2, 1];
     KINDS[usize::from(x >= y) | usize::from(y >= z) << 1 | usize::from(x >= z) << 2]
 }
 
-/// The place of each child among its parent's, by the parent's type, the child's cube and the child's type, as the curve
-/// runs: by cube, then by type. [`NONE`] where the parent has no such child.
+/// Position of each child among its siblings on the curve, by parent's type, child's cube and child's type:
+/// first by cube, then by type. [`NONE`] where the parent has no such child.
 pub(super) const fn child_numbers(dimensions: usize) -> [[[u8; 6]; 8]; 6] {
     let kinds = if dimensions == 2 { 2 } else { 6 };
     let mut numbers = [[[NONE; 6]; 8]; 6];
@@ -130,7 +136,7 @@ const fn order_of(dimensions: usize, kind: usize, step: usize) -> usize {
     if dimensions == 2 { FLAT_ORDERS[kind][step] } else { ORDERS[kind][step] }
 }
 
-/// Whether a point inside the one is inside the other; then all are.
+/// Whether the child lies in the parent, decided by one inner point.
 const fn is_child(dimensions: usize, parent: usize, cube: usize, kind: usize) -> bool {
     let mut inside = [0; 3];
     let mut step = 0;
@@ -190,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Twice the area, or six times the volume, in units of the parent's: the determinant of its edges.
+    /// Twice the area, or six times the volume, in grid units: the determinant of the edges.
     fn volume<const D: usize>(vertices: &[Place<D>]) -> i128 {
         let edge = |at: usize, axis: usize| i128::from(vertices[at][axis]) - i128::from(vertices[0][axis]);
         if D == 2 {
@@ -200,7 +206,7 @@ mod tests {
         (edge(1, 0) * minor(1, 2) - edge(1, 1) * minor(0, 2) + edge(1, 2) * minor(0, 1)).abs()
     }
 
-    /// Whether a place is in the closed simplex: the volumes towards its faces add up to its own.
+    /// Whether the closed simplex holds a point: the volumes towards its faces add up to its own.
     fn holds<const D: usize>(simplex: &Simplex<D>, place: Place<D>) -> bool {
         let vertices: Vec<_> = simplex.vertices().collect();
         let towards = (0..=D).map(|at| {

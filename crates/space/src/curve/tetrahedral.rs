@@ -1,13 +1,15 @@
-//! The tetrahedral Morton order of Burstedde and Holke (2016), with Bey's refinement; in two dimensions, of triangles.
+//! Tetrahedral Morton order of Burstedde and Holke (2016) with Bey's refinement; in two dimensions, of
+//! triangles.
 //!
 //! ```text
 //!   65 … 63 62 … 60 59 … 57        2 … 0       (in two dimensions 42, then 2 bits a level)
 //!  +-------+-------+-------+ … … +-------+
-//!  | root  | level | level |     | level |     a child's number among its parent's: by cube, then by type
+//!  | root  | level | level |     | level |     a child's number among its siblings: by cube, then by type
 //!  | type  |   1   |   2   |     |  21   |
 //!  +-------+-------+-------+ … … +-------+
 //! ```
-//! The world's cube is cut into its roots, two triangles or six tetrahedra, each of which the curve runs through in turn.
+//! The world's cube is cut into two triangles or six tetrahedra, the roots. The curve runs through one root
+//! after another.
 
 use super::Curve;
 use super::simplex::{self, child_numbers};
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// No place has a child's number that its parent does not have, and equal digits are equal simplices.
+        /// No grid point has a child's number that its parent lacks, and equal digits mean equal simplices.
         #[test]
         fn tetrahedral_keys_share_digits_as_places_share_simplices(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,

@@ -1,4 +1,4 @@
-//! All who are near a border after a tick, on their way to the neighbour.
+//! Encoded batches of ghosts, from a region to a neighbour.
 //!
 //! ```text
 //!  version u8, D u8, from u32, epoch u64, tick u64, number u64, count u32,
@@ -14,13 +14,13 @@ use crate::store::Store;
 /// A region's entities near a neighbour's border.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GhostBatch<const D: usize> {
-    /// Whose they are.
+    /// The region that owns the entities.
     pub from: RegionId,
-    /// In which epoch it owns them.
+    /// Epoch of that region's owner.
     pub epoch: u64,
-    /// After which tick.
+    /// Tick after which the batch was taken.
     pub tick: u64,
-    /// Counts what its owner has sent.
+    /// Number of the batch, counted by the owner.
     pub number: u64,
     ids: Vec<EntityId>,
     kinds: Vec<u32>,
@@ -43,12 +43,12 @@ impl<const D: usize> GhostBatch<D> {
         }
     }
 
-    /// How many there are.
+    /// Number of entities.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -63,7 +63,7 @@ impl<const D: usize> GhostBatch<D> {
         self.position.iter_mut().chain(&mut self.velocity).for_each(|column| column.truncate(max));
     }
 
-    /// All of them, so many seconds later.
+    /// All ghosts, extrapolated by this many seconds.
     pub(super) fn ghosts(&self, seconds: f32) -> impl Iterator<Item = Ghost<D>> + '_ {
         (0..self.len()).map(move |at| {
             let velocity = std::array::from_fn(|axis| self.velocity[axis][at]);
@@ -72,12 +72,12 @@ impl<const D: usize> GhostBatch<D> {
         })
     }
 
-    /// How many bytes a batch of so many has.
+    /// Encoded size of a batch with this many entities.
     pub(crate) fn bytes_of(&self, count: usize) -> usize {
         34 + count * (12 + 8 * D)
     }
 
-    /// Appends the bytes of a batch of these rows, with this one's heading.
+    /// Appends an encoded batch of these rows, with this batch's header fields.
     pub(crate) fn encode_rows(&self, store: &Store<D>, rows: &[u32], out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, D as u8]);
         put_u32(out, self.from.0);
@@ -92,14 +92,14 @@ impl<const D: usize> GhostBatch<D> {
         }
     }
 
-    /// Reads it again. One whose numbers are none is refused whole.
+    /// Decodes a batch. Refuses the whole batch if a number is not finite.
     pub fn decode(bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
         let mut batch = GhostBatch::new(RegionId(0), 0, 0, 0);
         batch.read(bytes)?;
         Ok(batch)
     }
 
-    /// The same in the memory of one that is not needed any more; after an error it means nothing.
+    /// Decodes into this batch and reuses its memory. After an error the content is undefined.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let dimensions = fields.u8()?;

@@ -1,8 +1,9 @@
-//! Which neighbours may see an entity, by the cell it is in.
+//! Decides which neighbours may see an entity, by the cell that it is in.
 //!
-//! Cells are as large as the strip is wide, or larger: whoever sees an entity owns some of the cells around its own. They are so large that
-//! those of a border stay in the cache; a stretch of the curve is made of whole ones but at its two ends, where a few more than have to
-//! are told of.
+//! Cells are at least as wide as the strip, so a region that sees an entity owns some of the cells around the
+//! entity's cell. They are also large
+//! enough that those of a border stay in the cache. At the two ends of a stretch some entities are sent that
+//! the neighbour does not need.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +18,13 @@ use crate::world::{PLACE_BITS, Place, Point, World};
 pub(crate) struct Strip<const D: usize> {
     world: World<D>,
     level: u32,
-    /// By cell which of `found` it is, and one more; 0 where nobody has looked. Without cells until somebody asks.
+    /// Index into `found` plus one, by cell; 0 for a cell that was not looked up yet. Allocated at the first
+    /// lookup.
     cells: Vec<u32>,
     found: Vec<Box<[Beside<D>]>>,
 }
 
-/// A region, and boxes around those cells of which it owns some.
+/// A region, and boxes around its cells in this neighbourhood.
 #[derive(Debug)]
 pub(crate) struct Beside<const D: usize> {
     pub(crate) region: RegionId,
@@ -30,14 +32,14 @@ pub(crate) struct Beside<const D: usize> {
 }
 
 impl<const D: usize> Beside<D> {
-    /// Whether one of its cells is as near to a point as this, squared.
+    /// Whether one of the boxes is within this squared distance of a point.
     #[inline]
     pub(crate) fn is_within(&self, distance_sq: f32, at: &Point<D>) -> bool {
         self.boxes.iter().any(|bounds| bounds.distance_sq(at) <= distance_sq)
     }
 }
 
-/// Cells along an axis, in three dimensions and in two: this many doublings, so that there are 65,536 at most.
+/// Levels of cells in three and two dimensions: at most 65,536 cells.
 const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> Strip<D> {
@@ -52,13 +54,13 @@ impl<const D: usize> Strip<D> {
         Strip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
-    /// The curve was cut anew.
+    /// Discards all cells, after the curve was cut anew.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
         self.found.clear();
     }
 
-    /// The others that may see who is at this place, each once.
+    /// The other regions that may see a point, each once.
     #[inline(always)]
     pub(crate) fn near(&mut self, at: &Point<D>, own: RegionId, partition: &Partition) -> &[Beside<D>] {
         let (place, mut number) = (self.world.place(at), 0);
@@ -87,7 +89,7 @@ impl<const D: usize> Strip<D> {
     }
 }
 
-/// The same space in fewer boxes: two that lie side by side and are alike along all other axes become one.
+/// Merges boxes that are adjacent and equal along all other axes.
 fn joined<const D: usize>(mut boxes: Vec<Aabb<D>>) -> Vec<Aabb<D>> {
     for axis in 0..D {
         let alike = |a: &Aabb<D>, b: &Aabb<D>| {

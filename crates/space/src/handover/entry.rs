@@ -1,57 +1,58 @@
-//! What a region's standby has to know of its hand-overs.
+//! Entries: the handover steps that a region's standby has to know.
 //!
-//! The owner writes entries into the region's topic, among the ticks, and lives by them itself: an owner and a standby that
-//! have enacted the same entries hold the same, apart from what only matters to the owner while it lives (deadlines, copies to
-//! send again).
+//! The owner writes entries into the region's topic, between the ticks, and applies them itself. An owner and
+//! a standby that applied the
+//! same entries have the same handovers, except for what only the owner needs: deadlines and copies to
+//! resend.
 
 use super::parcel::{self, Parcel, Refused, RegionId, Transfer};
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, put_u32, put_u64};
 
-/// One step of a hand-over.
+/// One step of a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The region on the other side.
     pub peer: RegionId,
-    /// The transfer it is about.
+    /// The transfer.
     pub transfer: Transfer,
-    /// What happens.
+    /// The step.
     pub step: Step,
 }
 
 /// What happens to a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// At the source: these stand still and are being offered to the peer.
+    /// At the source: these entities stand still and are offered to the peer.
     Leaving {
         /// The peer's epoch, as known then.
         addressed: u64,
-        /// Which.
+        /// The entities.
         ids: Vec<EntityId>,
     },
-    /// At the source: all but the refused belong to the peer from here on.
+    /// At the source: all except the refused entities belong to the peer.
     Committed(Vec<Refused>),
-    /// At the source: they go on where they are.
+    /// At the source: the entities resume here.
     Aborted,
-    /// At the source: it is over, and the peer need not remember it.
+    /// At the source: the transfer is over, and the peer may forget it.
     Settled,
-    /// At the target: these could be taken; the refused are not among them.
+    /// At the target: the entities can be taken, except the refused ones.
     Staged {
-        /// What was prepared.
+        /// Accepted entities.
         parcels: Vec<Parcel>,
-        /// What was not.
+        /// Refused entities.
         refused: Vec<Refused>,
     },
-    /// At the target: they belong here from here on.
+    /// At the target: the entities belong to this region.
     Taken,
-    /// At the target: they will not be taken.
+    /// At the target: the entities will not be taken.
     Dropped,
-    /// At the target: the peer's transfers before this one are over.
+    /// At the target: the peer's earlier transfers are over.
     Passed,
 }
 
 impl Entry {
-    /// Appends its bytes; they know their end.
+    /// Appends the encoded entry, which contains its length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.step {
             Step::Leaving { .. } => 1,
@@ -101,7 +102,7 @@ impl Entry {
         Ok(Entry { peer, transfer, step })
     }
 
-    /// Reads one whole entry.
+    /// Decodes one whole entry.
     pub fn decode(bytes: &[u8]) -> Result<Entry, DecodeError> {
         let mut fields = Fields::plain(bytes);
         let entry = Entry::read(&mut fields)?;

@@ -1,4 +1,4 @@
-//! The target's side.
+//! Handovers at the target.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::{Effect, Handover, Holdings, Parcel, Refusal, Refused, RegionId, Sayi
 pub(super) struct Inbound {
     state: In,
     refused: Vec<Refused>,
-    /// Whether the standby knows of the last step.
+    /// Whether the standby knows the last step.
     pub(super) known: bool,
     pub(super) ask_at: u64,
 }
@@ -25,7 +25,7 @@ enum In {
 }
 
 impl Inbound {
-    /// What waits for the source's decision.
+    /// Entities that wait for the source's decision.
     pub(super) fn staged(&self) -> &[Parcel] {
         match &self.state {
             In::Staged(parcels) => parcels,
@@ -65,7 +65,7 @@ impl Handover {
         self.peers.get_mut(&peer)?.inbound.get_mut(&transfer)
     }
 
-    /// Whether the source has said that it is over.
+    /// Whether the source has settled the transfer.
     fn is_passed(&self, peer: RegionId, transfer: Transfer) -> bool {
         self.peers.get(&peer).is_some_and(|peer| transfer < peer.passed)
     }
@@ -118,7 +118,7 @@ impl Handover {
         (0..).zip(parcels).filter_map(refused).collect()
     }
 
-    /// What was last said of it, if it may be said already.
+    /// Sends the last response of a transfer again, if the standby knows it.
     fn say_again(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
         let Some(one) = self.inbound(from, transfer).filter(|one| one.known) else { return };
         let saying = match one.state {
@@ -157,7 +157,7 @@ impl Handover {
         self.write(from, transfer, Step::Dropped, effects);
     }
 
-    /// The source has a new owner, who does not know what its predecessor decided.
+    /// Answers a new owner of the source, which does not know its predecessor's decision.
     pub(super) fn hear_target_asked(
         &mut self,
         from: RegionId,
@@ -177,7 +177,7 @@ impl Handover {
         }
     }
 
-    /// The source's transfers before this are over: what is still staged of them was called off.
+    /// Forgets the source's transfers before `settled`. Those that are still staged were aborted.
     pub(super) fn pass(&mut self, from: RegionId, settled: Transfer, effects: &mut Vec<Effect>) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if settled <= peer.passed {
@@ -233,7 +233,7 @@ impl Handover {
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 
-    /// Takes the parcels out of what is staged.
+    /// Removes the entities from the staged ones.
     fn unstage(&mut self, from: RegionId, transfer: Transfer, state: In) -> Vec<Parcel> {
         let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
         let In::Staged(parcels) = std::mem::replace(&mut one.state, state) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! What the two sides of a hand-over say to each other.
+//! Messages between the two sides of a handover.
 //!
 //! ```text
 //!  0         1      2        6         14              30               46
@@ -7,92 +7,92 @@
 //!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | says       |
 //!  +---------+------+--------+---------+---------------+----------------+------------+
 //! ```
-//! `settled` is the oldest of the sender's transfers to the receiver that is not over, so that the receiver can forget those
-//! before it.
+//! `settled` is the sender's oldest transfer to the receiver that is not over; the receiver may forget
+//! earlier ones.
 
 use super::parcel::{self, Parcel, Refused, RegionId, Transfer};
 use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
 
-/// A message, and who it is from.
+/// A message between two regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The sender's region.
     pub from: RegionId,
-    /// The epoch in which the sender owns it. A region's messages of an older epoch than one that is known are dropped.
+    /// Epoch of the sender. Receivers drop messages of an older epoch than the known one.
     pub epoch: u64,
-    /// All transfers from the sender to the receiver before this are over.
+    /// All transfers from the sender to the receiver before this one are over.
     pub settled: Transfer,
-    /// The transfer it is about.
+    /// The transfer.
     pub transfer: Transfer,
-    /// What it says.
+    /// The content.
     pub saying: Saying,
 }
 
-/// What a message says of its transfer.
+/// Content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saying {
-    /// Source: take these.
+    /// From the source: take these entities.
     Prepare(Vec<Parcel>),
-    /// Target: I could, all but the refused, and so could my standby.
+    /// From the target: it and its standby can take all except the refused entities.
     Prepared(Vec<Refused>),
-    /// Source: they are yours.
+    /// From the source: the entities belong to the target.
     Commit,
-    /// Target: I have them, all but the refused, and my standby knows it.
+    /// From the target: it has all except the refused entities, and its standby knows.
     Taken(Vec<Refused>),
-    /// Source: they stay mine.
+    /// From the source: the entities stay with the source.
     Abort,
-    /// A source that took over: what came of it? Its predecessor spoke to this epoch of the target.
+    /// From a source that took over: asks for the result of the transfer.
     AskTarget {
-        /// The target's epoch as the predecessor knew it.
+        /// Epoch of the target that the predecessor addressed.
         addressed: u64,
     },
-    /// Target, so asked: I did not take them, and never shall.
+    /// From the target, in response to `AskTarget`: the transfer was not taken and never will be.
     NotTaken,
-    /// Target: what came of it?
+    /// From the target: asks for the source's decision.
     AskSource,
-    /// Target, restarted without a past: I know nothing of it.
+    /// From a target that lost its state: the transfer is unknown.
     Unknown,
-    /// Source: nothing more than what stands in every message.
+    /// From the source: nothing besides the `settled` field of every message.
     Settled,
 }
 
-/// What can be told of a message between regions without reading it whole, for whoever carries and counts them.
+/// Summary of a message between regions, without decoding it: for carriers and counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// A source offers so many entities.
+    /// A source offers entities.
     Prepare {
         /// The source.
         from: RegionId,
         /// The transfer.
         transfer: Transfer,
-        /// How many.
+        /// Number of entities.
         entities: u32,
     },
-    /// A target has what this transfer gave it.
+    /// A target has taken a transfer's entities.
     Taken {
-        /// Who says so.
+        /// The target.
         from: RegionId,
         /// The transfer.
         transfer: Transfer,
     },
-    /// So many ghosts.
+    /// A batch of ghosts.
     Ghosts {
-        /// How many.
+        /// Number of ghosts.
         count: u32,
-        /// After which tick.
+        /// Tick of the batch.
         tick: u64,
     },
-    /// Anything else.
+    /// Any other message.
     Other,
 }
 
-/// Where a hand-over's transfer stands, behind the channel's byte; and a batch of ghosts' tick and count.
+/// Offset of the transfer, behind the channel's byte.
 const TRANSFER_AT: usize = 1 + 30;
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;
 const GHOST_COUNT_AT: usize = GHOST_TICK_AT + 16;
 
 impl Heading {
-    /// Of a message as a region gives it out.
+    /// Summarises a message as a region sends it.
     pub fn of(bytes: &[u8]) -> Heading {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -116,7 +116,7 @@ impl Heading {
 }
 
 impl Message {
-    /// Appends its bytes.
+    /// Appends the encoded message.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.saying {
             Saying::Prepare(_) => 1,
@@ -143,7 +143,7 @@ impl Message {
         }
     }
 
-    /// Reads it again.
+    /// Decodes a message.
     pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let kind = fields.u8()?;

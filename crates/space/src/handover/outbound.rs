@@ -1,4 +1,4 @@
-//! The source's side.
+//! Handovers at the source.
 
 use super::parcel::{part, put_refused, refused};
 use super::{Effect, Handover, OfferError, Parcel, Refused, RegionId, Saying, Step, Transfer, Way};
@@ -9,24 +9,24 @@ use crate::layout::{DecodeError, Fields, put_u32, put_u64};
 #[derive(Debug, Clone)]
 pub(super) struct Outbound {
     ids: Vec<EntityId>,
-    /// To be sent again; only their first owner has them.
+    /// Encoded entities for resending; only the first owner has them.
     parcels: Vec<Parcel>,
     addressed: u64,
     state: Out,
-    /// Whether the standby knows of the last step.
+    /// Whether the standby knows the last step.
     pub(super) known: bool,
     pub(super) resend_at: u64,
 }
 
 #[derive(Debug, Clone)]
 enum Out {
-    /// Offered; the target's answer, when it came.
+    /// Offered, with the target's response once it arrives.
     Preparing { deadline: u64, prepared: Option<Vec<Refused>> },
-    /// Offered by an owner that is gone: the target knows what came of it.
+    /// Offered by a replaced owner; the target knows the result.
     Asking,
-    /// They belong to the target, which has not said yet that it knows.
+    /// Committed to the target, which has not confirmed yet.
     Committing { refused: Vec<Refused> },
-    /// Over, and the standby does not know it yet.
+    /// Over, but the standby does not know it yet.
     Closed { committed: bool },
 }
 
@@ -35,7 +35,7 @@ impl Outbound {
         matches!(self.state, Out::Closed { .. })
     }
 
-    /// What was committed, while the target has not said that it knows.
+    /// Entities that were committed and not confirmed yet.
     pub(super) fn committed(&self) -> Vec<EntityId> {
         match &self.state {
             Out::Committing { refused } => part(&self.ids, refused).0,
@@ -66,7 +66,7 @@ impl Outbound {
         Ok(Outbound { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
-    /// As somebody who only read of it has it.
+    /// Changes the state to what a standby has that only read the entries.
     pub(super) fn as_followed(&mut self) {
         self.parcels = Vec::new();
         if let Out::Preparing { .. } = self.state {
@@ -76,7 +76,7 @@ impl Outbound {
 }
 
 impl Handover {
-    /// Offers entities, which stand still from here on, to another region.
+    /// Offers entities to another region. The entities stand still until the transfer is over.
     pub fn offer(
         &mut self,
         to: RegionId,
@@ -133,7 +133,7 @@ impl Handover {
         }
     }
 
-    /// Commits if the target is prepared and the standby knows that they may go.
+    /// Commits once the target is prepared and the own standby knows the offer.
     fn try_commit(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
         let resend_at = self.now + self.timing.resend_ns;
         let Some(out) = self.outbound(to, transfer) else { return };
@@ -166,7 +166,7 @@ impl Handover {
         }
     }
 
-    /// They stay.
+    /// Aborts a transfer; the entities resume here.
     fn call_off(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
         let entry = self.write(to, transfer, Step::Aborted, effects);
         self.waiting.push_back((entry, to, transfer, Way::Out));
@@ -205,7 +205,7 @@ impl Handover {
         }
     }
 
-    /// The target's past is lost, and with it what it was handed.
+    /// Handles a target's lost state: the entities handed to it are lost.
     pub(super) fn hear_unknown(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
         let Some(out) = self.outbound(from, transfer) else { return };
         let refused = match &out.state {
@@ -288,7 +288,7 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Others will say it along the way; if none are under way, the target could not know for long.
+        // Messages of other transfers carry `settled`; without one in progress it is sent by itself.
         let (idle, told) = (peer.outbound.is_empty(), peer.told);
         if idle && told < self.settled(to) {
             self.send(to, transfer, Saying::Settled, effects);

@@ -1,4 +1,4 @@
-//! What is handed over, and how it is named.
+//! Ids and contents of transfers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,46 +6,46 @@ use std::sync::Arc;
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
 
-/// A region: a stretch of the curve with one owner at a time.
+/// Id of a region: a stretch of the curve with one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// The token of one hand-over of a batch: the fencing epoch of the source when it began, and its number towards this target.
-/// The source gives each out once, so that whatever comes twice is known.
+/// Id of one handover of a batch: the source's fencing epoch at its start, and a number towards this target.
+/// The source uses each id once, so repeated messages are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Transfer {
     /// The source's fencing epoch.
     pub epoch: u64,
-    /// Counted from 0 within that.
+    /// Number within that epoch, from 0.
     pub number: u64,
 }
 
-/// A whole entity on its way.
+/// An entity in transfer, with its whole state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
-    /// Which.
+    /// Id of the entity.
     pub id: EntityId,
-    /// Which of those that have had this id.
+    /// Generation: which of the entities that have had this id.
     pub generation: u32,
-    /// All there is of it, in the store's bytes.
+    /// Encoded state.
     pub state: Arc<[u8]>,
 }
 
-/// Why a target does not take an entity. The source keeps it.
+/// Why a target refuses an entity. The source keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The target has it already, or is being handed it by somebody else: an id is there twice.
-    #[error("the target has an entity of this id")]
+    /// The target already has an entity of this id, or another region is handing one over.
+    #[error("the target already has an entity with this id")]
     Held,
-    /// The target has as many entities as it may.
-    #[error("the target is full")]
+    /// The target is at its limit of entities.
+    #[error("the target has reached its limit of entities")]
     Full,
-    /// Its state cannot be read, or is not of what the target's entities are made.
-    #[error("the target cannot read its state")]
+    /// The state is malformed, or has other components than the target's entities.
+    #[error("the target cannot decode the entity's state")]
     Unreadable,
-    /// There are as many hand-overs under way as there may be.
-    #[error("the target is handed too much at once")]
+    /// The target is at its limit of transfers.
+    #[error("the target has reached its limit of transfers in progress")]
     Busy,
 }
 
@@ -65,16 +65,16 @@ impl Refusal {
     }
 }
 
-/// An entity of a batch that is refused, by its place there.
+/// A refused entity, by its index in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// Its place in the batch.
+    /// Index in the batch.
     pub index: u32,
-    /// Why.
+    /// The reason.
     pub why: Refusal,
 }
 
-/// Those of a batch that are not refused, and those that are.
+/// Splits a batch into accepted and refused items.
 pub(crate) fn part<T: Clone>(batch: &[T], refused: &[Refused]) -> (Vec<T>, Vec<T>) {
     if refused.is_empty() {
         return (batch.to_vec(), Vec::new());

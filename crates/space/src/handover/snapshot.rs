@@ -1,4 +1,4 @@
-//! Hand-overs as bytes, for who begins from a snapshot of a region.
+//! Handovers as part of a region's snapshot.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ impl Handover {
         }
     }
 
-    /// Reads it again, as a standby has it.
+    /// Reads the handovers as a standby has them.
     pub(crate) fn read_snapshot(
         fields: &mut Fields<'_>,
         standby: Standby,

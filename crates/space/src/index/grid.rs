@@ -1,27 +1,28 @@
-//! A uniform grid: cells of one size, their points next to each other.
+//! A uniform grid: cells of one size, with the points of a cell next to each other.
 //!
-//! Invariants: the cells are those of the world, whatever the points are, so that two grids of one cell size agree on which
-//! point is in which cell; within a cell points stand in the order they were given. Points outside of the world are in the
-//! cells at its border.
+//! Invariants: the cells depend on the world only, so two grids of one cell size agree on the cell of every
+//! point. Within a cell, points
+//! keep the order in which they were given. Points outside the world are in the cells at its border.
 //!
-//! Limits: [`CELLS_MAX`] cells, which is 16 MiB; cells that would be more are made larger.
+//! At most [`CELLS_MAX`] cells exist, which take 16 MiB; with more, the cells are made larger.
 //!
-//! For neighbours within a fixed radius nothing is faster. Where points crowd it looks at too many; that is what trees are for.
+//! The grid is the fastest index for neighbours within a fixed radius. Where points are crowded it looks at
+//! too many; trees do not.
 
 use super::{Columns, Index, Near, Nearest, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
 use crate::world::{Point, World};
 
-/// Cells there are at most.
+/// Most cells of a grid.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// Cells there are at most for looking around, where that can be had by longer ones along the first axis: where there are more cells than
-/// points it is going through the cells that takes the time.
+/// Most cells of a grid for sight, reached by longer cells along the first axis. With more cells than points,
+/// walking through the cells takes most of the time.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
-/// The nearest few of one item are looked for so much further than those of the one before were.
+/// Factor from the radius that one item needed to the first radius tried for the next item.
 const GUESS: f32 = 1.1;
-/// And so much further again where there were too few.
+/// Factor by which the radius grows while it holds too few items.
 const GROWTH: f32 = 1.3;
 
 /// Points by cell.
@@ -31,9 +32,9 @@ pub struct Grid<const D: usize> {
     /// Cells along each axis.
     counts: [usize; D],
     per_unit: Point<D>,
-    /// How long a cell is along each axis.
+    /// Length of a cell along each axis.
     lengths: Point<D>,
-    /// Where each cell's points begin, and the end.
+    /// First slot of each cell, and the end.
     starts: Vec<u32>,
     at: [Vec<f32>; D],
     items: Vec<u32>,
@@ -41,18 +42,18 @@ pub struct Grid<const D: usize> {
 }
 
 impl<const D: usize> Grid<D> {
-    /// Without points, its cells so long, or longer where there would be too many.
+    /// Creates an empty grid with cells of this length, or longer ones if there would be too many.
     pub fn new(world: World<D>, length: f32) -> Grid<D> {
         Grid::of(world, length, 1)
     }
 
-    /// The same for looking around points as far as `sight`: a cell is as long as that, but along the first axis, where cells lie one after
-    /// another, a quarter of it; or longer there, where there would be many.
+    /// Creates an empty grid for sight as far as `sight`. A cell has this length, but a quarter of it along
+    /// the first axis, or more if there would be too many cells.
     pub(crate) fn for_sight(world: World<D>, sight: f32) -> Grid<D> {
         Grid::of(world, sight, 4)
     }
 
-    /// Cells are so long, and along the first axis a so-many-th of it.
+    /// Creates a grid with cells of this length, divided by `parts` along the first axis.
     fn of(world: World<D>, length: f32, parts: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
@@ -86,7 +87,7 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// The cell of a coordinate along an axis; it never falls when the coordinate grows.
+    /// Cell of a coordinate along an axis; monotonic in the coordinate.
     #[inline(always)]
     fn along(&self, axis: usize, at: f32) -> usize {
         (((at - self.world.min()[axis]) * self.per_unit[axis]) as usize).min(self.counts[axis] - 1)
@@ -97,8 +98,8 @@ impl<const D: usize> Grid<D> {
         (0..D).rev().fold(0, |cell, axis| cell * self.counts[axis] + self.along(axis, at[axis]))
     }
 
-    /// Visits the slots of all cells that a box touches, in rows along the first axis, the same rows in the same order
-    /// whatever points there are.
+    /// Visits the slots of all cells that a box touches, in rows along the first axis. The order of rows does
+    /// not depend on the points.
     #[inline(always)]
     pub(crate) fn rows(&self, bounds: &Aabb<D>, mut visit: impl FnMut(std::ops::Range<usize>)) {
         let low: [usize; D] = std::array::from_fn(|axis| self.along(axis, bounds.min[axis]));
@@ -113,8 +114,8 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// The slots of all cells in which points within `reach` of a box may be, in rows along the first axis, in the same order whatever
-    /// points there are. Of each row only as much as is within reach of it.
+    /// The slots of all cells that may hold points within `reach` of a box, in rows along the first axis. The
+    /// order does not depend on the points. Each row is cut to what is within reach.
     #[inline(always)]
     pub(crate) fn rows_around(&self, bounds: Aabb<D>, reach: f32) -> RowsAround<'_, D> {
         let (mut first, mut last) = ([0; 2], [0; 2]);
@@ -125,23 +126,24 @@ impl<const D: usize> Grid<D> {
         RowsAround { grid: self, bounds, reach, first_row: first[0], last, row: first[0], layer: first[1] }
     }
 
-    /// How far a box is from a row or layer of cells at least; what is beyond the world is in those at its border.
+    /// Smallest distance of a box from a row or layer of cells. Points beyond the world count as in the
+    /// border cells.
     #[inline(always)]
     fn apart(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
         let low = if cell == 0 { f32::NEG_INFINITY } else { min + cell as f32 * self.lengths[axis] };
         let high = if cell == last { f32::INFINITY } else { min + (cell + 1) as f32 * self.lengths[axis] };
-        // Edges are rounded.
+        // Allows for rounded cell edges.
         let room = (self.world.max()[axis] - min) * 1e-6;
         ((low - bounds.max[axis]).max(bounds.min[axis] - high) - room).max(0.0)
     }
 
-    /// Rows of cells along the first axis.
+    /// Number of rows of cells along the first axis.
     pub(crate) fn row_count(&self) -> usize {
         self.counts[1..].iter().product()
     }
 
-    /// The slots of a row of cells.
+    /// Slots of a row of cells.
     pub(crate) fn row(&self, nth: usize) -> std::ops::Range<usize> {
         let first = nth * self.counts[0];
         self.starts[first] as usize..self.starts[first + self.counts[0]] as usize
@@ -158,7 +160,7 @@ impl<const D: usize> Grid<D> {
         &self.items
     }
 
-    /// Brings the points of each cell into the order of what is given for each item. `room` may be reused.
+    /// Sorts the points of each cell by the given keys of items. `room` may be reused.
     pub(crate) fn sort_cells<K: Copy + Ord>(
         &mut self,
         by: impl Fn(usize) -> K,
@@ -183,10 +185,10 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// Takes in so many points, which stand wherever.
+    /// Replaces all points by `count` points from a function.
     pub(crate) fn rebuild_of(&mut self, count: usize, point: impl Fn(usize) -> Point<D>) {
         self.starts.fill(0);
-        // An item's cell, until it has a slot.
+        // Holds each item's cell until the item has a slot.
         let mut slots = std::mem::take(&mut self.slots);
         slots.resize(count, 0);
         for (item, place) in slots.iter_mut().enumerate() {
@@ -198,7 +200,7 @@ impl<const D: usize> Grid<D> {
         }
         self.items.resize(count, 0);
         self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
-        // Each start moves on to the next cell's, and is put back after that.
+        // Each start moves on to the next cell's start, and is restored afterwards.
         for (item, place) in slots.iter_mut().enumerate() {
             let start = &mut self.starts[*place as usize];
             let slot = *start as usize;
@@ -223,9 +225,11 @@ impl<const D: usize> Grid<D> {
         Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
     }
 
-    /// As many for each item as there can be, each item's in its place; or says that not every item has as many.
+    /// Fills `found` with the nearest of each item, at the item's place; returns `false` if some item has
+    /// fewer.
     ///
-    /// Goes through the cells, since those who stand together have the same cells around them, and need to look about as far.
+    /// Goes through the cells: items of one cell have the same neighbouring cells, and need about the same
+    /// radius.
     fn nearest_by_slot(&self, nearest: &mut Nearest, found: &mut Vec<Near>) -> bool {
         let count = nearest.most();
         found.clear();
@@ -245,19 +249,20 @@ impl<const D: usize> Grid<D> {
             if places.zip(nearest.found()).map(|(place, near)| *place = near).count() < count {
                 return false;
             }
-            // A little further than was needed here.
+            // A little more than the radius needed here.
             guess = (nearest.reach().sqrt() * GUESS).max(cell / 8.0);
         }
         true
     }
 
-    /// Looks in a ball around an item, and in larger ones until it holds enough; not in ones that are larger than the world.
+    /// Searches balls around an item, growing until one holds enough; stops when the ball is larger than the
+    /// world.
     #[inline(always)]
     fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut Nearest) -> bool {
         let (low, high) = (self.world.min(), self.world.max());
         let extent = (0..D).fold(0.0_f32, |most, axis| most.max(high[axis] - low[axis]));
         let far = (0..D).fold(0.0_f32, |most, axis| most.max(low[axis].abs()).max(high[axis].abs()));
-        // What is lost where the ball's edges are rounded.
+        // Allows for rounding at the ball's edges.
         let room = far * 1e-6;
         while *reach <= extent && *reach > room {
             nearest.clear();
@@ -279,7 +284,7 @@ impl<const D: usize> Grid<D> {
         false
     }
 
-    /// Looks in a box around the point that grows until nothing outside of it can be nearer.
+    /// Searches a growing box around the point until nothing outside can be nearer.
     fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut Nearest) {
         let mut reach = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
         loop {
@@ -289,7 +294,7 @@ impl<const D: usize> Grid<D> {
                     nearest.offer(distance_sq(at, &self.slot(slot)), self.items[slot]);
                 }
             });
-            // What is not in the box is as far as its nearest face at least, rounded alike.
+            // An item outside the box is at least as far as the box's nearest face, rounded alike.
             let bounds = Grid::box_around(at, reach);
             let known = (0..D).fold(f32::INFINITY, |known, axis| {
                 known.min(bounds.max[axis] - at[axis]).min(at[axis] - bounds.min[axis])
@@ -304,7 +309,7 @@ impl<const D: usize> Grid<D> {
     }
 }
 
-/// See [`Grid::rows_around`].
+/// Iterator of [`Grid::rows_around`].
 pub(crate) struct RowsAround<'a, const D: usize> {
     grid: &'a Grid<D>,
     bounds: Aabb<D>,
@@ -330,7 +335,7 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
             let beside = grid.apart(1, row, bounds);
             let left_sq = self.reach * self.reach - (beyond * beyond + beside * beside);
             if left_sq >= 0.0 {
-                // What may be rounded off here is less than what was added to the reach.
+                // The rounding error is less than what was added to the reach.
                 let half = left_sq.sqrt();
                 let (low, high) = (grid.along(0, bounds.min[0] - half), grid.along(0, bounds.max[0] + half));
                 let start = (layer * if D == 3 { grid.counts[1] } else { 0 } + row) * grid.counts[0];
@@ -369,7 +374,7 @@ impl<const D: usize> Index<D> for Grid<D> {
         if self.nearest_by_slot(&mut nearest, found) {
             return;
         }
-        // Who is nowhere has fewer, so that the others are not where they would be.
+        // Some item has fewer neighbours, so the places of later items are wrong.
         found.clear();
         for item in 0..self.len() as u32 {
             self.search(&self.point(item), Some(item), &mut nearest);

@@ -1,16 +1,16 @@
-//! The nearest few.
+//! Items by distance.
 
-/// An item and how far it is.
+/// An item and its distance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Near {
-    /// Its number.
+    /// Number of the item.
     pub item: u32,
-    /// The square of its distance.
+    /// Square of the distance.
     pub distance_sq: f32,
 }
 
-/// The nearest items found so far. Of floats that are not negative the bits compare as the numbers do, so that one comparison
-/// of a word says which is nearer and, where it is equal, which has the lower number.
+/// The nearest items found so far. The bits of non-negative floats compare like the numbers, so one
+/// comparison of a word orders by distance, then by number.
 #[derive(Debug, Clone)]
 pub(crate) struct Nearest {
     words: Vec<u64>,
@@ -22,23 +22,23 @@ impl Nearest {
         Nearest { words: Vec::with_capacity(count + 1), count }
     }
 
-    /// Forgets all.
+    /// Removes all items.
     pub(crate) fn clear(&mut self) {
         self.words.clear();
     }
 
-    /// How many there can be.
+    /// Capacity.
     pub(crate) fn most(&self) -> usize {
         self.count
     }
 
-    /// Whether there are as many as there can be.
+    /// Whether the capacity is reached.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.words.len() == self.count
     }
 
-    /// Nothing further away than this is of interest.
+    /// Squared distance beyond which an item is ignored.
     #[inline(always)]
     pub(crate) fn reach(&self) -> f32 {
         match self.words.last() {
@@ -47,10 +47,10 @@ impl Nearest {
         }
     }
 
-    /// Looks at one more.
+    /// Offers one more item.
     #[inline(always)]
     pub(crate) fn offer(&mut self, distance_sq: f32, item: u32) {
-        // A distance that is not a number is above none.
+        // A NaN distance fails this comparison.
         if distance_sq <= self.reach() {
             self.insert(u64::from(distance_sq.to_bits()) << 32 | u64::from(item));
         }
@@ -73,7 +73,7 @@ impl Nearest {
         self.words[at] = word;
     }
 
-    /// What was found, the nearest first.
+    /// Found items, the nearest first.
     pub(crate) fn found(&self) -> impl Iterator<Item = Near> + '_ {
         self.words
             .iter()

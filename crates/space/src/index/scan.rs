@@ -1,17 +1,17 @@
-//! No index: every question looks at everything. What the others are compared with.
+//! No index: looks at every item. The reference for the other indexes.
 
 use super::{Columns, Index, Near, Nearest};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
-/// Points as they were given.
+/// Points as given.
 #[derive(Debug, Clone, Default)]
 pub struct Scan<const D: usize> {
     points: Vec<Point<D>>,
 }
 
 impl<const D: usize> Scan<D> {
-    /// Without points.
+    /// Creates an empty one.
     pub fn new() -> Scan<D> {
         Scan { points: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! A linear tree along a curve: points in the curve's order, and over them the cells that are worth having.
+//! A linear tree: points in the order of a curve, and a tree of cells over them.
 //!
 //! ```text
 //!   slots    . .. . ... . .. .... . . .. .      points as the curve runs, coordinates by axis
@@ -6,11 +6,14 @@
 //!            [ cell      ][ cell ][ cell ]      slots, the box around the points in it, and where the walk goes on
 //!            [leaf][leaf ]        [..][..]      when the cell is of no interest
 //! ```
-//! Invariants: a node's slots are all points of one cell of the curve; a leaf has at most [`LEAF_MAX`] points unless they are
-//! all in one smallest cell. With [`Morton`] it is an octree (a quadtree in two dimensions), with [`Tetrahedral`] a tetree.
+//! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points
+//! unless all of them are in one
+//! smallest cell. With [`Morton`] the tree is an octree (a quadtree in two dimensions), with [`Tetrahedral`]
+//! a tetree.
 //!
-//! Which cells there are follows from the curve; what is searched is decided by the boxes around points, which are never
-//! larger than the cells, and much smaller than the cube around a tetrahedron.
+//! The curve determines the cells. Searches use the boxes around the points, which are never larger than the
+//! cells and much smaller than
+//! the cube around a tetrahedron.
 
 mod build;
 mod each;
@@ -25,7 +28,7 @@ pub type Octree<const D: usize> = Tree<D, Morton>;
 /// A linear tetree: Bey's refinement of six tetrahedra, or of two triangles.
 pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
 
-/// Points a leaf holds at most, if they are not all in one smallest cell.
+/// Most points of a leaf, unless all are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;
 
 /// Points in the order of a curve, and a tree over them.
@@ -36,7 +39,7 @@ pub struct Tree<const D: usize, C: Curve<D>> {
     scratch: Vec<(C::Key, u32)>,
     /// Coordinates by slot.
     at: [Vec<f32>; D],
-    /// Where each item is.
+    /// Slot of each item.
     slots: Vec<u32>,
     nodes: Vec<Node<D>>,
 }
@@ -46,24 +49,24 @@ struct Node<const D: usize> {
     bounds: Aabb<D>,
     first: u32,
     end: u32,
-    /// The next node of the walk that is not inside of this one.
+    /// Next node of the walk outside this node's subtree.
     after: u32,
     leaf: bool,
 }
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    /// Without points.
+    /// Creates an empty tree.
     pub fn new(world: World<D>) -> Tree<D, C> {
         let (keys, scratch, slots, nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Tree { world, keys, scratch, at: std::array::from_fn(|_| Vec::new()), slots, nodes }
     }
 
-    /// The items in the order of the curve, and their keys.
+    /// Items in the order of the curve, with their keys.
     pub fn in_order(&self) -> &[(C::Key, u32)] {
         &self.keys
     }
 
-    /// Visits the leaves that `wanted` says may be of interest.
+    /// Visits the leaves that `wanted` accepts.
     #[inline(always)]
     fn walk(&self, mut wanted: impl FnMut(&Aabb<D>) -> bool, mut visit: impl FnMut(&Node<D>)) {
         let mut next = 0;
@@ -128,7 +131,7 @@ impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
         );
     }
 
-    /// What is about as far along the curve is looked at first: that bounds how far the walk has to look.
+    /// Looks first at points with similar keys, which bounds the walk.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
         let mut nearest = Nearest::new(count);
         let key = C::key(self.world.place(at));
@@ -158,12 +161,12 @@ impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
 }
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    /// Walks where something nearer than what is held, or than `reach`, may be.
+    /// Walks the nodes that may hold something nearer than the items found or than `reach`.
     fn find(&self, at: &Point<D>, count: usize, reach: f32, nearest: &mut Nearest) {
         if count == 0 {
             return;
         }
-        // Both closures look at what was found, so the walk is written out.
+        // Both closures would borrow the items found, so the walk is inlined.
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {
             if node.bounds.distance_sq(at) > nearest.reach().min(reach) {

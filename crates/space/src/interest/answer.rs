@@ -1,4 +1,4 @@
-//! What a process says to whoever [asks](super::Ask).
+//! Responses of a world's process to [requests](super::Ask).
 //!
 //! ```text
 //!  version u8, kind u8
@@ -11,61 +11,61 @@
 use crate::handover::RegionId;
 use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
 
-/// One thing that is answered.
+/// One response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The entity is as it was commanded to be.
+    /// The command was carried out.
     Done {
-        /// Whose it is.
+        /// The entity's region.
         region: RegionId,
-        /// The last tick before it.
+        /// The last tick before the change.
         tick: u64,
     },
-    /// It is not done.
+    /// The request was refused.
     Refused {
-        /// Why.
+        /// The reason.
         why: Denial,
-        /// The same, to be read.
+        /// The reason as text.
         text: &'a str,
     },
-    /// The viewer is told from now on.
+    /// The viewer was added and receives updates.
     Watching,
-    /// What a viewer sees.
+    /// An update for a viewer.
     Sight(Sight<'a>),
 }
 
-/// Why something that was asked is not done.
+/// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
-    /// The entity is not here.
+    /// The entity is not in this process.
     NotHere,
-    /// It is being handed over: its new owner takes commands before long.
+    /// The entity is being handed over; its new owner accepts commands afterwards.
     Leaving,
-    /// Its region has no owner at present, and stands still.
+    /// The region has no owner at present and stands still.
     NoOwner,
-    /// It cannot be as asked.
+    /// The request is not valid.
     Wrong,
-    /// The process has more to do than it can; another time.
+    /// The process is overloaded; retry later.
     Busy,
 }
 
-/// What one region tells one viewer after a tick.
+/// One region's update for one viewer after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight<'a> {
-    /// Whose entities.
+    /// The region.
     pub region: RegionId,
-    /// The epoch of its owner.
+    /// Epoch of the region's owner.
     pub epoch: u64,
     /// The tick.
     pub tick: u64,
-    /// [`Glimpse`](super::Glimpse)s.
+    /// Encoded [`Glimpse`](super::Glimpse)s.
     pub glimpses: &'a [u8],
 }
 
 const DENIALS: [Denial; 5] = [Denial::NotHere, Denial::Leaving, Denial::NoOwner, Denial::Wrong, Denial::Busy];
 
 impl<'a> Answer<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded response.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {
@@ -90,7 +90,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Reads it again.
+    /// Decodes a response.
     pub fn decode(bytes: &'a [u8]) -> Result<Answer<'a>, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         match fields.u8()? {
@@ -103,7 +103,7 @@ impl<'a> Answer<'a> {
                 let number = fields.u8()?;
                 let why = DENIALS.get(usize::from(number)).copied();
                 let why = why.ok_or(DecodeError::Unknown { what: "refusal", number })?;
-                let text = std::str::from_utf8(fields.rest()).unwrap_or("in words that cannot be read");
+                let text = std::str::from_utf8(fields.rest()).unwrap_or("no readable text");
                 Ok(Answer::Refused { why, text })
             }
             3 => fields.end().map(|()| Answer::Watching),

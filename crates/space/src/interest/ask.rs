@@ -1,4 +1,4 @@
-//! What clients ask of a world.
+//! Requests of clients to a world.
 //!
 //! ```text
 //!  version u8, kind u8
@@ -15,33 +15,33 @@ use crate::layout::{DecodeError, Fields, VERSION, put_bytes, put_point, put_u32,
 use crate::store::Entity;
 use crate::world::Point;
 
-/// One thing that is asked.
+/// One request.
 #[derive(Debug, Clone)]
 pub enum Ask<'a, const D: usize> {
-    /// To be told who is within sight.
+    /// Adds a viewer.
     Watch(ViewerId, Watch),
-    /// Not to be told any more.
+    /// Removes a viewer.
     Forget(ViewerId),
-    /// That an entity is changed.
+    /// Changes an entity.
     Command(Command<'a, D>),
-    /// That an entity is taken in that is new in the world.
+    /// Adds an entity with an id that is new in the world.
     Spawn(Entity<'a, D>),
-    /// That an entity is taken out of the world.
+    /// Removes an entity from the world.
     Despawn(EntityId),
 }
 
-/// How an entity is to be from now on; what is left out stays as it is.
+/// A change to an entity; fields that are `None` stay as they are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Command<'a, const D: usize> {
-    /// Which.
+    /// Id of the entity.
     pub id: EntityId,
-    /// Where it is.
+    /// New position.
     pub position: Option<Point<D>>,
-    /// How fast it is.
+    /// New velocity.
     pub velocity: Option<Point<D>>,
-    /// What it is.
+    /// New kind.
     pub kind: Option<u32>,
-    /// Its components, all of them.
+    /// New bytes of all components.
     pub components: Option<&'a [u8]>,
 }
 
@@ -51,7 +51,8 @@ const KIND: u8 = 4;
 const COMPONENTS: u8 = 8;
 
 impl<'a, const D: usize> Ask<'a, D> {
-    /// Appends its bytes. A predicate stays where it is: who asks for one asks for everybody. So does whom it may see, which the world says.
+    /// Appends the encoded request. A predicate is not encoded: the rule `Where` becomes `All`. `allowed` is
+    /// not encoded either, since the world sets it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {
@@ -93,7 +94,7 @@ impl<'a, const D: usize> Ask<'a, D> {
         }
     }
 
-    /// Reads it again.
+    /// Decodes a request.
     pub fn decode(bytes: &'a [u8]) -> Result<Ask<'a, D>, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let ask = match fields.u8()? {
@@ -126,7 +127,7 @@ impl<'a, const D: usize> Ask<'a, D> {
 }
 
 impl<'a, const D: usize> Command<'a, D> {
-    /// One that changes nothing yet.
+    /// Creates a command that changes nothing yet.
     pub fn of(id: EntityId) -> Command<'a, D> {
         Command { id, position: None, velocity: None, kind: None, components: None }
     }

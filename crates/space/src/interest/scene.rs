@@ -1,7 +1,8 @@
-//! What a viewer makes of what it is told.
+//! A viewer's scene: the entities in sight, built from the updates of all regions.
 //!
-//! Each region tells of its own entities. While one is handed over, its old region may say that it left after its new one said that it
-//! came, on another way: who is known by a region is taken away by that region alone. What an owner of an older epoch says is late.
+//! Each region sends its own entities. During a handover the old region's `Leave` may arrive after the new
+//! region's `Enter`: so only the region
+//! that an entity was last entered by can remove it. Updates of an older epoch are ignored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,35 +13,35 @@ use crate::layout::DecodeError;
 use crate::store::{Entity, Schema, StateError};
 use crate::world::Point;
 
-/// Somebody in sight.
+/// An entity in sight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Visible<const D: usize> {
-    /// Whose it is.
+    /// Region of the entity.
     pub region: RegionId,
-    /// The tick after which it was told where it is.
+    /// Tick of the last update.
     pub tick: u64,
-    /// Its kind.
+    /// The entity's kind.
     pub kind: u32,
-    /// Where it was then.
+    /// Position at that tick.
     pub position: Point<D>,
-    /// How fast it was.
+    /// Velocity at that tick.
     pub velocity: Point<D>,
-    /// Its components' bytes, as they were when it came into sight.
+    /// Encoded components, as of the moment when the entity came into sight.
     pub components: Vec<u8>,
 }
 
-/// What has changed for a viewer.
+/// A change in a scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Somebody came into sight.
+    /// An entity came into sight.
     Entered(EntityId),
-    /// Somebody in sight was told of again.
+    /// An entity in sight was updated.
     Moved(EntityId),
-    /// Somebody is out of sight.
+    /// An entity went out of sight.
     Left(EntityId),
 }
 
-/// All who are in a viewer's sight, as it was told.
+/// All entities in a viewer's sight.
 #[derive(Debug)]
 pub struct Scene<const D: usize> {
     schema: Schema,
@@ -49,18 +50,19 @@ pub struct Scene<const D: usize> {
 }
 
 impl<const D: usize> Scene<D> {
-    /// Nobody is in sight; entities are made of these components.
+    /// Creates an empty scene of entities with these components.
     pub fn new(schema: Schema) -> Scene<D> {
         Scene { schema, visible: HashMap::new(), epochs: HashMap::new() }
     }
 
-    /// Takes in what a region tells, and appends what changes by it. After an error some of it may be taken in: ask anew.
+    /// Applies a region's update and appends the changes. After an error a part may have been applied: watch
+    /// again.
     pub fn take(&mut self, sight: &Sight<'_>, changes: &mut Vec<Change>) -> Result<(), StateError> {
         let known = self.epochs.entry(sight.region).or_insert(sight.epoch);
         if sight.epoch < *known {
             return Ok(());
         }
-        // Who was told of before this region began anew, and is not told of again.
+        // Entities known before this region began anew, and not entered again yet.
         let mut before: HashSet<EntityId> = HashSet::new();
         if std::mem::replace(known, sight.epoch) < sight.epoch {
             before = self.of(sight.region).collect();
@@ -108,7 +110,7 @@ impl<const D: usize> Scene<D> {
         }
     }
 
-    /// All who are in sight.
+    /// All entities in sight.
     pub fn visible(&self) -> &HashMap<EntityId, Visible<D>> {
         &self.visible
     }

@@ -1,10 +1,10 @@
-//! Somebody who watches, and what it is told.
+//! Viewers, and the events that they receive.
 //!
 //! ```text
 //!  glimpse:  1 enter   id u64, generation u32, state: bytes
 //!            2 update  id u64, position, velocity: f32 each
 //!            3 leave   id u64
-//!            4 begin   what the region told this viewer before is over
+//!            4 begin   discard what this region sent before
 //! ```
 
 use std::collections::HashMap;
@@ -14,32 +14,32 @@ use crate::layout::{DecodeError, Fields, put_bytes, put_point, put_u32, put_u64}
 use crate::store::Store;
 use crate::world::Point;
 
-/// Who watches.
+/// Id of a viewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewerId(pub u64);
 
-/// What somebody watches.
+/// What a viewer watches.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
-    /// Around whom.
+    /// The entity in the center.
     pub center: EntityId,
-    /// How far.
+    /// Radius of sight.
     pub radius: f32,
-    /// Whom it wants to see.
+    /// Entities that the viewer wants to see.
     pub rule: Rule,
-    /// Whom it may see, as the world has it; it is not part of what is asked for.
+    /// Entities that the viewer may see. The world sets it; it is not part of requests.
     pub allowed: Rule,
-    /// How many bytes it is told in a tick; who comes and who goes is told beyond that.
+    /// Budget of bytes for each tick. `Enter` and `Leave` are sent beyond it.
     pub bytes_per_tick: u32,
 }
 
 impl Watch {
-    /// So far around somebody, all that may be seen, without a bound of bytes.
+    /// Watches everything within a radius of an entity, without a byte budget.
     pub fn around(center: EntityId, radius: f32) -> Watch {
         Watch { center, radius, rule: Rule::All, allowed: Rule::All, bytes_per_tick: u32::MAX }
     }
 
-    /// Whether it is the same.
+    /// Whether both watches are equal.
     pub(super) fn is(&self, other: &Watch) -> bool {
         let numbers = |watch: &Watch| (watch.center, watch.radius.to_bits(), watch.bytes_per_tick);
         self.rule.is(&other.rule) && self.allowed.is(&other.allowed) && numbers(self) == numbers(other)
@@ -50,17 +50,17 @@ impl Watch {
     }
 }
 
-/// Whom a viewer may see.
+/// Which entities a viewer may see.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Everybody.
+    /// All entities.
     All,
-    /// Those of a kind: a team, or an owner's.
+    /// Entities of this kind, such as a team.
     OfKind(u32),
-    /// All but those of a kind.
+    /// Entities of any other kind.
     NotOfKind(u32),
-    /// Whom this says, by id and kind.
+    /// Entities that this predicate accepts, by id and kind.
     Where(fn(EntityId, u32) -> bool),
 }
 
@@ -89,16 +89,16 @@ impl Rule {
 pub(super) struct Viewer {
     pub(super) watch: Watch,
     pub(super) seen: HashMap<EntityId, Seen>,
-    /// It was told that what it knew is over.
+    /// Whether `Begin` was sent.
     pub(super) begun: bool,
 }
 
 /// An entity that a viewer knows of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// The tick after which it was told where it is.
+    /// Tick of the last update that was sent.
     pub(super) told: u64,
-    /// The tick after which it was last in sight.
+    /// Last tick in which the entity was in sight.
     pub(super) looked: u64,
 }
 
@@ -108,43 +108,43 @@ impl Viewer {
     }
 }
 
-/// One thing that a viewer is told.
+/// One event for a viewer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Glimpse<'a, const D: usize> {
-    /// Somebody is in sight from now on.
+    /// An entity came into sight.
     Enter {
-        /// Who.
+        /// Id of the entity.
         id: EntityId,
-        /// Which of those with this id.
+        /// Generation: which of the entities with this id.
         generation: u32,
-        /// All there is of it, as it is handed over.
+        /// Encoded state, as in handovers.
         state: &'a [u8],
     },
-    /// Somebody in sight has moved.
+    /// An entity in sight has moved.
     Update {
-        /// Who.
+        /// Id of the entity.
         id: EntityId,
-        /// Where it is.
+        /// New position.
         position: Point<D>,
-        /// How fast it is.
+        /// New velocity.
         velocity: Point<D>,
     },
-    /// Somebody is out of sight.
+    /// An entity went out of sight.
     Leave {
-        /// Who.
+        /// Id of the entity.
         id: EntityId,
     },
-    /// What the region told this viewer before is over.
+    /// The viewer discards everything that this region sent before.
     Begin,
 }
 
-/// Why bytes are no glimpses.
+/// Why bytes are not events.
 pub type GlimpseError = DecodeError;
 
 const BEGIN: u8 = 4;
 
 impl<'a, const D: usize> Glimpse<'a, D> {
-    /// Reads all that a viewer was told at once.
+    /// Decodes all events of one update.
     pub fn decode_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<Glimpse<'a, D>, GlimpseError>> {
         let mut fields = Fields::plain(bytes);
         let mut failed = false;

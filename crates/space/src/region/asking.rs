@@ -1,39 +1,40 @@
-//! Asks behaviours where entities are next: those that see nobody by rows, some at a time, those that see some together where they stand together.
+//! Runs the behaviour: row by row in groups for behaviours without sight, and by neighbouring slots for
+//! behaviours with sight.
 //!
-//! Where one panics it is known of whom it was asked; it is asked on from there.
+//! After a panic it continues with single entities, so that the failing one is known.
 
 use super::mover::Mover;
 use super::view::{Asked, Nobody, SeenLanes, View};
 use crate::behaviour::{Behaviour, LANES, Moment, Motion, OwnLanes};
 
-/// See the module.
+/// Runs the behaviour for all entities of a tick.
 pub(super) struct Asking<'a, const D: usize, B> {
     pub(super) behaviour: &'a B,
     pub(super) moment: Moment<D>,
     pub(super) mover: Mover<'a, D>,
 }
 
-/// How far a tick has come.
+/// Progress within a tick.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
-    /// The first row, or slot of the view, that is not done.
+    /// First row, or slot of the view, that is not done.
     pub(super) next: usize,
-    /// Nobody is asked together with others any more, since somebody panicked.
+    /// Whether entities run one by one, after a panic.
     pub(super) alone: bool,
 }
 
 impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
-    /// Those who see nobody, with the widest vectors that the processor has. Results do not depend on them: nothing is
-    /// contracted or reordered.
+    /// Runs entities without sight, with the widest vectors of the processor. Results do not depend on the
+    /// width: no operation is contracted or reordered.
     pub(super) fn by_rows(&mut self, progress: &mut Progress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the processor has just been found to have it.
+            // SAFETY: the processor supports AVX-512; it was checked above.
             return unsafe { self.by_rows_avx512(progress) };
         }
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has just been found to have it.
+            // SAFETY: the processor supports AVX2; it was checked above.
             return unsafe { self.by_rows_avx2(progress) };
         }
         self.by_some_rows(progress);
@@ -55,7 +56,7 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
     fn by_some_rows(&mut self, progress: &mut Progress) {
         let len = self.mover.rows.ids.len();
         while progress.next < len {
-            // Here it stops where the behaviour panics.
+            // On a panic of the behaviour, execution ends here.
             let row = progress.next;
             match self.mover.own_lanes(row).filter(|_| !progress.alone) {
                 Some(own) => {
@@ -74,7 +75,7 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
         }
     }
 
-    /// One after another in what is written, at once in what the compiler makes of it where the behaviour has no branches.
+    /// One entity after another in the source; the compiler vectorises behaviours without branches.
     #[inline(always)]
     fn step_each(&self, own: &OwnLanes<D>) -> OwnLanes<D> {
         let mut next = *own;
@@ -97,22 +98,22 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
         }
     }
 
-    /// Those who see others; the same goes for these.
+    /// Runs entities with sight; vectors as in `by_rows`.
     pub(super) fn by_sight(&mut self, view: &View<D>, progress: &mut Progress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the processor has just been found to have it.
+            // SAFETY: the processor supports AVX-512; it was checked above.
             return unsafe { self.by_sight_avx512(view, progress) };
         }
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has just been found to have it.
+            // SAFETY: the processor supports AVX2; it was checked above.
             return unsafe { self.by_sight_avx2(view, progress) };
         }
         self.by_cells(view, progress);
     }
 
-    /// Vectors of the same width as there, and twice as many registers.
+    /// Vectors as wide as with AVX2, but twice as many registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512vl")]
     fn by_sight_avx512(&mut self, view: &View<D>, progress: &mut Progress) {
@@ -153,7 +154,7 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
     #[inline(always)]
     fn ask(&mut self, view: &View<D>, asked: &mut Asked, progress: &mut Progress) {
         let Some(first) = asked.slots().first() else { return };
-        // Here it stops where the behaviour panics.
+        // On a panic of the behaviour, execution ends here.
         progress.next = *first as usize;
         let own = asked.own(view, self.mover.rows.ids);
         let around = SeenLanes { view, asked, position: own.position };

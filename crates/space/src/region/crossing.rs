@@ -1,4 +1,4 @@
-//! Who has crossed the border, and who near it is told to the neighbours.
+//! Entities that crossed the border, and ghosts for the neighbours.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::ghost::GhostBatch;
 use crate::handover::{Parcel, RegionId};
 use crate::world::{Point, World};
 
-/// The key of a point.
+/// Key of a point.
 #[inline(always)]
 pub(super) fn key<const D: usize>(world: &World<D>, at: &Point<D>) -> u64 {
     Morton::key(world.place(at))
 }
 
-/// Whether a point is in none of these keys.
+/// Whether a point's key is outside these keys.
 #[inline(always)]
 pub(super) fn is_beyond<const D: usize>(world: &World<D>, at: &Point<D>, stretch: (u64, u64)) -> bool {
     let key = key(world, at);
@@ -23,7 +23,7 @@ pub(super) fn is_beyond<const D: usize>(world: &World<D>, at: &Point<D>, stretch
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Offers everybody who is in another's stretch, as after the curve was cut anew, without waiting for the next tick.
+    /// Offers all entities in another region's stretch at once, such as after a new cut.
     pub fn offer_misplaced(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         let (store, stretch) = (self.state.store(), self.stretch());
@@ -37,7 +37,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Offers those who have crossed to whose they are now, one batch for each region.
+    /// Offers crossed entities to their new regions, one batch for each region.
     pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut Outputs) {
         let crossed = std::mem::take(&mut self.noted.crossed);
         let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
@@ -67,7 +67,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Whether a point is within the hysteresis of this region's stretch, seen along the axes.
+    /// Whether a point is within the hysteresis of this region's stretch, measured along the axes.
     fn is_near(&self, at: &Point<D>) -> bool {
         let near = self.setup.hysteresis;
         let own = |at: &Point<D>| self.partition.owner(key(&self.setup.world, at)) == self.setup.region;
@@ -81,8 +81,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             })
     }
 
-    /// Tells the neighbours who is near their border, as they are after this tick; to be called when all hand-overs of the
-    /// tick are done, or as far as they are.
+    /// Sends neighbours the entities near their border, as of this tick. Call it when the tick's handovers
+    /// are done, as far as possible.
     pub fn send_ghosts(&mut self, out: &mut Outputs) {
         let tick = self.state.tick();
         if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {

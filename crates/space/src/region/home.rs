@@ -1,8 +1,8 @@
-//! Where a region need not look closely: for each of some thousand cells of the world, whether all of it is the region's own, and whether
-//! no neighbour sees into it.
+//! Marks cells of the world that belong wholly to the region, and those that no neighbour sees into.
 //!
-//! Nearly all entities are in such cells. To know it of one takes a third of the time of reckoning its key; less still where the region is
-//! a box, as are those of a world that is cut in two or four or eight.
+//! Almost all entities are in such cells. The lookup takes a third of the time of computing a key, and less
+//! where the region is a box, as in a
+//! world cut in two, four or eight.
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};
@@ -10,31 +10,31 @@ use crate::index::Columns;
 use crate::shape::Aabb;
 use crate::world::{CELL_BITS, PLACE_BITS, Point, World};
 
-/// See the module.
+/// Marked cells of the region.
 #[derive(Debug)]
 pub(super) struct Home<const D: usize> {
     world: World<D>,
     cells: Vec<u8>,
-    /// Boxes within which all cells are own, and inside, where such cells are a box.
+    /// Boxes within the own cells, and within the cells that no neighbour sees, where those cells form a box.
     core: Aabb<D>,
     inside: Aabb<D>,
 }
 
-/// Some of the cell is another's.
+/// Part of the cell belongs to another region.
 const BORDER: u8 = 0;
-/// All of it is the region's own.
+/// The whole cell belongs to the region.
 const OWN: u8 = 1;
-/// The same goes for all that is within the strip's width of it.
+/// The cell, and all within the strip's width around it, belong to the region.
 const INSIDE: u8 = 2;
 
-/// Cells within which the strip may lie; where it is wider nothing counts as inside.
+/// Most cells that the strip may span; with a wider strip no cell counts as inside.
 const STRIP_CELLS_MAX: usize = 4;
 
 impl<const D: usize> Home<D> {
-    /// How often the world is halved: 32,768 cells in three dimensions, 65,536 in two.
+    /// Levels of halving: 32,768 cells in three dimensions, 65,536 in two.
     const LEVEL: u32 = if D == 2 { 8 } else { 5 };
 
-    /// Of the region that has these keys, from the first up to the second.
+    /// Marks the cells of a region with keys from the first up to the second.
     pub(super) fn new(world: World<D>, stretch: (u64, u64), strip: f32) -> Home<D> {
         let along = 1_usize << Self::LEVEL;
         let keys = 1_u64 << ((CELL_BITS - Self::LEVEL) as usize * D);
@@ -52,7 +52,7 @@ impl<const D: usize> Home<D> {
         home
     }
 
-    /// How far borders are kept away from along an axis: twice what two points may be rounded by.
+    /// Distance kept from borders along an axis: twice the rounding error of a point.
     fn slack(&self, axis: usize) -> f32 {
         4.0 * self.world.rounding(axis)
     }
@@ -77,7 +77,8 @@ impl<const D: usize> Home<D> {
         self.cells.iter_mut().zip(inside).filter(|(_, own)| *own == OWN).for_each(|(cell, _)| *cell = INSIDE);
     }
 
-    /// A box of all own cells, a little smaller than they are; empty where they are none, or hardly larger than what is rounded.
+    /// Box within the own cells, a little smaller; empty if the cells form no box, or one within the rounding
+    /// error.
     fn own_box(&self) -> Aabb<D> {
         let last = (1_usize << Self::LEVEL) - 1;
         let along = |cell: usize, axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & last;
@@ -102,7 +103,7 @@ impl<const D: usize> Home<D> {
         }
     }
 
-    /// What of the core is further than the strip from its ends, but for those that are the world's.
+    /// Part of the core that is further than the strip from its ends, except where the ends are the world's.
     fn inside_box(&self, strip: f32) -> Aabb<D> {
         let mut inside = self.core;
         for axis in 0..D {
@@ -117,13 +118,13 @@ impl<const D: usize> Home<D> {
         inside
     }
 
-    /// Whoever is within this is [held](Home::holds); it may be empty.
+    /// Points within this box are [held](Home::holds); the box may be empty.
     #[inline(always)]
     pub(super) fn core(&self) -> Aabb<D> {
         self.core
     }
 
-    /// Passes over rows from this one on, some at a time, that are all hidden: where one may be that is not.
+    /// Skips rows from this one on, in groups, while all are hidden. Returns the first row that may not be.
     #[inline(always)]
     pub(super) fn first_near(&self, columns: &Columns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());
@@ -152,7 +153,7 @@ impl<const D: usize> Home<D> {
         self.cells[cell as usize]
     }
 
-    /// Whether a point is surely in the region's stretch; where it is not, its key says.
+    /// Whether a point is surely in the region's stretch. If `false`, the key decides.
     #[inline(always)]
     pub(super) fn holds(&self, at: &Point<D>) -> bool {
         self.cell(at) != BORDER
@@ -165,13 +166,13 @@ impl<const D: usize> Home<D> {
         (0..D).all(within) || self.cell(at) == INSIDE
     }
 
-    /// Bytes of memory it holds.
+    /// Memory in use, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.cells.capacity()
     }
 }
 
-/// Those cells whose neighbours along an axis are of them as well. Beyond the world there is nobody who sees.
+/// Keeps cells whose neighbours along an axis are marked as well. Cells beyond the world count as marked.
 fn shrunk(cells: &[u8], shift: u32, level: u32) -> Vec<u8> {
     let (step, last) = (1_usize << shift, (1_usize << level) - 1);
     let keeps = |cell: usize| {
@@ -205,7 +206,8 @@ mod tests {
             (self.stretch.0..self.stretch.1).contains(&Morton::key(self.world.place(at)))
         }
 
-        /// Fails if a corner of the box around a point, as wide as neighbours see, is another's.
+        /// Panics if a corner of the box around a point, as wide as neighbours see, belongs to another
+        /// region.
         fn is_hidden(&self, at: &Point<D>) {
             let (min, max) = (self.world.min(), self.world.max());
             for corner in 0..1 << D {
@@ -225,7 +227,7 @@ mod tests {
             (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&at[axis]))
         }
 
-        /// How many of so many points are held, and how many are hidden.
+        /// Counts the points that are held, and those that are hidden.
         fn look_at(&self, points: impl Iterator<Item = Point<D>>) -> (usize, usize) {
             let (mut held, mut hidden) = (0, 0);
             for at in points {
@@ -247,7 +249,7 @@ mod tests {
         std::array::from_fn(|axis| ((nth + 1) * (7 + axis as u64) * 40_503 % 10_007) as f32 / 100.07)
     }
 
-    /// At the quarters of the world, or as far from them as neighbours see, and a few of the smallest steps beside.
+    /// Points at the quarters of the world or a sight's distance from them, and a few smallest steps beside.
     fn beside_borders<const D: usize>(world: World<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
         let beside = move |axis: usize, mut nth: u64| {
             let mut of = |count: u64| {
@@ -271,11 +273,11 @@ mod tests {
         })
     }
 
-    /// How many of so many points are within the core, and how many are passed over as hidden.
+    /// Counts the points within the core, and those skipped as hidden.
     fn passed_over<const D: usize>(regions: u32, region: u32) -> (usize, usize) {
         const COUNT: usize = 30_000;
         let trial = Trial::<D>::new(World::new([-30.0; D], [71.3; D]).unwrap(), regions, region, 1.0);
-        // Along a way to and fro, so that those side by side are near each other.
+        // A path to and fro, so that successive points are near each other.
         let at = |nth: usize, axis: usize| {
             let along = (nth * (axis + 3)) as f32 / 1_000.0 % 2.0;
             -30.0 + 101.3 * if along > 1.0 { 2.0 - along } else { along }
@@ -319,7 +321,8 @@ mod tests {
         assert_eq!(hidden, 0, "a strip as wide as that is looked at closely");
     }
 
-    /// Far from the origin the coordinates of a small world are few, and are rounded more than places are.
+    /// Far from the origin a small world has few distinct coordinates, which are rounded more than grid
+    /// points.
     #[test]
     fn point_beside_a_border_is_never_hidden_at_any_origin() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {

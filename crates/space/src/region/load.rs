@@ -1,4 +1,4 @@
-//! What a region has to do, for whoever cuts the curve.
+//! Measures a region's load for rebalancing.
 
 use super::Region;
 use super::crossing::key;
@@ -6,13 +6,13 @@ use crate::balance::Weight;
 use crate::behaviour::Behaviour;
 use crate::partition::Load;
 
-/// Parts by which a region's load is told.
+/// Quantiles of a load report.
 const PARTS: usize = 64;
-/// Rows that are looked at. They stand nearly in the curve's order, so that every so many-th is a fair sample.
+/// Sampled rows. Rows are nearly in the curve's order, so every n-th row is a fair sample.
 const SAMPLE_MAX: usize = 1_024;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// How many entities it has in its stretch, keys that part them about evenly, and how many are beyond.
+    /// Counts entities inside and outside the stretch, with keys that divide those inside evenly.
     pub fn weight(&self) -> Weight {
         let (store, (first, end)) = (self.state.store(), self.stretch());
         let step = store.len().div_ceil(SAMPLE_MAX).max(1);

@@ -1,4 +1,4 @@
-//! Takes rows to where they are next, and notes what has to be known of it.
+//! Moves rows, and notes which rows changed in what way.
 
 use super::crossing::is_beyond;
 use super::home::Home;
@@ -6,20 +6,20 @@ use crate::behaviour::{LANES, Lanes, Motion, Own, OwnLanes};
 use crate::store::{Rows, row_of};
 use crate::world::{Point, World};
 
-/// Rows that turn are listed where they are no more than one in so many; else all velocities are told.
+/// Rows with a new velocity are listed if they are at most one in this many; else all velocities are sent.
 const LISTED_PART: usize = 8;
 
-/// What a tick did to the rows; rows are listed in the order in which they were moved.
+/// Rows that a tick changed, in the order in which they were moved.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    /// Rows that are in another's stretch.
+    /// Rows in another region's stretch.
     pub(super) crossed: Vec<u32>,
-    /// The first of those whose velocity changed.
+    /// Rows with a new velocity, up to the limit of the list.
     turned: Vec<u32>,
     turned_count: usize,
-    /// Rows that were to be moved to where there is no place.
+    /// Rows whose next position was not finite.
     pub(super) misplaced: Vec<u32>,
-    /// Whether anything moved.
+    /// Whether any row moved.
     pub(super) moved: bool,
 }
 
@@ -37,14 +37,14 @@ impl Noted {
         }
     }
 
-    /// Whatever the order in which rows were moved, they are told of in their own.
+    /// Sorts the lists, which are sent in row order.
     pub(super) fn sort(&mut self) {
         [&mut self.crossed, &mut self.turned, &mut self.misplaced]
             .into_iter()
             .for_each(|rows| rows.sort_unstable());
     }
 
-    /// All rows that turned, where they are few enough.
+    /// All rows with a new velocity, if they are few enough.
     pub(super) fn turned(&self) -> Option<&[u32]> {
         (self.turned_count == self.turned.len()).then_some(&self.turned[..])
     }
@@ -54,7 +54,7 @@ impl Noted {
     }
 }
 
-/// See the module.
+/// Moves rows of a store.
 pub(super) struct Mover<'a, const D: usize> {
     pub(super) rows: Rows<'a, D>,
     world: World<D>,
@@ -86,7 +86,7 @@ impl<'a, const D: usize> Mover<'a, D> {
         }
     }
 
-    /// Rows side by side, where so many are left and all of them move.
+    /// Loads adjacent rows, if enough are left and all of them may move.
     #[inline(always)]
     pub(super) fn own_lanes(&self, row: usize) -> Option<OwnLanes<D>> {
         let Rows { ids, kinds, flags, position, velocity } = &self.rows;
@@ -105,7 +105,7 @@ impl<'a, const D: usize> Mover<'a, D> {
         Some(OwnLanes { ids, kinds, position: columns(position)?, velocity: columns(velocity)? })
     }
 
-    /// The same as [`Mover::put`] of each.
+    /// Does the same as [`Mover::put`] of each lane.
     #[inline(always)]
     pub(super) fn put_lanes(&mut self, row: usize, own: &OwnLanes<D>, next: &OwnLanes<D>) {
         let (low, high) = (self.world.min(), self.world.max());
@@ -141,7 +141,7 @@ impl<'a, const D: usize> Mover<'a, D> {
         put_lanes(&mut self.rows.position, row, &inside);
     }
 
-    /// A row goes where its behaviour says.
+    /// Moves a row to the position that its behaviour returned.
     #[inline(always)]
     pub(super) fn put(&mut self, row: usize, own: &Own<D>, motion: &Motion<D>) {
         if !is_finite(motion) {
@@ -177,7 +177,7 @@ fn put_lanes<const D: usize>(columns: &mut [&mut [f32]; D], row: usize, lanes: &
     }
 }
 
-/// Whether any of their bits do.
+/// Whether any bits differ.
 #[inline(always)]
 fn differ<const D: usize>(a: &Point<D>, b: &Point<D>) -> bool {
     (0..D).fold(0, |bits, axis| bits | (a[axis].to_bits() ^ b[axis].to_bits())) != 0

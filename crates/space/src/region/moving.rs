@@ -1,4 +1,4 @@
-//! A tick.
+//! Ticks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,9 +10,10 @@ use crate::handover::Standby;
 use crate::store::Window;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Moves everything by one tick, offers what has crossed the border to its new owners, and says what changed.
+    /// Moves all entities by one tick, offers those that crossed the border to their new owners, and writes
+    /// the record.
     ///
-    /// With [`Standby::Required`] it waits until the standby knows the tick before.
+    /// With [`Standby::Required`] it fails until the standby knows the tick before the last.
     pub fn tick(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         let tick = self.state.tick();
@@ -21,7 +22,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.state.handover_mut().elapse(now_ns, &mut self.effects);
         self.carry_out(out);
-        // The order is of use to those only who look at what is near.
+        // Only behaviours with sight and viewers depend on the order of rows.
         let looked_at = self.behaviour.sight() > 0.0 || self.watching.is_some();
         let rows = if looked_at { self.state.store().len() } else { 0 };
         if let Some(window) = Window::of_tick(tick, self.setup.sort_every, rows) {
@@ -61,7 +62,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Asks on until all have moved, or one panics, of whom it is known where it was asked alone.
+    /// Runs the behaviour until all entities have moved. After a panic it identifies the entity by running
+    /// each alone.
     fn ask_on(
         &mut self,
         sees: bool,
@@ -95,12 +97,12 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.report(Report::Frozen { id, panicked }, out);
     }
 
-    /// The right under which it acts.
+    /// The current lease.
     pub fn authority(&self) -> Option<Authority> {
         self.authority
     }
 
-    /// Bytes of memory it holds.
+    /// Memory in use, bytes.
     pub fn bytes(&self) -> usize {
         let here = self.state.store().bytes() + self.home.bytes() + self.noted.bytes();
         here + self.view.bytes() + self.ghosts.bytes()

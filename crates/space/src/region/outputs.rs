@@ -1,23 +1,23 @@
-//! What a region gives to whoever runs it.
+//! Outputs of a region.
 
 use crate::entity::EntityId;
 use crate::handover::{Refusal, RegionId};
 
-/// What is to be sent, published and told. It is appended to; whoever runs the region takes it and clears it.
+/// Messages, records and reports of a region. The region appends; the caller takes and clears them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outputs {
     /// Messages to other regions.
     pub messages: Vec<(RegionId, Vec<u8>)>,
-    /// What changed, as the payload of a record of the region's topic; nothing if it is empty.
+    /// Payload of a record of the region's topic; no record if empty.
     pub record: Vec<u8>,
-    /// What somebody should know.
+    /// Incidents.
     pub reports: Vec<Report>,
     /// Entities that were handed over to other regions.
     pub departed: Vec<EntityId>,
 }
 
 impl Outputs {
-    /// Empties it, and keeps its memory.
+    /// Removes everything and keeps the memory.
     pub fn clear(&mut self) {
         self.messages.clear();
         self.record.clear();
@@ -26,43 +26,43 @@ impl Outputs {
     }
 }
 
-/// Something that did not go as it should.
+/// An incident in a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Report {
-    /// Its behaviour panicked, or moved it to no place: it stays where it is.
+    /// A behaviour panicked or returned a position that is not finite; the entity stays where it is.
     Frozen {
-        /// Which entity.
+        /// Id of the entity.
         id: EntityId,
         /// Whether it panicked.
         panicked: bool,
     },
-    /// Another region did not take it, so that it stays.
+    /// Another region refused the entity, which stays here.
     Refused {
-        /// Which entity.
+        /// Id of the entity.
         id: EntityId,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// A region that was handed these lost its past.
+    /// A region lost its state, with entities handed to it from here.
     Lost {
-        /// Which region.
+        /// The region.
         to: RegionId,
-        /// What it was handed.
+        /// The lost entities.
         ids: Vec<EntityId>,
     },
-    /// Another region had an entity of this id when this one was spawned: it was taken out again.
+    /// Another region had an entity with this id when this one was spawned; the new one was removed.
     Duplicate {
-        /// Which entity.
+        /// Id of the entity.
         id: EntityId,
-        /// The region that has the other one.
+        /// The region with the older entity.
         region: RegionId,
     },
-    /// Entities that ought to go found no room in the hand-overs under way; they are offered again.
+    /// Entities exceed the limit of handovers in progress; they are offered again.
     Held {
-        /// Where they ought to go.
+        /// The target region.
         to: RegionId,
-        /// How many.
+        /// Number of entities.
         count: usize,
     },
 }

@@ -1,46 +1,46 @@
-//! How a region is set up.
+//! Settings of a region.
 
 use crate::handover::{RegionId, Standby, Timing};
 use crate::limits::Limits;
 use crate::store::Schema;
 use crate::world::World;
 
-/// What all regions of a world agree on, and which one this is.
+/// Settings that all regions of a world share, and the region's id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup<const D: usize> {
-    /// Which.
+    /// Id of the region.
     pub region: RegionId,
     /// The world.
     pub world: World<D>,
-    /// What entities are made of.
+    /// Components of entities.
     pub schema: Schema,
-    /// How long a tick is, nanoseconds.
+    /// Length of a tick, nanoseconds.
     pub tick_ns: u64,
-    /// How far beyond its border a region's entities are seen by others: as far as anybody sees, and as far as anybody
-    /// may stray before being handed over.
+    /// Width of the strip along borders whose entities are sent as ghosts. At least the sight of all
+    /// behaviours, and the distance that entities may stray before their handover.
     pub strip: f32,
-    /// Ghosts are sent every so many ticks; 1 for lock-step.
+    /// Ticks between two ghost batches; 1 for lock-step.
     pub ghosts_every: u32,
-    /// Ghosts older than so many ticks are seen by nobody.
+    /// Ticks after which ghosts without a new batch are no longer visible.
     pub ghost_ticks_max: u32,
-    /// An entity that came, or was refused, is not handed over for so many ticks.
+    /// Ticks without handover after an entity arrived or was refused.
     pub cooldown_ticks: u32,
-    /// How far beyond the border an entity is when it is handed over.
+    /// Distance beyond the border at which an entity is handed over.
     pub hysteresis: f32,
-    /// Rows are brought into the curve's order every so many ticks.
+    /// Number of ticks over which one sorting sweep is spread.
     pub sort_every: u32,
-    /// What chance follows from.
+    /// Seed of random numbers.
     pub seed: u64,
-    /// Whether somebody stands by.
+    /// Whether a standby is required.
     pub standby: Standby,
-    /// How long hand-overs may take.
+    /// Deadlines of handovers.
     pub timing: Timing,
-    /// What it holds at most.
+    /// Bounds of the region.
     pub limits: Limits,
 }
 
 impl<const D: usize> Setup<D> {
-    /// 50 ticks a second, in lock-step, without cool-down, hysteresis or standby.
+    /// Default settings: 50 ticks a second, lock-step, no cool-down, hysteresis or standby.
     pub fn new(region: RegionId, world: World<D>, strip: f32) -> Setup<D> {
         Setup {
             region,
@@ -60,7 +60,7 @@ impl<const D: usize> Setup<D> {
         }
     }
 
-    /// A tick in seconds.
+    /// Length of a tick in seconds.
     pub fn seconds(&self) -> f32 {
         (self.tick_ns as f64 / 1e9) as f32
     }

@@ -1,8 +1,8 @@
-//! All that a region's standby has to know, and the records by which it does.
+//! The state that a region's standby follows, and the records that change it.
 //!
 //! ```text
-//!  record = section*        section = kind u8, what it says
-//!   1 entry    a step of a hand-over
+//!  record = section*        section = kind u8, content
+//!   1 entry    a step of a handover
 //!   2 insert   id u64, generation u32, state: bytes            a new entity, at the end
 //!   3 remove   id u64                                          the last row takes its place
 //!   4 put      id u64, generation u32, state: bytes            in its row
@@ -20,7 +20,7 @@ use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
 use crate::store::{Store, StoreError, Window};
 use crate::world::World;
 
-/// A region's entities and hand-overs.
+/// A region's entities and handovers.
 #[derive(Debug, Clone)]
 pub struct RegionState<const D: usize> {
     world: World<D>,
@@ -29,46 +29,46 @@ pub struct RegionState<const D: usize> {
     tick: u64,
 }
 
-/// A change that is not a movement.
+/// A change other than movement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Section {
-    /// A step of a hand-over.
+    /// A step of a handover.
     Entry(Entry),
     /// A new entity.
     Insert(Parcel),
-    /// An entity goes out of the world.
+    /// An entity is removed from the world.
     Remove(EntityId),
-    /// An entity is changed.
+    /// An entity's state is replaced.
     Put(Parcel),
-    /// Some rows are sorted.
+    /// Rows are sorted.
     Sort(Window),
-    /// An entity is stopped, or goes on.
+    /// An entity is frozen, or thawed.
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
     Tick(u64),
-    /// Everything anew, as a snapshot.
+    /// A snapshot that replaces everything.
     Whole(Vec<u8>),
 }
 
-/// Why a record is not what follows on a state.
+/// Why a record does not fit the state.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It cannot be read.
+    /// The record cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// It changes what the state does not have, or the like.
+    /// The record changes an entity that does not exist, or the like.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It begins everything anew, and there is more beside that.
-    #[error("a record that begins a region anew is alone in its append")]
+    /// A section `whole` is not alone in its append.
+    #[error("a record that replaces the whole region must be the only one of its append")]
     NotAlone,
-    /// It moves another number of rows than there are, or sorts such as are not there.
-    #[error("the record speaks of {rows} entities, there are {held}")]
+    /// The record moves another number of rows than exist, or sorts rows that do not exist.
+    #[error("the record is for {rows} entities, the region has {held}")]
     Rows {
-        /// How many it moves.
+        /// Rows in the record.
         rows: usize,
-        /// How many there are.
+        /// Rows in the region.
         held: usize,
     },
 }
@@ -88,7 +88,7 @@ const TURNED_ALL: u8 = 1;
 const TURNED_SOME: u8 = 2;
 
 impl Section {
-    /// Appends its bytes.
+    /// Appends the encoded section.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let parcel = |out: &mut Vec<u8>, kind: u8, parcel: &Parcel| {
             out.push(kind);
@@ -129,7 +129,7 @@ impl Section {
 }
 
 impl<const D: usize> RegionState<D> {
-    /// Of these.
+    /// Creates a state from its parts.
     pub fn new(world: World<D>, store: Store<D>, handover: Handover) -> RegionState<D> {
         RegionState { world, store, handover, tick: 0 }
     }
@@ -139,17 +139,17 @@ impl<const D: usize> RegionState<D> {
         &self.store
     }
 
-    /// The hand-overs.
+    /// The handovers.
     pub fn handover(&self) -> &Handover {
         &self.handover
     }
 
-    /// The tick after which it stands.
+    /// The last tick in the state.
     pub fn tick(&self) -> u64 {
         self.tick
     }
 
-    /// A copy from which a standby starts, and how many entries of hand-overs it knows.
+    /// Copies the state for a new standby, with the number of handover entries in it.
     pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
         let (handover, entries) = self.handover.standby_starts();
         (RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }, entries)
@@ -171,7 +171,7 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// What a hand-over does to entities. What others have prepared was found to fit, so nothing is refused here.
+    /// Applies a handover's effect to the entities. Prepared entities fit, so nothing is refused here.
     pub(super) fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
@@ -180,19 +180,20 @@ impl<const D: usize> RegionState<D> {
             Effect::Admit(parcels) => {
                 for parcel in parcels {
                     let taken = self.store.insert_parcel(&parcel);
-                    assert!(taken.is_ok(), "entity {} was prepared, and is refused: {taken:?}", parcel.id);
+                    assert!(taken.is_ok(), "prepared entity {} was refused: {taken:?}", parcel.id);
                 }
             }
             Effect::Send { .. } | Effect::Write(_) | Effect::Refused(_) | Effect::Lost { .. } => {}
         }
     }
 
-    /// Brings rows that are there into order.
+    /// Sorts existing rows.
     pub(super) fn sort(&mut self, window: Window) {
         self.store.sort(window, &self.world);
     }
 
-    /// Writes where all are after a tick, and how fast those are whose velocities have changed, where these are listed; else all.
+    /// Appends all positions after a tick, and the velocities of the listed rows or, without a list, of all
+    /// rows.
     pub(super) fn write_moved(&self, turned: Option<&[u32]>, out: &mut Vec<u8>) {
         let (rows, listed) = (self.store.len(), turned.unwrap_or(&[]));
         let choice = match turned {
@@ -222,7 +223,7 @@ impl<const D: usize> RegionState<D> {
         }
     }
 
-    /// Takes in a record. After an error the state means nothing.
+    /// Applies a record. After an error the state is undefined.
     pub fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
         let mut sections = Sections::new(record);
         let mut effects = Vec::new();
@@ -291,7 +292,7 @@ impl<const D: usize> RegionState<D> {
     }
 }
 
-/// What a section says.
+/// Content of a section.
 pub(super) enum Step<'a> {
     Entry(Entry),
     Insert(Parcel),
@@ -304,13 +305,13 @@ pub(super) enum Step<'a> {
     Whole(&'a [u8]),
 }
 
-/// Where all rows are.
+/// Positions of all rows.
 pub(super) struct Moved<'a> {
     tick: u64,
     rows: usize,
-    /// Positions by axis, then velocities where they are all there.
+    /// Positions by axis, then velocities if all are present.
     columns: &'a [u8],
-    /// Rows whose velocities are there, where only some are.
+    /// Rows whose velocities are present, if only some are.
     turned: &'a [u8],
     turned_columns: &'a [u8],
 }
@@ -329,7 +330,7 @@ impl<'a> Moved<'a> {
         Ok(Moved { tick, rows, columns, turned, turned_columns })
     }
 
-    /// Whether it is of so many rows, and all its numbers are finite.
+    /// Checks the number of rows, and that all numbers are finite.
     pub(super) fn check(&self, held: usize) -> Result<(), RecordError> {
         self.check_rows(held)?;
         let finite = |bytes: &[u8]| {
@@ -351,13 +352,13 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// Whether there are the rows that are to be sorted.
+/// Checks that the rows to be sorted exist.
 pub(super) fn check_window(window: Window, held: usize) -> Result<(), RecordError> {
     let rows = window.end();
     if rows <= held { Ok(()) } else { Err(RecordError::Rows { rows, held }) }
 }
 
-/// The sections of a record, one after another.
+/// Sections of a record.
 pub(super) struct Sections<'a> {
     fields: Fields<'a>,
 }
@@ -367,7 +368,7 @@ impl<'a> Sections<'a> {
         Sections { fields: Fields::plain(record) }
     }
 
-    /// Whether nothing follows.
+    /// Whether no section follows.
     pub(super) fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }

@@ -1,6 +1,7 @@
-//! Whether records follow on a state, found out without touching it.
+//! Checks whether records fit a state, without changing it.
 //!
-//! A trial keeps what the records would change: who comes, who goes, and a copy of the hand-overs if one of them is concerned.
+//! A trial notes the changes: inserted and removed ids, and a copy of the handovers if a record concerns
+//! them.
 
 use std::collections::HashSet;
 
@@ -9,15 +10,15 @@ use crate::entity::EntityId;
 use crate::handover::{Effect, Entry, Handover, Parcel};
 use crate::store::{Entity, Store, StoreError};
 
-/// Records that are tried out.
+/// Records on trial.
 pub(crate) struct Trial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
     come: HashSet<EntityId>,
     gone: HashSet<EntityId>,
-    /// A record was tried.
+    /// Whether a record was tried.
     any: bool,
-    /// It begins everything anew.
+    /// Whether a record replaces everything.
     anew: bool,
 }
 
@@ -35,7 +36,7 @@ impl<const D: usize> RegionState<D> {
 }
 
 impl<const D: usize> Trial<'_, D> {
-    /// Whether this record would be taken in after those before.
+    /// Checks a record against the state and the records before it.
     pub(crate) fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
         let mut sections = Sections::new(record);
         if self.anew {
@@ -93,7 +94,7 @@ impl<const D: usize> Trial<'_, D> {
         if self.len() >= max as usize {
             return Err(StoreError::Full { max }.into());
         }
-        // Who left and came back is in the store, for this purpose.
+        // An entity that was removed and inserted again counts as in the store.
         if !self.gone.remove(&parcel.id) {
             self.come.insert(parcel.id);
         }

@@ -1,7 +1,8 @@
-//! The world around a region's entities as it was after the last tick: its own and its neighbours' in one grid.
+//! The entities around a region after the last tick: its own and its neighbours' in one grid.
 //!
-//! Invariant: whom an entity sees, and in which order, follows from the world's state alone. Cells are the world's, and in a
-//! cell everybody stands by id.
+//! Invariant: the entities that one sees, and their order, depend on the world's state alone. Cells are the
+//! world's, and within a cell entities
+//! are ordered by id.
 
 mod lanes;
 
@@ -17,21 +18,21 @@ use crate::world::{Point, World};
 
 pub(super) use lanes::{Asked, SeenLanes};
 
-/// What is seen of somebody beside where it is.
+/// Velocity and kind of a visible entity.
 #[derive(Debug, Clone, Copy)]
 struct Look<const D: usize> {
     velocity: Point<D>,
     kind: u32,
 }
 
-/// Everybody that may be seen. What is the region's own stands in its store, and is not copied but into slots.
+/// All visible entities. The region's own stay in the store; only their grid slots are copied.
 #[derive(Debug)]
 pub(super) struct View<const D: usize> {
     sight: f32,
     grid: Grid<D>,
-    /// The neighbours', whose items come after all rows.
+    /// Ghosts, whose items come after all rows.
     others: Vec<Ghost<D>>,
-    /// By slot of the grid.
+    /// Velocity and kind by slot.
     looks: Vec<Look<D>>,
     room: Vec<(EntityId, u32, Point<D>)>,
 }
@@ -47,7 +48,7 @@ impl<const D: usize> View<D> {
         }
     }
 
-    /// Takes in everybody as they are now; `seconds` a tick, after `tick` of them.
+    /// Rebuilds the view after `tick`, with ticks of this many `seconds`.
     pub(super) fn look(
         &mut self,
         store: &Store<D>,
@@ -79,40 +80,40 @@ impl<const D: usize> View<D> {
         self.looks.extend(self.grid.items().iter().map(look));
     }
 
-    /// How far everybody sees.
+    /// How far all entities see.
     pub(super) fn sight(&self) -> f32 {
         self.sight
     }
 
-    /// Rows of cells: whoever stands in one stands near the next in it.
+    /// Number of rows of cells; entities of adjacent slots are near each other.
     pub(super) fn row_count(&self) -> usize {
         self.grid.row_count()
     }
 
-    /// The slots of a row of cells.
+    /// Slots of a row of cells.
     pub(super) fn row(&self, nth: usize) -> Range<usize> {
         self.grid.row(nth)
     }
 
-    /// Who stands in a slot: a row of the store, or, from its length on, one of the neighbours'.
+    /// Item in a slot: a row of the store, or, from the store's length on, a ghost.
     #[inline(always)]
     pub(super) fn item(&self, slot: usize) -> usize {
         self.grid.items()[slot] as usize
     }
 
-    /// Where one stands along the first axis.
+    /// Coordinate of a slot's entity along the first axis.
     #[inline(always)]
     pub(super) fn first_axis(&self, slot: usize) -> f32 {
         self.grid.columns()[0][slot]
     }
 
-    /// Those around who stands in a slot.
+    /// Entities around a slot's entity.
     #[inline(always)]
     pub(super) fn around(&self, slot: usize) -> Seen<'_, D> {
         Seen { view: self, own: slot, position: self.grid.slot(slot) }
     }
 
-    /// A little more than how far those in a box see, so that rounding leaves nobody out.
+    /// A little more than the sight around a box, so that rounding omits no entity.
     #[inline(always)]
     fn reach(&self, bounds: &Aabb<D>) -> f32 {
         let corners = bounds.min.iter().chain(&bounds.max);
@@ -128,20 +129,21 @@ impl<const D: usize> View<D> {
     }
 }
 
-/// Those within sight of one.
+/// Entities within sight of one.
 pub(super) struct Seen<'a, const D: usize> {
     view: &'a View<D>,
     own: usize,
     position: Point<D>,
 }
 
-/// Slots that are looked at together.
+/// Slots that are compared together.
 const LANES: usize = 8;
-/// Those within sight that are noted before they are visited.
+/// Capacity of the buffer of entities within sight.
 const NOTED_MAX: usize = 56;
 
 impl<const D: usize> Around<D> for Seen<'_, D> {
-    /// Who is within sight is noted without a branch, which would be foretold wrongly for every other one, and visited after that.
+    /// Entities within sight are noted without a branch, which would often be mispredicted, and visited
+    /// afterwards.
     #[inline(always)]
     fn each(&self, mut visit: impl FnMut(&Other<D>)) {
         let sight = self.view.sight;
@@ -191,7 +193,7 @@ impl<const D: usize> Seen<'_, D> {
     }
 }
 
-/// Squares of how far some slots are away.
+/// Squared distances of several slots.
 #[inline(always)]
 fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LANES] {
     let mut sums = [0.0_f32; LANES];
@@ -204,7 +206,7 @@ fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LA
     sums
 }
 
-/// Slots within sight, and the squares of how far they are away.
+/// Slots within sight, with squared distances.
 struct Noted {
     slots: [(u32, f32); NOTED_MAX + LANES],
     count: usize,
@@ -214,14 +216,14 @@ impl Noted {
     #[inline(always)]
     fn note(&mut self, first: usize, distances: &[f32], most: f32) {
         for (lane, distance_sq) in distances.iter().enumerate() {
-            // Written over by the next where it is too far away.
+            // Overwritten by the next slot if this one is too far away.
             self.slots[self.count] = ((first + lane) as u32, *distance_sq);
             self.count += usize::from(*distance_sq <= most);
         }
     }
 }
 
-/// Nobody: for those who do not look.
+/// No entities: for behaviours without sight.
 pub(super) struct Nobody;
 
 impl<const D: usize> Around<D> for Nobody {

@@ -1,4 +1,4 @@
-//! What clients ask of a region: to be told who is within sight, and to change entities.
+//! Viewers and clients' commands of a region.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,33 @@ use crate::interest::{Command, InterestError, Interests, ViewerId, Watch};
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
-/// For so many ticks a viewer sees from where its entity was last, while that is on its way to a neighbour who has not told of it yet.
+/// Ticks for which a viewer keeps its last center, while the center's entity is on its way to a neighbour
+/// that has not sent it yet.
 const PASSING_TICKS: u64 = 2;
 
-/// Who watches, and from where.
+/// Viewers and their centers.
 #[derive(Debug)]
 pub(super) struct Watching<const D: usize> {
     interests: Interests<D>,
-    /// Where those of this region were around whom viewers watch, and after which tick.
+    /// Last positions of own entities that viewers watch around, with their ticks.
     centers: HashMap<EntityId, (Point<D>, u64)>,
     told: Option<u64>,
 }
 
-/// Why an entity is not as it was commanded to be.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// It is not here, on its way to another region, or cannot be so.
+    /// The entity is not here, in handover, or the new state is not valid.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its region may not act.
+    /// The region has no valid lease.
     #[error(transparent)]
     Step(#[from] StepError),
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Somebody watches from now on. In a world of several regions as far as the strip: further they do not know of each other.
+    /// Adds a viewer. In a world of several regions the radius is at most the strip's width.
     pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
         let (radius, strip) = (watch.radius, self.setup.strip);
         if self.partition.regions().len() > 1 && radius > strip {
@@ -45,21 +46,22 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             let interests = Interests::new(world, radius, max);
             Watching { interests, centers: HashMap::new(), told: None }
         };
-        // A sight that is none begins no grid.
+        // A radius that is not valid creates no grid.
         if !(radius.is_finite() && radius > 0.0) {
             return Err(InterestError::Radius(radius));
         }
         self.watching.get_or_insert_with(begin).interests.watch(viewer, watch)
     }
 
-    /// Somebody does not watch any more.
+    /// Removes a viewer.
     pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
         let known = self.watching.as_mut().is_some_and(|watching| watching.interests.forget(viewer));
         self.watching.take_if(|watching| watching.interests.is_empty());
         known
     }
 
-    /// Tells each viewer, as bytes of [`Glimpse`](crate::Glimpse)s, what has changed for it since it was told last, of this region's own.
+    /// Passes each viewer's changes since its last update to `tell`, as encoded [`Glimpse`](crate::Glimpse)s
+    /// of this region's entities.
     pub fn tell_viewers(&mut self, tell: impl FnMut(ViewerId, &[u8])) {
         let Some(watching) = &mut self.watching else { return };
         let (store, tick) = (self.state.store(), self.state.tick());
@@ -87,7 +89,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         interests.tell_beside(store, &beside, tick, tell);
     }
 
-    /// Changes what a client commands of an entity; all else stays as it is. The tick after which it was.
+    /// Applies a client's command; other fields stay. Returns the last tick before the change.
     pub fn obey(
         &mut self,
         command: &Command<'_, D>,
@@ -115,7 +117,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
-    /// Takes in an entity that a client spawns, between two ticks: the last tick before it.
+    /// Inserts an entity for a client, between two ticks. Returns the last tick before it.
     pub fn admit(
         &mut self,
         entity: &Entity<'_, D>,
@@ -128,14 +130,15 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
-    /// Takes out an entity that a client despawns, between two ticks: the last tick before it.
+    /// Removes an entity for a client, between two ticks. Returns the last tick before it.
     pub fn dismiss(&mut self, id: EntityId, now_ns: u64, out: &mut Outputs) -> Result<u64, CommandError> {
         self.may_act(now_ns)?;
         self.despawn(id, out)?;
         Ok(self.state.tick())
     }
 
-    /// Refuses a velocity that an `f32` cannot add to the position in one tick: the entity would stand still for ever.
+    /// Refuses a velocity too small to change the position in one tick at `f32` precision: the entity would
+    /// never move.
     fn check_moves(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());
         let moves = |axis: usize| at[axis] + velocity[axis] * seconds != at[axis];

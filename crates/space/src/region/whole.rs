@@ -1,4 +1,4 @@
-//! All that a standby has to know at once: a snapshot, or a record that begins anew.
+//! Whole states of a region: a snapshot, or a record that replaces everything.
 //!
 //! ```text
 //!  snapshot:  version u8, tick u64, hand-overs, entities by row
@@ -13,7 +13,7 @@ use crate::store::{Schema, Store};
 use crate::world::World;
 
 impl<const D: usize> RegionState<D> {
-    /// Appends its snapshot.
+    /// Appends the snapshot.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         put_u64(out, self.tick());
@@ -21,7 +21,7 @@ impl<const D: usize> RegionState<D> {
         self.store().write_snapshot(out);
     }
 
-    /// A record that makes any state of this region this one.
+    /// A record that replaces any state of this region by this one.
     pub fn whole(&self) -> Vec<u8> {
         let mut snapshot = Vec::with_capacity(self.store().snapshot_bytes() + 64);
         self.write(&mut snapshot);
@@ -30,7 +30,7 @@ impl<const D: usize> RegionState<D> {
         record
     }
 
-    /// The state that a [whole](RegionState::whole) record makes.
+    /// Builds the state from a [whole](RegionState::whole) record.
     pub fn read_whole(setup: &Setup<D>, record: &[u8]) -> Result<RegionState<D>, RecordError> {
         let handover = Handover::new(setup.region, 0, setup.standby, setup.timing);
         let store = Store::new(setup.schema.clone(), setup.limits);
@@ -40,7 +40,7 @@ impl<const D: usize> RegionState<D> {
         Ok(state)
     }
 
-    /// The state of a snapshot, of the same world and made of the same components.
+    /// Decodes a snapshot of the same world and components.
     pub(crate) fn read(&self, snapshot: &[u8]) -> Result<RegionState<D>, RecordError> {
         let (standby, timing) = (self.handover().standby(), self.handover().timing());
         read(self.world(), self.store().schema(), *self.store().limits(), (standby, timing), snapshot)

@@ -1,20 +1,20 @@
-//! What users add to entities: components of a fixed size, in columns of their own.
+//! User-defined components of a fixed size, each in a column of its own.
 
 use super::order::{Move, permute};
 use super::state::StateError;
 
-/// What a component is made of.
+/// Type of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// One number.
     F32,
-    /// So many bytes, whose meaning is the user's.
+    /// This many bytes, opaque to this crate.
     Bytes(u32),
 }
 
 impl Kind {
-    /// Bytes of one.
+    /// Size of one value, bytes.
     pub fn size(self) -> usize {
         match self {
             Kind::F32 => 4,
@@ -23,20 +23,20 @@ impl Kind {
     }
 }
 
-/// A component by name.
+/// A component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
-    /// Its name.
+    /// Name of the component.
     pub name: String,
-    /// What it is made of.
+    /// Type of the component.
     pub kind: Kind,
 }
 
-/// All components, in the order in which they were registered.
+/// All components in the order of registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
     components: Vec<Component>,
-    /// Bytes of all together.
+    /// Bytes of all components together.
     size: usize,
 }
 
@@ -44,24 +44,24 @@ pub struct Schema {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// There is one of that name.
-    #[error("component `{0}` is registered already")]
+    /// The name is taken.
+    #[error("component `{0}` is already registered")]
     Twice(String),
-    /// All components of an entity have so many bytes at most, and one has a byte at least.
-    #[error("components of {size} bytes in all: between 1 and {max} are allowed")]
+    /// The total size is too large, or a component has no bytes.
+    #[error("all components together have {size} bytes: use 1 to {max}")]
     Size {
-        /// What there would be.
+        /// The total size, bytes.
         size: usize,
         /// The limit.
         max: usize,
     },
 }
 
-/// Bytes that all components of an entity may have.
+/// Most bytes of all components of an entity.
 const COMPONENT_BYTES_MAX: usize = 4_096;
 
 impl Schema {
-    /// Adds a component, and gives its number.
+    /// Adds a component and returns its number.
     pub fn register(&mut self, name: &str, kind: Kind) -> Result<usize, SchemaError> {
         if self.components.iter().any(|component| component.name == name) {
             return Err(SchemaError::Twice(name.to_owned()));
@@ -75,7 +75,7 @@ impl Schema {
         Ok(self.components.len() - 1)
     }
 
-    /// All of them.
+    /// All components.
     pub fn components(&self) -> &[Component] {
         &self.components
     }
@@ -85,7 +85,7 @@ impl Schema {
         self.size
     }
 
-    /// Tells schemas apart, whoever has them.
+    /// Hash that tells schemas apart, also between processes.
     pub fn hash(&self) -> u32 {
         // FNV-1a, 32 bits.
         let mut hash = 0x811c_9dc5_u32;
@@ -137,7 +137,7 @@ impl Column {
         }
     }
 
-    /// Appends a row from the front of these bytes, and gives back the rest.
+    /// Appends a row from the front of the bytes and returns the rest.
     pub(super) fn push<'a>(&mut self, given: &'a [u8]) -> &'a [u8] {
         match self {
             Column::F32(column) => {
@@ -160,7 +160,7 @@ impl Column {
         }
     }
 
-    /// Puts the front of these bytes in a row's place, and gives back the rest.
+    /// Replaces a row from the front of the bytes and returns the rest.
     pub(super) fn set<'a>(&mut self, row: usize, given: &'a [u8]) -> &'a [u8] {
         match self {
             Column::F32(column) => {

@@ -1,19 +1,21 @@
-//! Bringing rows into the Morton order, of equal cells by id, some at a time.
+//! Sorts rows into the Morton order, of equal cells by id, in parts.
 //!
-//! To sort all rows of a large region takes longer than a tick may. So every tick sorts a [`Window`] of them among themselves, each of a
-//! sweep's about as many. Sweeps take turns: rows far apart, so that who came at the end finds its place; then stretches of rows; then
-//! stretches that begin in the middle of those. After three sweeps rows that stood anywhere are nearly in order, and those that have moved
-//! a little stay so. Nothing depends on the order but how near in memory neighbours are.
+//! Sorting all rows of a large region takes longer than a tick may. So every tick sorts one [`Window`] of
+//! rows among themselves; a sweep
+//! consists of windows of about equal size. Sweeps alternate: rows far apart, so that appended rows find
+//! their place; then adjacent rows;
+//! then adjacent rows with the windows shifted by half. Three sweeps nearly sort any order. The order affects
+//! only memory locality.
 
 use super::{Store, hash};
 use crate::curve::{Curve, Morton};
 use crate::layout::{DecodeError, Fields, put_u32};
 use crate::world::World;
 
-/// Windows have so many rows at least, where there are as many.
+/// Smallest window, if there are enough rows.
 const ROWS_MIN: usize = 512;
 
-/// Rows that are sorted among themselves: so many, each a step after the one before.
+/// Rows to sort: `count` rows, each a step after the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     first: u32,
@@ -22,7 +24,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The rows of this tick, where sweeps over so many take `every` ticks; none where the sweep is over before.
+    /// The window of a tick, with sweeps over `every` ticks; `None` once the sweep has ended.
     pub(crate) fn of_tick(tick: u64, every: u32, rows: usize) -> Option<Window> {
         let every = u64::from(every.max(1));
         let (nth, sweep) = ((tick % every) as usize, tick / every % 3);
@@ -42,7 +44,7 @@ impl Window {
         (window.count > 1).then_some(window)
     }
 
-    /// The row after the last of it.
+    /// The row after the last one.
     pub(crate) fn end(self) -> usize {
         self.row(self.count.saturating_sub(1) as usize) + 1
     }
@@ -65,7 +67,7 @@ impl Window {
     }
 }
 
-/// A row that is to stand elsewhere.
+/// A row that changes its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     pub(super) from: u32,
@@ -73,9 +75,9 @@ pub(super) struct Move {
 }
 
 impl<const D: usize> Store<D> {
-    /// Brings the rows of a window, which are there, into order among themselves.
+    /// Sorts the rows of a window, which must exist.
     pub(crate) fn sort(&mut self, window: Window, world: &World<D>) {
-        // Its memory is given back: it is as much as that of the rows.
+        // Frees its memory afterwards: it is as large as the rows' own.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
             rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();
@@ -95,10 +97,10 @@ impl<const D: usize> Store<D> {
         self.components.iter_mut().for_each(|column| column.permute(&moves));
     }
 
-    /// Where ids stand, while they still stand where they did.
+    /// Updates the index from ids to rows, before the ids move.
     fn renumber(&mut self, moves: &[Move]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
-        // All are found before any is changed: two of one hash are told apart by their rows.
+        // Finds all entries before it changes any: equal hashes are told apart by their rows.
         let place = |one: &Move| rows.find_bucket_index(hash(ids[one.from as usize]), |row| *row == one.from);
         let places: Vec<Option<usize>> = moves.iter().map(place).collect();
         for (place, one) in places.into_iter().zip(moves) {
@@ -134,7 +136,7 @@ mod tests {
         store
     }
 
-    /// How far rows are from where they belong, on average.
+    /// Mean distance of rows from their sorted place.
     fn disorder(store: &Store<3>, world: &World<3>) -> f64 {
         let key = |row: &usize| (Morton::key(world.place(&store.position(*row))), store.ids[*row]);
         let mut order: Vec<usize> = (0..store.len()).collect();

@@ -1,4 +1,4 @@
-//! All entities as bytes, by row.
+//! Snapshot of all entities, by row.
 //!
 //! ```text
 //!  D u8, schema u32, rows u32, ids u64, generations u32, kinds u32, flags u8, positions by axis, velocities by axis f32 each,
@@ -28,7 +28,7 @@ impl<const D: usize> Store<D> {
         }
     }
 
-    /// How many bytes a snapshot has.
+    /// Size of a snapshot, bytes.
     pub(crate) fn snapshot_bytes(&self) -> usize {
         9 + self.len() * (17 + 8 * D + self.schema.size())
     }

@@ -1,4 +1,4 @@
-//! A whole entity, and its bytes.
+//! A whole entity and its encoding.
 //!
 //! ```text
 //!  0         1    2       3   4        8       12           12 + 4 D     12 + 8 D
@@ -8,7 +8,7 @@
 //!  +---------+----+-------+---+--------+-------+------------+------------+------------+
 //!   flags: 1 if its behaviour failed and it stands still
 //! ```
-//! The id and the generation stand beside it, where it is one of many.
+//! The id and the generation are not part of it.
 
 use std::sync::Arc;
 
@@ -22,19 +22,19 @@ use crate::world::{Point, World};
 /// A whole entity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entity<'a, const D: usize> {
-    /// Its number.
+    /// Id of the entity.
     pub id: EntityId,
-    /// Which of those that have had this number.
+    /// Generation: which of the entities that have had this id.
     pub generation: u32,
-    /// Its kind: a number that the makers of the world give a meaning.
+    /// The entity's kind: a number with a meaning that the program chooses.
     pub kind: u32,
-    /// Where it is.
+    /// Current position.
     pub position: Point<D>,
-    /// Where it goes, units a second.
+    /// Velocity, units a second.
     pub velocity: Point<D>,
-    /// Its behaviour failed.
+    /// Whether its behaviour failed.
     pub frozen: bool,
-    /// Its components' bytes, one after another as they were registered.
+    /// Bytes of all components, in the order of registration.
     pub components: &'a [u8],
 }
 
@@ -42,35 +42,35 @@ pub struct Entity<'a, const D: usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// They cannot be read.
+    /// The bytes cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// They are of a world of other dimensions.
-    #[error("the entity has {dimensions} dimensions, its world {wanted}")]
+    /// The state has another number of dimensions.
+    #[error("the entity has {dimensions} dimensions, its world has {wanted}")]
     Dimensions {
-        /// What it has.
+        /// Dimensions of the state.
         dimensions: u8,
-        /// What it should have.
+        /// Dimensions of the world.
         wanted: usize,
     },
-    /// Other components are registered where they were written.
-    #[error("the entity is made of other components than those registered here")]
+    /// The state has other components than those registered here.
+    #[error("the entity has other components than those registered here: register the same on both sides")]
     Schema,
-    /// Its components have another size.
-    #[error("the components have {bytes} bytes, {wanted} are registered")]
+    /// The components have another size.
+    #[error("the components have {bytes} bytes, the registered ones {wanted}")]
     Components {
-        /// How many there are.
+        /// Bytes that were given.
         bytes: usize,
-        /// How many there should be.
+        /// Bytes of the registered components.
         wanted: usize,
     },
-    /// A coordinate is not a number, or infinite.
+    /// A coordinate is NaN or infinite.
     #[error("its position or velocity is not finite")]
     NotFinite,
 }
 
 impl<'a, const D: usize> Entity<'a, D> {
-    /// One without components that stands still.
+    /// Creates an entity without components that stands still.
     pub fn at(id: u64, position: Point<D>) -> Entity<'static, D> {
         let id = EntityId(id);
         Entity { id, generation: 0, kind: 0, position, velocity: [0.0; D], frozen: false, components: &[] }
@@ -113,33 +113,33 @@ impl<const D: usize> Store<D> {
         self.components.iter().for_each(|column| column.write(row, out));
     }
 
-    /// A row as it is handed over.
+    /// Encodes a row for a handover.
     pub fn parcel(&self, row: usize) -> Parcel {
         let mut state = Vec::with_capacity(12 + 8 * D + self.schema.size());
         self.write_state(row, &mut state);
         Parcel { id: self.ids[row], generation: self.generations[row], state: Arc::from(state) }
     }
 
-    /// Takes in what was handed over.
+    /// Inserts an entity from a handover.
     pub fn insert_parcel(&mut self, parcel: &Parcel) -> Result<usize, StoreError> {
         let entity = Entity::of_parcel(parcel, &self.schema)?;
         self.insert(&entity)
     }
 
-    /// Puts a state in the place of the one its entity has.
+    /// Replaces the state of an existing entity.
     pub(crate) fn overwrite_parcel(&mut self, parcel: &Parcel) -> Result<(), StoreError> {
         let entity = Entity::of_parcel(parcel, &self.schema)?;
         let row = self.row(parcel.id).ok_or(StoreError::Unknown(parcel.id))?;
         self.overwrite(row, &entity)
     }
 
-    /// Takes in an entity, if it is in this world.
+    /// Inserts an entity if its position is in the world.
     pub fn insert_within(&mut self, entity: &Entity<'_, D>, world: &World<D>) -> Result<usize, StoreError> {
         super::finite(entity.id, "its position", &entity.position)?;
         if world.holds(&entity.position) { self.insert(entity) } else { Err(StoreError::Outside(entity.id)) }
     }
 
-    /// Gives an entity other components; these have to be of the size registered.
+    /// Replaces a row's components; the bytes must have the registered size.
     pub fn set_components(&mut self, row: usize, components: &[u8]) -> Result<(), StateError> {
         self.schema.check(components)?;
         let mut rest = components;
@@ -149,7 +149,7 @@ impl<const D: usize> Store<D> {
         Ok(())
     }
 
-    /// The hash of all that there is of a row. The sum of those of all rows is a region's checksum.
+    /// Hash of a row's whole state. The sum over all rows is a region's checksum.
     pub fn state_hash(&self, row: usize, scratch: &mut Vec<u8>) -> u64 {
         scratch.clear();
         self.write_state(row, scratch);
@@ -162,7 +162,7 @@ impl<const D: usize> Store<D> {
         hash
     }
 
-    /// The set of all entities as numbers that can be compared: id, generation, hash of the state; by id.
+    /// Id, generation and state hash of all entities, by id, for comparison.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut scratch = Vec::new();
         let row = |row: usize| (self.ids[row], self.generations[row]);

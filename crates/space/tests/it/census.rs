@@ -1,15 +1,15 @@
-//! Everybody of a world is counted once, whatever step of a hand-over its regions are read at.
+//! Every entity of a world is counted once, at whatever step of a handover the regions are read.
 
 use super::*;
 
 const EDGE: f32 = 100.0;
 
-/// One that flies from region 1 into region 2, and one that stays in each.
+/// One entity that flies from region 1 into region 2, and one that stays in each.
 struct Pair {
     regions: [Region<3, dunlin_space::behaviour::Oscillate>; 2],
     outs: [Outputs; 2],
     now: u64,
-    /// All states that were ever readable.
+    /// All states that were readable at some time.
     read: [Vec<RegionState<3>>; 2],
 }
 
@@ -27,7 +27,7 @@ impl Pair {
             let other = RegionId(2 - side as u32);
             pair.regions[side].meet(other, 1, 0, &mut pair.outs[side]).unwrap();
         }
-        // Whichever axis the curve is cut along, the corners are apart.
+        // The corners are in different regions, along whichever axis the curve is cut.
         pair.regions[0].spawn(&Entity::at(1, [10.0; 3]), &mut pair.outs[0]).unwrap();
         pair.regions[1].spawn(&Entity::at(2, [90.0; 3]), &mut pair.outs[1]).unwrap();
         let crossing = Entity { velocity: [25.0; 3], ..Entity::at(3, [49.9; 3]) };
@@ -42,7 +42,7 @@ impl Pair {
         }
     }
 
-    /// Carries one message of a side to the other; whether there was one.
+    /// Delivers one message of a side to the other; returns whether there was one.
     fn carry(&mut self, from: usize) -> bool {
         if self.outs[from].messages.is_empty() {
             return false;

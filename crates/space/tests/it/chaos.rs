@@ -1,10 +1,12 @@
-//! Hand-overs while processes are killed at every step, messages are lost, doubled, late and out of order, and the network is
-//! cut: by seed.
+//! Handovers under faults, by seed: killed processes at every step, lost, duplicated, late and reordered
+//! messages, cut networks.
 //!
-//! `DUNLIN_SPACE_SEEDS=5000` tries so many seeds, `DUNLIN_SPACE_SEED=17` that one; `cargo xtask chaos space` does it built for
-//! release. What is judged stands in `ledger.rs`: after every step no entity is moved by two owners, none goes back further
-//! than a tick before a kill; at the end, when all is mended, the set of (id, generation, state) over all owners is the one
-//! that the ledger has.
+//! `DUNLIN_SPACE_SEEDS=5000` runs that many seeds, `DUNLIN_SPACE_SEED=17` that one; `cargo xtask chaos space`
+//! runs a release build.
+//! `ledger.rs` has the checks. After every step no entity is moved by two owners, and none goes back by more
+//! than a tick before a kill.
+//! At the end, with all faults repaired, the set of (id, generation, state) over all owners equals the
+//! ledger.
 
 mod ledger;
 mod node;
@@ -14,7 +16,7 @@ use dunlin_space::Standby;
 
 use stage::{Faults, Stage};
 
-/// Runs seeds, and says which failed.
+/// Runs seeds and reports those that failed.
 fn seeds(promise: &str, run: impl Fn(u64) -> Result<Stage, String>) -> Vec<Stage> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("DUNLIN_SPACE_SEED") {
@@ -30,7 +32,7 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<Stage, String>) -> Vec<Stage
 fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
     let stages = seeds("with standbys", |seed| Stage::new(seed, Standby::Required, Faults::all()).run());
     let sum = |count: fn(&Stage) -> u64| stages.iter().map(count).sum::<u64>();
-    // What is not tried is not kept.
+    // Keeps only the stages that a test examines.
     if stages.len() >= 30 {
         assert!(sum(|stage| stage.told.kills) > 30 && sum(|stage| stage.told.taken_over) > 15);
         assert!(sum(|stage| stage.told.reclaimed) > 0);

@@ -1,4 +1,4 @@
-//! A region as the state of a topic: its records are the owner's, its state the owner's twin.
+//! The reducer of a region's topic: it follows the owner's records and equals the owner's state.
 
 use dunlin_space::behaviour::{Oscillate, Walk};
 use dunlin_topic::{Fold, Frame};
@@ -11,7 +11,7 @@ fn fold(region: u32) -> RegionFold<3> {
     RegionFold::new(RegionId(region), world, schema, limits, Standby::None, Timing::default())
 }
 
-/// The bytes of a record as they lie in a log.
+/// Encodes a record as it is in a log.
 fn framed(payload: &[u8]) -> Vec<u8> {
     let meta = dunlin_topic::Meta::default();
     let encoded = meta.measure(payload.len()).unwrap();
@@ -68,7 +68,7 @@ fn reducer_restored_from_a_snapshot_equals_the_owner() {
     }
 }
 
-/// Those who fly straight are told by where they are alone; rows change their places some at a time.
+/// Entities that fly straight are written without velocities, and rows are sorted in parts.
 #[test]
 fn reducer_follows_partial_turns_and_partial_sorting() {
     let world = World::<3>::cube(100.0).unwrap();
@@ -115,7 +115,7 @@ fn invalid_records_are_refused_and_change_nothing() {
     let record = stage.take_records().remove(0).1;
     apply(&mut fold, &record).unwrap();
     let before = fold.checksum();
-    assert!(apply(&mut fold, &record).unwrap_err().contains("is there already"));
+    assert!(apply(&mut fold, &record).unwrap_err().contains("already exists"));
     for end in [1, 5, record.len() - 1] {
         assert!(apply(&mut fold, &record[..end]).is_err(), "cut at {end}");
     }
@@ -123,19 +123,20 @@ fn invalid_records_are_refused_and_change_nothing() {
     Section::Remove(EntityId(4_000)).encode(&mut remove);
     assert_eq!(apply(&mut fold, &remove).unwrap_err(), "there is no entity 4000");
     assert!(apply(&mut fold, &[99]).unwrap_err().contains("section 99"));
-    // All rows at no place: kind 6, tick, rows, no velocities, and nothing but ones.
+    // A record with NaN positions of all rows: kind 6, tick, rows, no velocities, then bytes of ones.
     let rows = fold.entries() as u32;
     let mut endless = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[0]].concat();
     endless.resize(endless.len() + rows as usize * 12, 0xff);
     assert_eq!(apply(&mut fold, &endless).unwrap_err(), "a coordinate is not finite");
-    // One row turns that is not there: kind 6, tick, rows, some velocities, positions, and that row.
+    // A record with a velocity for a row that does not exist: kind 6, tick, rows, some velocities, positions,
+    // the row.
     let mut beyond = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[2]].concat();
     beyond.resize(beyond.len() + rows as usize * 12, 0);
     beyond.extend([1, rows].into_iter().flat_map(u32::to_le_bytes).chain([0; 12]));
     let (spoken_of, held) = (rows + 1, rows);
-    let refused = format!("the record speaks of {spoken_of} entities, there are {held}");
+    let refused = format!("the record is for {spoken_of} entities, the region has {held}");
     assert_eq!(apply(&mut fold, &beyond).unwrap_err(), refused);
-    // The same of rows to be sorted, and rows no step apart.
+    // The same for rows to be sorted, and for a step of zero.
     let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();
     assert_eq!(apply(&mut fold, &sort([1, 1, rows])).unwrap_err(), refused);
     assert!(apply(&mut fold, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));

@@ -1,6 +1,7 @@
-//! The bytes of version 1 never change: `tests/golden/*.hex` were written once. Whatever else comes is refused by name.
+//! Encodings of version 1 never change: `tests/golden/*.hex` were written once. Other bytes are refused with
+//! an error.
 //!
-//! What is new gets its file from `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space`.
+//! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space` writes the files of new encodings.
 
 use std::path::Path;
 use std::sync::Arc;

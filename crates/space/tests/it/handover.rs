@@ -1,4 +1,4 @@
-//! One hand-over, step by step.
+//! A handover, step by step.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ const TIMING: Timing = Timing { prepare_ns: 100 * MS, resend_ns: 20 * MS, ask_ns
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
-/// Holds nothing, and takes everything but one.
+/// A target without entities that takes all except one.
 struct Takes(Option<(EntityId, Refusal)>);
 
 impl Holdings for Takes {
@@ -103,7 +103,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
     assert!(!effects.contains(&Effect::Release(vec![EntityId(7)])));
     source.elapse(100 * MS, &mut effects);
     assert!(effects.contains(&Effect::Release(vec![EntityId(7)])));
-    // The answer was on its way all the time.
+    // The response was in transit all the time.
     let prepared = hear(&mut target, sent(&prepare), &Takes(None), 100 * MS);
     let abort = hear(&mut source, sent(&prepared), &Takes(None), 100 * MS);
     assert_eq!(sayings(&abort), [Saying::Abort]);
@@ -111,7 +111,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
     assert_eq!((target.under_way(), target.counts().admitted), ((0, 0), 0));
 }
 
-/// As in the reference, where a token that was used once blocks the same way for ever.
+/// In the reference system, a token that was used once blocks the same handover for ever.
 #[test]
 fn entity_can_repeat_the_same_handover() {
     let (mut source, mut target) = pair(Standby::None);
@@ -161,7 +161,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
     assert_eq!((answer, target.counts().fenced), (vec![], 1));
 }
 
-/// The new owner of the source asks; whatever its predecessor sent comes too late.
+/// After the new owner of the source asked, messages of its predecessor come too late.
 #[test]
 fn entity_reported_as_not_taken_is_never_taken() {
     let (mut source, mut target) = pair(Standby::Required);

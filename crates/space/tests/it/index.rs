@@ -1,11 +1,12 @@
-//! Every index answers as looking at everything does: on points that crowd, coincide, lie on borders of cells and outside of
-//! the world, to questions that touch points exactly.
+//! Every index gives the same results as a scan: for crowded and equal points, points on cell borders and
+//! outside the world, and queries that
+//! touch points exactly.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Coordinates on a coarse lattice, so that many coincide and distances are equal, or anywhere.
+/// Coordinates on a coarse lattice, where many points and distances are equal, or anywhere.
 fn coordinate() -> impl Strategy<Value = f32> {
     prop_oneof![
         4 => (0_u32..=16).prop_map(|at| at as f32 * 6.25),
@@ -39,7 +40,7 @@ fn found<const D: usize>(index: &impl Index<D>, shape: &impl Shape<D>) -> Vec<u3
     found
 }
 
-/// What is asked in one try.
+/// The queries of one test case.
 #[derive(Debug, Clone)]
 struct Questions<const D: usize> {
     at: Point<D>,
@@ -164,7 +165,7 @@ fn nan_points_are_found_by_no_index_and_harm_no_other() {
     assert_eq!(found(&built(Tetree::new(world), &points), &ball), found(&scan, &ball));
 }
 
-/// Where the reference answered from what it had found for another point nearby.
+/// The reference system returned results that it had found for another point nearby.
 #[test]
 fn neighbouring_queries_get_their_own_results() {
     let mut dice = Dice(7);

@@ -1,4 +1,4 @@
-//! A viewer knows exactly who is within its sight and may be seen, and spends no more bytes than it has.
+//! A viewer knows exactly the entities in its sight that it may see, within its byte budget.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn store(dice: &mut Dice, count: u64) -> Store<2> {
     store
 }
 
-/// What a viewer has made of all it was told: who is in sight, and the tick at which it heard of each last.
+/// A viewer's scene: the entities in sight, each with the tick of its last update.
 #[derive(Default)]
 struct Knows(BTreeMap<EntityId, u64>);
 
@@ -56,7 +56,7 @@ fn in_sight(store: &Store<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId> {
     ids
 }
 
-/// Everybody somewhere else.
+/// Moves every entity.
 fn shuffle(store: &Store<2>, dice: &mut Dice, step: f32) -> Store<2> {
     let mut moved = Store::new(Schema::default(), Limits::default());
     for row in 0..store.len() {
@@ -136,7 +136,7 @@ fn excess_viewers_and_invalid_radii_are_refused() {
     assert!(interests.forget(VIEWER) && !interests.forget(VIEWER));
 }
 
-/// What one region says to a viewer after a tick.
+/// A region's update for a viewer after a tick.
 struct Said {
     epoch: u64,
     glimpses: Vec<u8>,
@@ -152,7 +152,7 @@ fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<Change
     changes
 }
 
-/// Of a region that has these, and a viewer that asks anew.
+/// An update of a region with these entities, for a viewer that starts anew.
 fn anew(epoch: u64, ids: &[u64]) -> Said {
     let mut store = Store::<2>::new(Schema::default(), Limits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
@@ -172,17 +172,17 @@ fn entity_seen_by_two_regions_follows_the_newer_report() {
         hear(&mut scene, 1, 1, &anew(5, &[1, 2, 3])),
         [Entered(id(1)), Entered(id(2)), Entered(id(3))]
     );
-    // 2 is handed over: its new region tells of it first.
+    // Entity 2 is handed over: its new region enters it first.
     assert_eq!(hear(&mut scene, 2, 2, &anew(6, &[2])), [Moved(id(2))]);
     assert_eq!(hear(&mut scene, 1, 2, &anew(5, &[1, 3])), [Moved(id(1)), Moved(id(3))]);
     assert!(scene.visible().contains_key(&id(2)));
-    // Another goes on with region 1, and does not have 3.
+    // A new owner of region 1 does not have entity 3.
     assert_eq!(hear(&mut scene, 1, 3, &anew(7, &[1])), [Moved(id(1)), Left(id(3))]);
     assert_eq!(hear(&mut scene, 1, 3, &anew(5, &[3])), [], "what the owner before says is late");
     assert_eq!(scene.visible().len(), 2);
 }
 
-/// The viewer's entity goes through all regions; each tells of its own.
+/// The viewer's center moves through all regions, each of which sends its own entities.
 #[test]
 fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     const RADIUS: f32 = 9.0;

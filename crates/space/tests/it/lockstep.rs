@@ -1,4 +1,5 @@
-//! The same inputs give the same bytes on any number of regions; a standby that reads the records is its owner's twin.
+//! The same inputs give the same bytes on any number of regions, and a standby that reads the records equals
+//! its owner.
 
 use dunlin_space::behaviour::{Flock, Oscillate, PREDATOR, PREY, Prey, Walk};
 
@@ -19,7 +20,7 @@ fn populate<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// Runs the same world on so many regions; the set of its entities after each tick.
+/// Runs the same world on this many regions; returns its entities after each tick.
 fn run<const D: usize, B: Behaviour<D> + Clone>(
     behaviour: &B,
     strip: f32,
@@ -60,7 +61,7 @@ fn flocks_are_equal_on_any_number_of_regions() {
     same_on_any_number::<2, _>(&flock, 9.0);
 }
 
-/// Asks each alone.
+/// Moves each entity alone, without lanes.
 #[derive(Clone)]
 struct Alone<B>(B);
 
@@ -74,7 +75,7 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
     }
 }
 
-/// What comes of those who are asked together, which is what comes of them when each is asked alone.
+/// Runs entities in groups, and asserts that the result equals that of single entities.
 fn together<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
     let together = run::<D, _>(behaviour, strip, 3);
     assert!(together == run::<D, _>(&Alone(behaviour.clone()), strip, 3), "alone they go elsewhere");
@@ -92,7 +93,7 @@ fn batched_steps_equal_single_steps_on_any_processor() {
     );
 }
 
-/// Those who see nobody are asked some at a time.
+/// Entities without sight run in groups.
 #[test]
 fn batched_sightless_steps_equal_single_steps() {
     let (walk, straight) = (Walk { speed_max: 30.0, turn: 4.0 }, Oscillate { low: 20.0, high: 80.0 });
@@ -117,7 +118,7 @@ fn walks_and_oscillations_are_equal_on_any_number_of_regions() {
     same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
 }
 
-/// Without the strip, entities near a border do not see all whom they should: the comparison above is not an idle one.
+/// Without the strip, entities near a border miss some neighbours: so the comparison above can fail.
 #[test]
 fn too_narrow_strip_changes_the_result() {
     let flock = Flock { sight: 9.0, ..Flock::default() };

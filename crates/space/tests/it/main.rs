@@ -1,4 +1,4 @@
-//! What the crate promises, kept over its public interface.
+//! Tests of the crate's public interface.
 
 mod census;
 mod chaos;
@@ -13,7 +13,7 @@ mod region;
 
 use dunlin_space::*;
 
-/// Numbers that look random and are the same everywhere.
+/// Pseudorandom numbers, the same on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 up to 1, which is left out.
+    /// A number from 0 up to, but not including, 1.
     fn unit(&mut self) -> f32 {
         (self.roll() >> 40) as f32 / (1 << 24) as f32
     }
@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// The same with eyes: who sees nobody is asked in another way, and its rows are left as they stand.
+/// The same behaviour with sight: it runs on another path, which does not depend on rows.
 #[derive(Clone, Copy)]
 struct Sees<B>(B);
 

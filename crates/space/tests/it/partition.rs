@@ -1,4 +1,4 @@
-//! Cuts of the curve.
+//! Partitions: cuts of the curve.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn splits_and_merges_leave_no_region_empty() {
     assert_eq!(merged.stretch(RegionId(2)), None);
 }
 
-/// Keys of a crowd and of everybody else.
+/// Keys of a crowd and of scattered entities.
 fn crowd(dice: &mut Dice) -> Vec<u64> {
     let world = World::<2>::cube(100.0).unwrap();
     let mut keys: Vec<u64> = (0..20_000)
@@ -91,7 +91,7 @@ fn small_differences_move_no_border() {
     assert!(partition.rebalance(&[load(1, 1_300.0), load(2, 700.0)], 1.15).is_some());
 }
 
-/// Nobody is lost or changed when borders move, whoever has to change hands for it.
+/// Entities change their regions, but none is lost or changed.
 #[test]
 fn moving_borders_changes_no_entity() {
     let world = World::<3>::cube(100.0).unwrap();
@@ -174,7 +174,7 @@ fn region_weighs_strayed_entities_separately() {
     let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);
     let mut out = Outputs::default();
     for nth in 0..3_000_u64 {
-        // Two of three in the first half of the curve; rows stand in its order.
+        // Two thirds are in the first half of the curve, in the curve's order.
         let high = if nth < 2_000 { 25.0 } else { 75.0 };
         let at = [(nth % 97) as f32, high];
         region.spawn(&Entity::at(nth, at), &mut out).unwrap();

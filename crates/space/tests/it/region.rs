@@ -1,4 +1,4 @@
-//! What must not upset a region: entities that are wrong, behaviours that fail, leases that run out, messages of others.
+//! Regions survive faulty entities and behaviours, expired leases and unexpected messages.
 
 use super::*;
 
@@ -19,7 +19,7 @@ impl Behaviour<3> for Fails {
     }
 }
 
-/// The same, of those who see others and are asked together.
+/// The same failure for entities that run in groups.
 #[derive(Clone)]
 struct FailsTogether;
 
@@ -89,7 +89,7 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
     }
 }
 
-/// Moves one of them to no place, one out of the world, and lets all others fly.
+/// Moves one entity to NaN and one out of the world; the others fly.
 #[derive(Clone)]
 struct Strays;
 
@@ -194,7 +194,7 @@ fn owner_is_at_most_one_tick_ahead_of_its_standby() {
     region.tick(4, &mut out).unwrap();
 }
 
-/// It goes on from the last tick that it was told, with what it was told; the tick after that is made again.
+/// The standby continues from the last tick that it received; the tick after that is repeated.
 #[test]
 fn standby_takes_over_at_its_last_known_tick() {
     let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
@@ -223,7 +223,7 @@ fn standby_takes_over_at_its_last_known_tick() {
     let (_, entries) = heir.standby_starts();
     heir.standby_knows(entries, 10, 12, &mut out);
     heir.tick(12, &mut out).unwrap();
-    // The same inputs give the same again.
+    // The same inputs give the same result again.
     assert_eq!(heir.store().ledger(), owner.store().ledger());
 }
 
@@ -247,7 +247,7 @@ fn malformed_messages_are_refused_and_change_nothing() {
     assert_eq!(region.store().ledger(), before);
 }
 
-/// Two owners of one region, the older of which does not know it yet.
+/// A region has two owners, the older of which does not know of the newer.
 #[test]
 fn ghosts_of_a_replaced_owner_are_ignored() {
     let ids = [RegionId(1), RegionId(2)];
@@ -277,7 +277,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
     assert_eq!((count(1), count(25), count(26)), (1, 1, 0), "after 25 ticks it is seen by nobody");
 }
 
-/// Regions of one world may have begun at different times.
+/// Regions of one world may have started at different times.
 #[test]
 fn ghost_age_counts_from_its_reception_in_local_ticks() {
     let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
@@ -327,7 +327,7 @@ fn ghost_error_is_bounded_by_its_acceleration() {
         regions[1 - owner].ghosts().each(tick, 0.02, 25, |ghost| {
             let seconds = (tick - tick / 10 * 10) as f32 * 0.02;
             let off = (0..3).map(|axis| (ghost.position[axis] - at[axis]).powi(2)).sum::<f32>().sqrt();
-            // A tick moves by the velocity at its end: half a tick's change more.
+            // A tick moves by the velocity at its end, which adds half a tick's change.
             let bound = FORCE * seconds * (seconds + 0.02) / 2.0 + 1e-3;
             assert!(off <= bound, "tick {tick}: off by {off}, bound {bound}");
             seen += 1;
@@ -353,7 +353,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
     assert_eq!(run(0, 2.0), 0, "it never strays so far");
 }
 
-/// Everything that a region holds for it, what it sees of others included.
+/// Includes the region's index, its view and its ghosts.
 #[test]
 fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;

@@ -1,4 +1,4 @@
-//! Making a tree: keys, their order, and the cells over them.
+//! Builds a tree: keys, their order, and the cells over them.
 
 use super::{LEAF_MAX, Node, Tree};
 use crate::curve::Curve;
@@ -6,8 +6,8 @@ use crate::index::{Columns, point_at};
 use crate::shape::Aabb;
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    /// Brings the points into the curve's order. They are taken in the order they had last time, in which they are mostly
-    /// sorted when they have moved a little.
+    /// Sorts the points along the curve. Starts from the last order, which is nearly sorted when points moved
+    /// little.
     pub(super) fn order(&mut self, points: &Columns<'_, D>) {
         let count = points[0].len();
         if self.keys.len() == count {
@@ -31,7 +31,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// Makes the nodes anew.
+    /// Rebuilds the nodes.
     pub(super) fn grow(&mut self) {
         self.nodes.clear();
         if !self.keys.is_empty() {
@@ -39,11 +39,12 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// Adds the node of these slots, whose keys have the first `depth` digits in common, and all below; the box around them.
+    /// Adds a node for these slots, whose keys share the first `depth` digits, and its descendants. Returns
+    /// the box around the points.
     fn grow_node(&mut self, first: usize, end: usize, mut depth: u32) -> Aabb<D> {
         let digit = |tree: &Self, slot: usize, depth| C::digit(tree.keys[slot].0, depth);
         let fits = end - first <= LEAF_MAX;
-        // Cells with one child only are not worth a node.
+        // A cell with a single child gets no node.
         while !fits && depth < C::DIGITS && digit(self, first, depth) == digit(self, end - 1, depth) {
             depth += 1;
         }

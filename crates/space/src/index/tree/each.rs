@@ -1,8 +1,8 @@
-//! The nearest of every item at once.
+//! Finds the nearest items of every item at once.
 //!
-//! The items of a leaf search together: one walk, as far as the one of them that has to look furthest, lists the leaves that
-//! can matter to any; then each looks at those that matter to it. How far an item has to look at most is known before: as far
-//! as the nearest of those about as far along the curve.
+//! The items of a leaf search together: one walk lists the leaves that can matter to any of them, and each
+//! item then looks at those that
+//! matter to it. The first bound of an item's distance comes from items with similar keys.
 
 use super::{Node, Tree};
 use crate::curve::Curve;
@@ -45,7 +45,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// No further than this are so many others.
+    /// A squared distance within which at least `count` others are.
     fn first_reach(&self, slot: usize, count: usize, nearest: &mut Nearest) -> f32 {
         nearest.clear();
         let at = self.slot(slot);
@@ -76,7 +76,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
     }
 }
 
-/// What a search uses again and again.
+/// Buffers that searches reuse.
 struct Search<const D: usize> {
     nearest: Nearest,
     reaches: Vec<f32>,

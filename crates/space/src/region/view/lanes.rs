@@ -1,5 +1,4 @@
-//! What some entities that stand near each other see, looked at together: whoever may be within sight of one of them is held
-//! against all.
+//! What several adjacent entities see, computed at once: each candidate is compared with all of them.
 
 use super::{Look, View};
 use crate::behaviour::{AroundLanes, LANES, Lanes, OtherLanes, OwnLanes};
@@ -7,7 +6,7 @@ use crate::entity::EntityId;
 use crate::index::RowsAround;
 use crate::shape::Aabb;
 
-/// Those who are asked together, by their slots in the view.
+/// Entities that run together, by their slots in the view.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::region) struct Asked {
     slots: [u32; LANES],
@@ -19,10 +18,10 @@ impl Asked {
         Asked { slots: [0; LANES], count: 0 }
     }
 
-    /// One more; there is room.
+    /// Adds a slot; the caller has checked that there is room.
     #[inline(always)]
     pub(in crate::region) fn push(&mut self, slot: usize) {
-        // Lanes that are over are filled with the last.
+        // Unused lanes repeat the last slot.
         self.slots[self.count..].fill(slot as u32);
         self.count += 1;
     }
@@ -36,7 +35,7 @@ impl Asked {
         &self.slots[..self.count]
     }
 
-    /// As a behaviour is shown them.
+    /// The entities as a behaviour receives them.
     #[inline(always)]
     pub(in crate::region) fn own<const D: usize>(&self, view: &View<D>, ids: &[EntityId]) -> OwnLanes<D> {
         let mut own = OwnLanes {
@@ -58,7 +57,7 @@ impl Asked {
     }
 }
 
-/// Those within sight of some.
+/// Entities within sight of some lanes.
 pub(in crate::region) struct SeenLanes<'a, const D: usize> {
     pub(in crate::region) view: &'a View<D>,
     pub(in crate::region) asked: &'a Asked,
@@ -98,7 +97,7 @@ impl<const D: usize> Iterator for Others<'_, D> {
         }
         let other = self.other(self.slot);
         self.slot += 1;
-        // Most are seen by nobody; to leave these out costs more than it spares, since that is foretold wrongly too often.
+        // Candidates out of sight stay: a branch to skip them would be mispredicted too often.
         Some(other)
     }
 }

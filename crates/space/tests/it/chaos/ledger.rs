@@ -1,15 +1,15 @@
-//! What must be true, kept by who sees everything.
+//! The expected state, kept by an observer of all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_space::EntityId;
 
-/// What is known of each entity.
+/// Expected state of each entity.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// How many steps each has made, as everybody has to see it.
+    /// Number of steps that each entity has made.
     steps: BTreeMap<EntityId, Known>,
-    /// Who was held by a process that was killed without a standby, and is nowhere now.
+    /// Entities of killed processes without a standby.
     pub lost: BTreeSet<EntityId>,
 }
 
@@ -17,9 +17,9 @@ pub struct Ledger {
 struct Known {
     generation: u32,
     steps: u64,
-    /// How far back a kill may have thrown it.
+    /// Steps by which a kill may have thrown the entity back.
     back: u64,
-    /// A process that held it was killed, and nobody stood by.
+    /// Whether a process without a standby was killed while it held the entity.
     may_be_lost: bool,
 }
 
@@ -28,7 +28,7 @@ impl Ledger {
         self.steps.insert(id, Known { generation, steps: 0, back: 0, may_be_lost: false });
     }
 
-    /// An owner moved it, from so many steps to one more.
+    /// Records that an owner moved the entity from step `from` to the next.
     pub fn moved(&mut self, id: EntityId, from: u64) -> Result<(), String> {
         let Some(known) = self.steps.get_mut(&id) else { return Err(format!("entity {id} was never born")) };
         let back =
@@ -43,21 +43,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// Its owner was killed: its standby may be behind by so many ticks.
+    /// Records that the owner was killed; its standby may lag by this many ticks.
     pub fn owner_killed(&mut self, id: EntityId, ticks: u64) {
         if let Some(known) = self.steps.get_mut(&id) {
             known.back = known.back.max(ticks);
         }
     }
 
-    /// A process that held it was killed, and nobody stood by.
+    /// Records that a process without a standby was killed while it held the entity.
     pub fn gone(&mut self, id: EntityId) {
         if let Some(known) = self.steps.get_mut(&id) {
             known.may_be_lost = true;
         }
     }
 
-    /// Compares the set of all owners' entities with what must be there.
+    /// Compares the entities of all owners with the expected ones.
     pub fn compare(&mut self, owned: &BTreeMap<EntityId, (u32, u64)>) -> Result<(), String> {
         if let Some(id) = owned.keys().find(|id| !self.steps.contains_key(id)) {
             return Err(format!("entity {id} came from nowhere"));

@@ -1,27 +1,27 @@
-//! A process that owns a region, or stands by.
+//! A process that owns a region or is a standby.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_space::{Effect, EntityId, Entry, Handover, Holdings, Message, Parcel, Refusal, RegionId};
 
-/// An entity as a process has it.
+/// An entity in a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Held {
     pub generation: u32,
     pub steps: u64,
-    /// It is being handed over, and nobody moves it.
+    /// Whether the entity is in handover and does not move.
     pub still: bool,
 }
 
-/// What an owner tells its standby, in order.
+/// An item of the stream from an owner to its standby.
 #[derive(Debug, Clone)]
 pub enum Item {
     Entry(Entry),
-    /// After tick so many, these made so many steps.
+    /// Number of a tick, and steps of entities after it.
     Tick(u64, Vec<(EntityId, u64)>),
 }
 
-/// What an owner's effects ask of the world around it.
+/// An effect that leaves the process.
 #[derive(Debug)]
 pub enum Out {
     Send(RegionId, Message),
@@ -36,22 +36,22 @@ pub struct Node {
     pub held: Holding,
     pub alive: bool,
     pub owner: bool,
-    /// It does nothing from here on, unless the lease is renewed.
+    /// End of the lease: the process does nothing afterwards, unless it is renewed.
     pub lease_until: u64,
-    /// It is stopped until then.
+    /// The process is paused until this time.
     pub paused_until: u64,
     pub tick: u64,
-    /// The last tick that its standby knows.
+    /// Last tick that the standby knows.
     pub tick_known: u64,
-    /// Its standby, once it has the state from which it starts.
+    /// The standby, once it has a state to start from.
     pub standby: Option<usize>,
-    /// What its effects still ask for.
+    /// Effects that are still to be carried out.
     pub effects: VecDeque<Effect>,
     pub moved_over: u64,
     pub refused: u64,
 }
 
-/// All that one process holds.
+/// All entities of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Holding(pub BTreeMap<EntityId, Held>);
 
@@ -81,7 +81,7 @@ impl Holdings for Holding {
 }
 
 impl Node {
-    /// Carries out one effect, and says what of it goes out.
+    /// Carries out one effect; returns what leaves the process.
     pub fn carry_out(&mut self, effect: Effect) -> Result<Option<Out>, String> {
         let region = self.region.0;
         match effect {
@@ -122,7 +122,7 @@ impl Node {
         Ok(())
     }
 
-    /// A standby takes in what its owner told.
+    /// Applies an item of the owner's stream, as a standby.
     pub fn follow(&mut self, item: Item) -> Result<(), String> {
         match item {
             Item::Entry(entry) => {

@@ -1,4 +1,5 @@
-//! Regions, their owners and standbys, the network between them and who grants leases: one thread, one clock, one seed.
+//! A simulated cluster: regions, owners, standbys, leases and a network, with one thread, one clock and one
+//! seed.
 
 mod leases;
 
@@ -14,12 +15,12 @@ use crate::Dice;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
-/// Faults and offers end here; what is still late comes before the end.
+/// End of faults and offers; late messages still arrive afterwards.
 const TROUBLE: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
 const TIMING: Timing = Timing { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };
 
-/// What may go wrong, in thousandths.
+/// Probabilities of faults, in thousandths.
 #[derive(Debug, Clone, Copy)]
 pub struct Faults {
     loss: u64,
@@ -38,7 +39,7 @@ impl Faults {
     }
 }
 
-/// What happened, so that a run that tried nothing is noticed.
+/// Counters of what happened, to notice a run that tried nothing.
 #[derive(Debug, Default)]
 pub struct Told {
     pub kills: u64,
@@ -65,7 +66,7 @@ enum Event {
     Pause,
 }
 
-/// Who owns a region, as its lease says.
+/// Owner of a region, according to its lease.
 #[derive(Debug)]
 struct Ownership {
     epoch: u64,
@@ -81,9 +82,9 @@ pub struct Stage {
     events: Vec<Option<Event>>,
     nodes: Vec<Node>,
     regions: BTreeMap<RegionId, Ownership>,
-    /// Until when two regions do not hear each other.
+    /// Times until which pairs of regions are cut off from each other.
     cuts: BTreeMap<(RegionId, RegionId), u64>,
-    /// When the last item to a standby arrives; nothing of a stream overtakes.
+    /// Arrival time of the last item to a standby; streams keep their order.
     streams: BTreeMap<(usize, usize), u64>,
     /// Effects until the next kill.
     countdown: u64,
@@ -159,7 +160,7 @@ impl Stage {
         number
     }
 
-    /// What an owner does of itself.
+    /// Runs an owner's timers.
     fn rouse(&mut self, owner: usize) {
         let offset = self.dice.below(TICK);
         self.at(offset, Event::Tick(owner));
@@ -173,7 +174,7 @@ impl Stage {
         self.events.push(Some(event));
     }
 
-    /// Until the end, or to the first thing that must not be.
+    /// Runs to the end, or to the first violation.
     pub fn run(mut self) -> Result<Stage, String> {
         while let Some(Reverse((at, _, number))) = self.queue.pop() {
             if at > END {
@@ -217,7 +218,8 @@ impl Stage {
         self.regions[&self.nodes[node].region].owner == node
     }
 
-    /// Lets a node that may act do something, and carries out what follows, unless it is killed in between.
+    /// Runs an action of a node that may act, and carries out its effects unless the node is killed in
+    /// between.
     fn act(
         &mut self,
         number: usize,
@@ -323,7 +325,7 @@ impl Stage {
         })
     }
 
-    /// Everything that moves makes a step, and some of it goes elsewhere.
+    /// Moves all entities by one step, and offers some to other regions.
     fn tick(&mut self, owner: usize) -> Result<(), String> {
         if self.is_owner(owner) && self.nodes[owner].alive {
             self.at(TICK, Event::Tick(owner));
@@ -366,14 +368,14 @@ impl Stage {
             }
             self.act(owner, |node, effects| {
                 let parcels = leaving.iter().map(|id| node.parcel(*id)).collect();
-                // An unknown peer is met before long.
+                // An offer to an unknown peer fails; the peer is met later.
                 let _ = node.handover.offer(to, parcels, now, effects);
             })?;
         }
         Ok(())
     }
 
-    /// A process stands still for longer than its lease, and then goes on.
+    /// Pauses a process for longer than its lease.
     fn pause(&mut self) -> Result<(), String> {
         if self.now < TROUBLE {
             let after = 500 * MS + self.dice.below(1_500 * MS);
@@ -388,7 +390,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether this is the step at which it is killed. Only one of an owner and its standby may be missing.
+    /// Whether this step kills the process. At most one of an owner and its standby may be missing.
     fn is_killed_now(&mut self, number: usize) -> bool {
         self.countdown = self.countdown.saturating_sub(1);
         if self.countdown > 0 || !self.faults.kills || self.now > TROUBLE {
@@ -422,8 +424,8 @@ impl Stage {
         }
     }
 
-    /// What an owner that is no more held comes back from a tick before, or not at all; of what it told its standby the
-    /// last may never arrive.
+    /// Records what a killed owner loses: its entities may go back by a tick or vanish, and the last items to
+    /// its standby may never arrive.
     fn forsake(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {
@@ -445,7 +447,7 @@ impl Stage {
         self.told.refused += node.refused;
     }
 
-    /// No entity is moved by two.
+    /// Fails if two owners move one entity.
     fn check_owners(&self) -> Result<(), String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| node.may_act(self.now)) {

@@ -1,11 +1,11 @@
-//! Who owns a region, and who stands by for it: leases that end.
+//! Leases: owners and standbys of regions.
 
 use dunlin_space::{Handover, RegionId, Standby};
 
 use super::{Event, LEASE, MS, Stage, TIMING};
 
 impl Stage {
-    /// The lease of an owner that lives is renewed; one that has run out goes to the standby, or back to an owner that was stopped.
+    /// Renews the lease of a living owner. An expired lease goes to the standby, or back to a paused owner.
     pub(super) fn judge(&mut self, owner: usize) -> Result<(), String> {
         if !self.is_owner(owner) {
             return Ok(());
@@ -41,7 +41,8 @@ impl Stage {
         self.go_on_with(region, heir, blank)
     }
 
-    /// An owner that was stopped for longer than its lease goes on with what it has, in a later epoch: nobody else has claimed the region.
+    /// Gives a region back to an owner that was paused for longer than its lease, in a later epoch, if no one
+    /// else claimed it.
     pub(super) fn reclaim(&mut self, before: usize) -> Result<(), String> {
         let (handover, _) = self.nodes[before].handover.standby_starts();
         let region = self.nodes[before].region;
@@ -55,7 +56,7 @@ impl Stage {
         self.go_on_with(region, heir, false)
     }
 
-    /// A region has another owner, in the next epoch.
+    /// Makes `heir` the owner of a region, in the next epoch.
     fn go_on_with(&mut self, region: RegionId, heir: usize, blank: bool) -> Result<(), String> {
         let ownership = self.regions.get_mut(&region).unwrap();
         (ownership.epoch, ownership.owner) = (ownership.epoch + 1, heir);
@@ -75,7 +76,7 @@ impl Stage {
         self.act(heir, |node, effects| node.handover.take_over(epoch, blank, &others, now, effects))
     }
 
-    /// An owner without a standby gets one, which starts from the owner's state.
+    /// Attaches a standby to an owner without one; it starts from the owner's state.
     pub(super) fn attach(&mut self, owner: usize) -> Result<(), String> {
         let stopped = self.nodes[owner].paused_until > self.now;
         if self.standby == Standby::None
