@@ -1,12 +1,14 @@
-//! A book by price level (L2).
+//! An order book by price level (L2).
 //!
 //! Invariants:
-//! - The same records give the same levels and checksum everywhere, whether applied one by one or merged.
-//! - What is crossed or locked stays so until a record sets it right; it is only counted and reported.
-//! - The state is always whole; depth is a matter of views. With `max_depth` the whole is as many levels a side, the best ones.
+//! - The same records give the same levels and checksum everywhere, whether they are applied one by one or
+//!   merged.
+//! - A crossed or locked book stays so until a record changes it; the book only counts and reports this.
+//! - The state is always whole; depth only limits views. With `max_depth` the state keeps that many best
+//!   levels a side.
 //!
-//! Limits: [`Limits::levels_max`] a side, and as many removals are remembered as there are levels,
-//! within [`Limits::removals_min`] and [`Limits::removals_max`].
+//! At most [`Limits::levels_max`] levels a side. The book remembers as many removals as it has levels, within
+//! [`Limits::removals_min`] and [`Limits::removals_max`].
 
 mod entry;
 mod frozen;
@@ -27,12 +29,12 @@ use crate::view::{self, Crossings, Level, Levels, Touch};
 
 pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 
-/// The levels of both sides.
+/// Price levels of both sides.
 #[derive(Debug)]
 pub struct Book {
     scale: Scale,
     limits: Limits,
-    /// Bids, then asks: by [`Side`] as a number, so that choosing one is no branch.
+    /// Bids, then asks: indexed by [`Side`], without a branch.
     halves: [HalfBook; 2],
     checksum: u64,
     touch: Touch,
@@ -41,21 +43,21 @@ pub struct Book {
 
 #[derive(Debug, Default)]
 struct HalfBook {
-    /// Sizes.
+    /// Sizes by key.
     ladder: Ladder<i64>,
-    /// Keys.
+    /// Keys of removed levels.
     removals: Removals<i64>,
     /// The record that cleared the side last.
     cleared: u64,
 }
 
 impl Book {
-    /// An empty book of an instrument.
+    /// Creates an empty book of an instrument.
     pub fn new(scale: Scale) -> Book {
         Book::with_limits(scale, Limits::default())
     }
 
-    /// An empty book that holds no more than this.
+    /// Creates an empty book with these limits.
     pub fn with_limits(scale: Scale, limits: Limits) -> Book {
         Book {
             scale,
@@ -67,7 +69,7 @@ impl Book {
         }
     }
 
-    /// Takes in the content of a record. After a refusal the book means nothing until it is restored.
+    /// Applies a record's payload. After an error the book is undefined until it is restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &BookEntry::decode(entry)?))?;
         if self.scale.max_depth > 0 {
@@ -116,7 +118,7 @@ impl Book {
         }
     }
 
-    /// Removes the worst levels beyond those that a side may have.
+    /// Removes the worst levels beyond `max_depth`.
     fn drop_beyond_depth(&mut self, seq: u64) {
         for side in Side::BOTH {
             while self.half(side).ladder.len() > self.scale.max_depth as usize
@@ -136,7 +138,7 @@ impl Book {
         half.cleared = seq;
     }
 
-    /// Whether the levels that these entries may add find room.
+    /// Checks that there is room for the levels that these entries may add.
     fn check_room(&self, side: Side, sets: usize) -> Result<(), EntryError> {
         let levels_max = self.limits.levels_max;
         if self.half(side).ladder.len() + sets > levels_max as usize {
@@ -145,7 +147,7 @@ impl Book {
         Ok(())
     }
 
-    /// Far from the limit it is not worth asking.
+    /// Whether the level exists, asked only near the limit.
     fn holds_while_full(&self, side: Side, price: i64) -> bool {
         let ladder = &self.half(side).ladder;
         ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()
@@ -182,7 +184,7 @@ impl Book {
             let first = if side == Side::Bid { 1 } else { 1 + bids };
             let in_entry = |error| SnapshotError::Entry { entry: first, error };
             self.check_room(side, levels.len()).map_err(in_entry)?;
-            // The worst first, so that each page is written once.
+            // The worst level first, so that each page is written once.
             for (index, words) in levels.iter().enumerate().rev() {
                 let [price, size] = words.map(i64::from_le_bytes);
                 self.push_best(seq, side, price, size, first + index)?;
@@ -218,7 +220,7 @@ impl Book {
         }
     }
 
-    /// The changes of one side, or `false` where they are not all known.
+    /// Appends the changes of one side; `false` if not all of them are known.
     fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
         let half = self.half(side);
         if half.cleared > seq {

@@ -1,7 +1,8 @@
-//! The hashes whose wrapping sum is a state's checksum.
+//! Hashes whose wrapping sum is a state's checksum.
 //!
-//! A sum does not ask for an order, so each entry's hash is added when it comes and taken off when it goes. `docs/feeds.md`
-//! draws the same, for clients in other languages.
+//! A sum does not depend on order, so a change adds or subtracts one entry's hash. `docs/feeds.md` describes
+//! the hashes for clients in other
+//! languages.
 
 const BID: u64 = 0x9e37_79b9_7f4a_7c15;
 const ASK: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -11,7 +12,7 @@ const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
 use crate::side::Side;
 
-/// Takes `word` into `hash`.
+/// Mixes `word` into `hash`.
 #[inline(always)]
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word) * u128::from(FACTOR);
@@ -23,25 +24,25 @@ fn start(side: Side) -> u64 {
     [BID, ASK][side as usize]
 }
 
-/// Of a price level.
+/// Hash of a price level.
 #[inline(always)]
 pub(crate) fn level(side: Side, price: i64, size: i64) -> u64 {
     mix(mix(start(side), price as u64), size as u64)
 }
 
-/// Of an order.
+/// Hash of an order.
 #[inline(always)]
 pub(crate) fn order(side: Side, id: u64, price: i64, size: i64) -> u64 {
     mix(mix(mix(start(side), id), price as u64), size as u64)
 }
 
-/// Of two orders that stand one behind the other in a level's queue.
+/// Hash of two consecutive orders in a level's queue.
 #[inline(always)]
 pub(crate) fn neighbours(ahead: u64, behind: u64) -> u64 {
     mix(mix(QUEUE, ahead), behind)
 }
 
-/// Of a key and its last value.
+/// Hash of a key and its value.
 pub(crate) fn value(key: &[u8], value: &[u8]) -> u64 {
     bytes(bytes(VALUE, key), value)
 }
@@ -60,7 +61,7 @@ fn bytes(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Other implementations compute the same numbers.
+    /// Clients in other languages compute the same numbers.
     #[test]
     fn hashes_equal_the_documented_values() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);

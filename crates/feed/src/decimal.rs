@@ -1,32 +1,32 @@
-//! Decimal numbers as integers of a fixed number of decimals, without a float in between.
+//! Decimal numbers as integers with a fixed number of decimals, without floats.
 
-/// Why a text is not a number of so many decimals.
+/// Why a text is not a number with this many decimals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
-    /// It is not a decimal number.
+    /// The text is not a decimal number.
     #[error("`{text}` is not a decimal number")]
     NotANumber {
-        /// As it was given.
+        /// The text.
         text: String,
     },
-    /// It has digits other than zero beyond the last decimal.
+    /// Digits other than zero follow the last decimal.
     #[error("`{text}` has more than {decimals} decimals")]
     TooFine {
-        /// As it was given.
+        /// The text.
         text: String,
-        /// How many there may be.
+        /// Allowed decimals.
         decimals: u8,
     },
-    /// It is too large.
+    /// The number does not fit.
     #[error("`{text}` is too large")]
     TooLarge {
-        /// As it was given.
+        /// The text.
         text: String,
     },
 }
 
-/// Reads `-12.5` as -1250 at two decimals. Zeros beyond the last decimal are allowed, exponents are not.
+/// Parses a text: `-12.5` gives -1250 at two decimals. Allows zeros after the last decimal, but no exponent.
 pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
     let not_a_number = || DecimalError::NotANumber { text: text.to_owned() };
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -47,7 +47,7 @@ pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
         .ok_or_else(|| DecimalError::TooLarge { text: text.to_owned() })
 }
 
-/// The same for what programs write: bytes, and exponents are allowed, `2.6e-06`.
+/// Parses bytes that programs write: as [`parse`], and exponents are allowed, as in `2.6e-06`.
 #[inline]
 pub fn read(text: &[u8], decimals: u8) -> Result<i64, DecimalError> {
     let failed = |make: fn(String) -> DecimalError| make(String::from_utf8_lossy(text).into_owned());
@@ -87,7 +87,7 @@ pub fn read(text: &[u8], decimals: u8) -> Result<i64, DecimalError> {
     Ok(if negative { -units } else { units })
 }
 
-/// A whole number of at most three digits.
+/// Parses a whole number of at most three digits.
 fn exponent(text: &[u8]) -> Option<i32> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -98,7 +98,7 @@ fn exponent(text: &[u8]) -> Option<i32> {
     sound.then_some(if negative { -value } else { value })
 }
 
-/// Writes -1250 as `-12.50` at two decimals.
+/// Formats a number: -1250 gives `-12.50` at two decimals.
 pub fn text(units: i64, decimals: u8) -> String {
     if decimals == 0 {
         return units.to_string();

@@ -1,80 +1,80 @@
-//! Why a record's bytes are not entries, or its entries do not fit the state.
+//! Errors of records: malformed entries, or entries that do not fit the state.
 
 use dunlin_topic::FoldError;
 
 use crate::scale::ScaleError;
 use crate::side::Side;
 
-/// What is wrong with one entry, or with a payload as a whole.
+/// Why an entry, or a payload as a whole, is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The record holds no entry.
-    #[error("there is no entry in it")]
+    /// The record has no entry.
+    #[error("the record has no entry")]
     Empty,
-    /// The payload does not end where an entry ends.
+    /// The payload does not end at the end of an entry.
     #[error("{bytes} bytes are left after the last whole entry")]
     TrailingBytes {
-        /// How many.
+        /// Number of leftover bytes.
         bytes: usize,
     },
-    /// The first byte is no operation.
+    /// The first byte is not an operation.
     #[error("operation {op} is not known")]
     UnknownOp {
         /// The byte.
         op: u8,
     },
-    /// The second byte is no side.
+    /// The second byte is not a side.
     #[error("side {side} is not known")]
     UnknownSide {
         /// The byte.
         side: u8,
     },
     /// A field that this operation does not use is not zero.
-    #[error("{field} must be zero here")]
+    #[error("{field} must be zero for this operation")]
     NotZero {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A price or size is not one of the instrument's.
+    /// The instrument does not allow a price or size.
     #[error(transparent)]
     Scale(#[from] ScaleError),
-    /// The side has as many levels as it may.
+    /// The side is at its limit of levels.
     #[error("the {side} side would have more than {levels_max} levels")]
     TooManyLevels {
-        /// Which.
+        /// The side.
         side: Side,
         /// The limit.
         levels_max: u32,
     },
-    /// There is such an order already.
-    #[error("order {id} is there already")]
+    /// An order with this id exists.
+    #[error("order {id} already exists")]
     DuplicateOrder {
-        /// Its number.
+        /// Id of the order.
         id: u64,
     },
-    /// There is no such order.
+    /// No order has this id.
     #[error("order {id} is not known")]
     UnknownOrder {
-        /// Its number.
+        /// Id of the order.
         id: u64,
     },
-    /// The book has as many orders as it may.
+    /// The book is at its limit of orders.
     #[error("there would be more than {orders_max} orders")]
     TooManyOrders {
         /// The limit.
         orders_max: u32,
     },
-    /// All sizes together could no longer be counted.
-    #[error("all sizes together would be above {}", i64::MAX)]
+    /// The sum of all sizes would overflow.
+    #[error("the sum of all sizes would be above {}", i64::MAX)]
     TotalTooLarge,
-    /// The values would take more than readers are given.
+    /// The values would make snapshots larger than subscribers accept.
     #[error("all keys and values together would have more than {bytes_max} bytes")]
     ValuesTooLarge {
         /// The limit.
         bytes_max: u32,
     },
-    /// There are as many keys as there may be.
+    /// The state is at its limit of keys.
     #[error("there would be more than {keys_max} keys")]
     TooManyKeys {
         /// The limit.
@@ -83,7 +83,7 @@ pub enum EntryError {
 }
 
 impl EntryError {
-    /// The fold's answer: which entry of which record of the append, counted from 1 where there is more than one.
+    /// Converts to the reducer's error, with the numbers of record and entry from 1 where there are several.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> FoldError {
         let place = match (record, entry) {
@@ -95,7 +95,7 @@ impl EntryError {
     }
 }
 
-/// Hands on the entries of a record's payload, `N` bytes each. What is left over at the end is an error, found last.
+/// Calls a function for each entry of `N` bytes. Leftover bytes are an error, after all entries.
 #[inline(always)]
 pub(crate) fn for_each_entry<const N: usize>(
     record: usize,

@@ -1,11 +1,12 @@
-//! The instruments that a simulator makes books of, as people write them down: JSON or TOML.
+//! Instruments of a simulator, read from JSON or TOML.
 //!
-//! The schema is in `docs/feeds.md`. It takes the files of MDD-Sim as they are (proto3 JSON: camelCase names, whole numbers
-//! also as strings), with two differences: a field that is not known is refused, for it is most often a typing error
-//! whose effect nobody would see; and so are values no book can be made of.
+//! `docs/feeds.md` has the schema. It accepts MDD-Sim's files (proto3 JSON: camelCase names, whole numbers
+//! also as strings), except that
+//! unknown fields, which are mostly typing errors, and values that allow no book are refused.
 //!
-//! Invariants of an [`Instruments`]: at least one instrument; each id is a subject of its own; every price that a
-//! simulated book can show lies within 1 … [`UNITS_MAX`].
+//! Invariants of [`Instruments`]: at least one instrument; distinct ids that are valid subjects; every price
+//! that a simulated book can reach
+//! is within 1 … [`UNITS_MAX`].
 
 mod error;
 mod raw;
@@ -23,26 +24,26 @@ pub use error::InstrumentsError;
 use raw::{RawInstrument, RawInstruments};
 pub use written::{InstrumentsText, SCENARIOS};
 
-/// Instruments in a file.
+/// Most instruments of a file.
 pub const INSTRUMENTS_MAX: usize = 100_000;
-/// Levels on a side of a simulated book.
+/// Most levels on a side of a simulated book.
 pub const LEVELS_PER_SIDE_MAX: u32 = 100_000;
-/// Updates a second of one instrument, and of all of them together.
+/// Most updates a second of one instrument, and of all instruments together.
 pub const UPDATES_PER_SEC_MAX: u32 = 100_000_000;
-/// Standard deviation of one update's move, ticks.
+/// Highest standard deviation of one update's move, ticks.
 pub const VOLATILITY_MAX: f64 = 1000.0;
 
-/// A side has as many levels at the least, whatever the file says.
+/// Fewest levels of a side, even if the file says less.
 const LEVELS_PER_SIDE_MIN: u32 = 4;
 const UPDATES_PER_SEC_DEFAULT: u32 = 100;
 const VOLATILITY_DEFAULT: f64 = 0.05;
 const PPM: i64 = 1_000_000;
 
-/// All of a file, checked, with the defaults in their places.
+/// Validated content of a file, with defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instruments {
     list: Vec<Instrument>,
-    /// How likely an update is a reset of its book instead, in millionths.
+    /// Probability that an update resets the book instead, in millionths.
     pub reset_probability_ppm: u32,
     /// Whether simulated books may be crossed at times.
     pub allow_crossed_books: bool,
@@ -51,25 +52,25 @@ pub struct Instruments {
 /// One instrument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instrument {
-    /// Its name, a valid subject: its topic is `md.<id>`.
+    /// Id of the instrument, a valid subject: the topic is `md.<id>`.
     pub id: String,
-    /// How people call it.
+    /// Display name.
     pub symbol: String,
-    /// How many levels a view shows unless told otherwise.
+    /// Levels that a view shows by default.
     pub publish_depth: u32,
-    /// The distance of neighbouring prices.
+    /// Distance of adjacent prices.
     pub tick_size: i64,
-    /// Where the price begins.
+    /// Initial price.
     pub base_price: i64,
-    /// Levels of a freshly seeded side.
+    /// Levels of a newly seeded side.
     pub levels_per_side: u32,
-    /// How many updates are due in a second.
+    /// Updates a second.
     pub updates_per_sec: u32,
     /// Standard deviation of the fair price's move at one update, ticks.
     pub volatility: f64,
 }
 
-/// How a file is written.
+/// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notation {
     /// JSON.
@@ -79,12 +80,12 @@ pub enum Notation {
 }
 
 impl Instrument {
-    /// The topic its records go to.
+    /// Topic of the instrument's records.
     pub fn topic(&self) -> String {
         topic_name(&self.id)
     }
 
-    /// What the topic's fold of kind `book` is told: prices and sizes are whole numbers.
+    /// Scale of the topic's `book` reducer; prices and sizes are whole numbers.
     pub fn scale(&self) -> Scale {
         let on_grid = self.base_price % self.tick_size == 0;
         let tick = if on_grid { self.tick_size } else { 1 };
@@ -97,7 +98,7 @@ fn topic_name(id: &str) -> String {
 }
 
 impl Notation {
-    /// By the name of the file: what ends in `.toml` is TOML, everything else JSON.
+    /// Derives the format from a file's name: TOML for `.toml`, else JSON.
     pub fn of_file(name: &str) -> Notation {
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
         if ending.eq_ignore_ascii_case("toml") { Notation::Toml } else { Notation::Json }
@@ -114,7 +115,7 @@ impl fmt::Display for Notation {
 }
 
 impl Instruments {
-    /// Reads a file's content.
+    /// Parses and validates a file's content.
     pub fn parse(text: &str, notation: Notation) -> Result<Instruments, InstrumentsError> {
         let failed = |why: String| InstrumentsError::Parse { notation, why };
         let raw: RawInstruments = match notation {
@@ -124,12 +125,12 @@ impl Instruments {
         Instruments::validate(raw)
     }
 
-    /// The instruments, in the order of the file: the first is number 0 everywhere.
+    /// Instruments in the order of the file; the first has number 0.
     pub fn list(&self) -> &[Instrument] {
         &self.list
     }
 
-    /// The same instruments, each changing so many times a second.
+    /// The same instruments with another rate of updates each.
     pub fn at_rate(&self, updates_per_sec: u32) -> Result<Instruments, InstrumentsError> {
         let rate = between("updates_per_sec", updates_per_sec.into(), 1, UPDATES_PER_SEC_MAX.into(), None)?;
         let mut made = self.clone();
@@ -138,8 +139,8 @@ impl Instruments {
         Ok(made)
     }
 
-    /// The same settings with `count` instruments instead: copies of the first, named `<id>-001` and so on, each begun
-    /// 100 higher than the one before it.
+    /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. Each starts
+    /// 100 higher than the one before.
     pub fn cloned_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
         let first = &self.list[0];
         let copy = |at: usize| {
@@ -228,7 +229,7 @@ fn volatility(value: f64, id: &str) -> Result<f64, InstrumentsError> {
     Ok(if value == 0.0 { VOLATILITY_DEFAULT } else { value })
 }
 
-/// Whether the seeded book's lowest bid is above zero and its highest ask within bounds.
+/// Checks that the seeded book's prices are within bounds.
 fn check_prices(instrument: &Instrument) -> Result<(), InstrumentsError> {
     let reach = i64::from(instrument.levels_per_side).saturating_mul(instrument.tick_size);
     if instrument.base_price <= reach || instrument.base_price > UNITS_MAX.saturating_sub(reach) {

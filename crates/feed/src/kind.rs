@@ -1,4 +1,4 @@
-//! The kinds of state that a topic can be configured with, by name.
+//! Kinds of state that a topic's configuration can name.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::limits::Limits;
 use crate::orders::Orders;
 use crate::scale::{OptionsError, Scale};
 
-/// The name of books by price level: [`Book`].
+/// Kind of books by price level: [`Book`].
 pub const BOOK: &str = "book";
-/// The name of books by order: [`Orders`].
+/// Kind of books by order: [`Orders`].
 pub const ORDERS: &str = "orders";
-/// The name of last values by key: [`LastValue`].
+/// Kind of last values by key: [`LastValue`].
 pub const LAST: &str = "last";
-/// All names.
+/// All kinds.
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];
 
-/// An empty state of a kind. Books take the options of a [`Scale`], last values none.
+/// Creates an empty state of a kind. Books take the options of a [`Scale`], last values none.
 pub fn fold(kind: &str, options: &BTreeMap<String, String>) -> Result<Box<dyn Fold>, OptionsError> {
     fold_within(kind, options, Limits::default())
 }
 
-/// The same, holding no more than this.
+/// Does the same with limits.
 pub fn fold_within(
     kind: &str,
     options: &BTreeMap<String, String>,

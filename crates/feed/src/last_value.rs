@@ -1,10 +1,12 @@
 //! The last value of each key.
 //!
-//! A record with a key sets it to the record's payload; an empty payload removes it. A record without a key holds
-//! [entries](ValueEntry), and so can change many keys at once, or set an empty value.
+//! A record with a key sets that key to the record's payload; an empty payload removes the key. A record
+//! without a key holds
+//! [entries](ValueEntry), which can change many keys at once, or set an empty value.
 //!
-//! Limits: [`Limits::keys_max`], [`Limits::last_bytes_max`]; as many removals are remembered as there are keys,
-//! within [`Limits::removals_min`] and [`Limits::removals_max`].
+//! At most [`Limits::keys_max`] keys and [`Limits::last_bytes_max`] bytes. The state remembers as many
+//! removals as it has keys, within
+//! [`Limits::removals_min`] and [`Limits::removals_max`].
 
 mod entry;
 mod frozen;
@@ -25,10 +27,10 @@ pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
 
 use frozen::FrozenValues;
 
-/// What a snapshot has before each key.
+/// Bytes of a snapshot before each key.
 const KEY_HEAD_BYTES: usize = 8;
 
-/// A key's value.
+/// Value of a key.
 #[derive(Debug, Clone)]
 struct Held {
     key: Arc<[u8]>,
@@ -36,7 +38,7 @@ struct Held {
     changed: u64,
 }
 
-/// What the records of an append add to a state.
+/// Size that the records of an append add to a state.
 #[derive(Debug, Default)]
 struct Added {
     keys: usize,
@@ -64,18 +66,18 @@ impl Default for LastValue {
 }
 
 impl LastValue {
-    /// Without a key, holding no more than this.
+    /// Creates an empty state with these limits.
     pub fn with_limits(limits: Limits) -> LastValue {
         let (values, places, removals) = (Slab::default(), HashMap::new(), Removals::default());
         LastValue { limits, values, places, removals, cleared: 0, checksum: 0, content_bytes: 0 }
     }
 
-    /// The key's value.
+    /// Value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.places.get(key).map(|place| &*self.values.at(*place).value)
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -85,7 +87,7 @@ impl LastValue {
         self.values.len() == 0
     }
 
-    /// All keys and values, in no order.
+    /// Iterates over keys and values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.values.iter().map(|(_, held)| (&*held.key, &*held.value))
     }
@@ -130,7 +132,8 @@ impl LastValue {
         self.content_bytes -= key.len() + value.len();
     }
 
-    /// What the records of an append may add; a key that is set twice counts twice. What takes nothing is never refused.
+    /// Counts what an append may add; a key that is set twice counts twice. Entries that need no room are
+    /// never refused.
     fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut Added) -> Result<(), EntryError> {
         let Limits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
         match entry {
@@ -180,7 +183,7 @@ impl LastValue {
     }
 }
 
-/// The entries of a record, whichever way it gives them.
+/// Entries of a record, with or without a key.
 fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>, EntryError>> {
     let (keyed, payload) = (frame.key(), frame.payload());
     let one = keyed.map(|key| {
@@ -255,7 +258,7 @@ impl Fold for LastValue {
 
     fn bytes(&self) -> u64 {
         let places = self.places.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
-        // Two counters stand before each shared slice.
+        // Each shared slice has two counters in front.
         let contents = self.values.len() * 32 + self.content_bytes;
         (places + contents) as u64 + self.values.bytes() + self.removals.bytes()
     }

@@ -1,10 +1,22 @@
-//! Live state that recovers by itself: folds that ship, and what feeds are made from.
+//! State topics that ship with Dunlin, and sources of their records.
 //!
-//! [`Book`] holds price levels, [`Orders`] single orders in their queues, [`LastValue`] the last value of each key; [`fold`]
-//! makes any of them by name. What their records hold is [`BookEntry`], [`OrderEntry`] and [`ValueEntry`].
+//! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`]
+//! (the last value of each key);
+//! [`fold`] creates them by name. Their records hold [`BookEntry`], [`OrderEntry`] and [`ValueEntry`]. A
+//! [`Replica`] is a
+//! subscriber's copy of a state, which recovers by itself. Records come from a [`Simulator`] of
+//! [`Instruments`], paced by a
+//! [`Schedule`], or from a [`recording`] of an exchange.
 //!
-//! Records come from a [`Simulator`] of [`Instruments`], paced by a [`Schedule`], or from a [`recording`] of an exchange.
+//! ```
+//! use dunlin_feed::{Book, BookEntry, Levels, Scale, Side};
 //!
+//! let mut book = Book::new(Scale::default());
+//! let mut payload = Vec::new();
+//! BookEntry::Set { side: Side::Bid, price: 10_125, size: 7 }.encode(&mut payload);
+//! book.apply_payload(1, &payload).expect("the entry fits the book");
+//! assert_eq!(book.best(Side::Bid).map(|level| level.price), Some(10_125));
+//! ```
 //! This crate has no sockets, disks, threads or clock.
 
 mod limits;

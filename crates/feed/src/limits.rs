@@ -1,6 +1,6 @@
-//! Every bound this crate keeps, in one place.
+//! Bounds of this crate's states.
 
-/// What one fold holds at most. At the limit an append is refused, and nothing of it is applied.
+/// What one state holds at most. At a limit the whole append is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Price levels on one side of a book.
@@ -9,12 +9,13 @@ pub struct Limits {
     pub orders_max: u32,
     /// Keys of a state of last values.
     pub keys_max: u32,
-    /// Bytes of a snapshot of last values: less than what clients take by default.
+    /// Size of a snapshot of last values, bytes; less than clients accept by default.
     pub last_bytes_max: u32,
-    /// Removals remembered for readers that ask what changed, even where there are fewer entries. Who is further behind
-    /// is given a snapshot.
+    /// Fewest removals remembered for subscribers that request changes, even with fewer entries. A subscriber
+    /// further behind receives a snapshot.
     pub removals_min: u32,
-    /// Removals remembered even where there are more entries: a bound to what such a question costs the log's owner.
+    /// Most removals remembered, even with more entries: bounds the cost of such a request for the log's
+    /// owner.
     pub removals_max: u32,
 }
 
@@ -32,7 +33,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How many removals a state of so many entries remembers.
+    /// Removals that a state with this many entries remembers.
     #[inline(always)]
     pub(crate) fn removals(&self, entries: usize) -> usize {
         entries.min(self.removals_max as usize).max(self.removals_min as usize)

@@ -1,13 +1,17 @@
-//! A book by order (L3), each order at its place in the queue of its price, and the price levels that follow from it.
+//! An order book by order (L3): each order has its place in its price's queue, and price levels follow from
+//! the orders.
 //!
 //! Invariants:
-//! - A level's size is the sum of its orders' sizes, and a level without orders is not there: the levels equal a
-//!   [`Book`](crate::Book) that was told every sum.
-//! - In a queue an earlier place means a lower priority number; both are given when an order comes, or comes anew.
-//! - All sizes together fit an `i64`, so no level's sum can overflow.
+//! - A level's size is the sum of its orders' sizes, and a level without orders does not exist: the levels
+//!   equal those of a
+//!   [`Book`](crate::Book) that received every sum.
+//! - In a queue, an earlier place means a lower priority number. An order receives both when it is added, or
+//!   added again.
+//! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
 //!
-//! Limits: [`Limits::orders_max`]; as many removals are remembered as there are orders,
-//! within [`Limits::removals_min`] and [`Limits::removals_max`].
+//! At most [`Limits::orders_max`] orders. The book remembers as many removals as it has orders, within
+//! [`Limits::removals_min`] and
+//! [`Limits::removals_max`].
 
 mod book;
 mod changes;
@@ -34,7 +38,7 @@ pub use entry::{ORDER_ENTRY_BYTES, OrderEntry};
 
 use queue::Queue;
 
-/// The orders of both sides.
+/// Orders of both sides.
 #[derive(Debug)]
 pub struct Orders {
     scale: Scale,
@@ -45,18 +49,18 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// An empty book of an instrument.
+    /// Creates an empty book of an instrument.
     pub fn new(scale: Scale) -> Orders {
         Orders::with_limits(scale, Limits::default())
     }
 
-    /// An empty book that holds no more than this.
+    /// Creates an empty book with these limits.
     pub fn with_limits(scale: Scale, limits: Limits) -> Orders {
         let book = book::OrderBook::new(limits);
         Orders { scale, limits, book, touch: Touch::Open, crossings: Crossings::default() }
     }
 
-    /// Takes in the content of a record. After a refusal the book means nothing until it is restored.
+    /// Applies a record's payload. After an error the book is undefined until it is restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &OrderEntry::decode(entry)?))?;
         let touch = self.book.touch();
@@ -90,22 +94,22 @@ impl Orders {
         Ok(())
     }
 
-    /// How many orders there are.
+    /// Number of orders.
     pub fn order_count(&self) -> usize {
         self.book.len()
     }
 
-    /// The order of this number.
+    /// The order with this id.
     pub fn order(&self, id: u64) -> Option<Order> {
         self.book.order(id)
     }
 
-    /// Where an order stands in its queue. Takes time with the orders ahead of it.
+    /// An order's place in its queue. Takes time proportional to the orders ahead.
     pub fn queue_position(&self, id: u64) -> Option<QueuePosition> {
         self.book.queue_position(id)
     }
 
-    /// The orders at a price, the first to trade first.
+    /// Orders at a price, the first to trade first.
     pub fn queue(&self, side: Side, price: i64) -> impl Iterator<Item = Order> + '_ {
         self.book.queue(side, ladder::key(side, price))
     }
@@ -117,7 +121,7 @@ impl Orders {
             let mut end = before + orders.len();
             self.check_room(end).map_err(|error| SnapshotError::Entry { entry: end, error })?;
             before = end;
-            // The worst price first, as its page is cheapest to change at its better end.
+            // The worst price first: a page is cheapest to change at its better end.
             for queue in orders.chunk_by(|[_, price, _], [_, next, _]| price == next).rev() {
                 end -= queue.len();
                 self.read_queue(seq, side, queue, end + 1)?;

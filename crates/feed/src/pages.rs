@@ -1,4 +1,4 @@
-//! Pages that are changed in place until somebody keeps a state of them, and copied one by one after that.
+//! Copy-on-write pages: changed in place until a frozen state shares them, and then copied one by one.
 //!
 //! ```text
 //!   live:    own    [ – ][ B″][ – ][ – ]      changed since the last freeze: written in place
@@ -7,12 +7,14 @@
 //!            layer  [ A ][ B ][ C ][ D ]  ◄── frozen earlier
 //! ```
 //! Invariants:
-//! - A page that any frozen state can reach is never written to: only [`Arc::get_mut`] gives a layer to be changed.
+//! - A page that any frozen state can reach is never written to: only [`Arc::get_mut`] gives a layer to be
+//!   changed.
 //! - Every page is in `own` or in a layer below; the uppermost is the live one.
-//! - There are no more layers than frozen states that are still kept, and one.
+//! - There is at most one layer more than frozen states that are kept.
 //!
-//! Freezing costs what was changed since the last time, never what there is. An `Arc` for each page would do the same, but
-//! asks for an atomic read-modify-write at every change to know that nobody else looks; here a null check is all.
+//! Freezing costs as much as was changed since the last time, independent of the total. One `Arc` for each
+//! page would need an atomic
+//! read-modify-write at every change; here a null check is enough.
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     own: Vec<Option<Box<T>>>,
-    /// The numbers of those in `own`.
+    /// Numbers of the pages in `own`.
     fresh: Vec<u32>,
     below: Option<Arc<Layer<T>>>,
 }
@@ -45,13 +47,13 @@ impl<T> Default for Pages<T> {
 }
 
 impl<T: Clone> Pages<T> {
-    /// How many pages there are.
+    /// Number of pages.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.own.len()
     }
 
-    /// Adds a page, and gives its number.
+    /// Adds a page and returns its number.
     pub(crate) fn push(&mut self, page: T) -> u32 {
         let at = self.own.len() as u32;
         self.own.push(Some(Box::new(page)));
@@ -80,7 +82,7 @@ impl<T: Clone> Pages<T> {
         }
     }
 
-    /// All pages in the order of their numbers.
+    /// Iterates over all pages by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
         (0..self.own.len() as u32).map(|at| self.get(at))
     }
@@ -91,7 +93,7 @@ impl<T: Clone> Pages<T> {
         self.fresh.push(at);
     }
 
-    /// All pages as they are now.
+    /// Freezes all pages as they are now.
     pub(crate) fn freeze(&mut self) -> FrozenPages<T> {
         let count = self.own.len();
         match self.below.as_mut().and_then(Arc::get_mut) {
@@ -113,14 +115,14 @@ impl<T: Clone> Pages<T> {
         FrozenPages { layers: self.below.clone(), count }
     }
 
-    /// Bytes of the live pages; frozen ones are their keepers'.
+    /// Bytes of the live pages, without those that only frozen states use.
     pub(crate) fn bytes(&self) -> u64 {
         (self.own.len() * (size_of::<T>() + size_of::<Option<Box<T>>>())) as u64
     }
 }
 
 impl<T> Layer<T> {
-    /// Takes in the layers below that nobody looks at any more.
+    /// Merges lower layers that no frozen state uses.
     fn sink(&mut self) {
         while let Some(below) = self.below.as_mut().and_then(Arc::get_mut) {
             below.pages.resize_with(self.pages.len(), || None);
@@ -136,7 +138,7 @@ impl<T> Layer<T> {
 }
 
 impl<T> FrozenPages<T> {
-    /// All pages in the order of their numbers.
+    /// Iterates over all pages by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
         (0..self.count as u32).map(|at| page_below(&self.layers, at))
     }
@@ -153,7 +155,7 @@ fn page_below<T>(layers: &Option<Arc<Layer<T>>>, at: u32) -> &T {
     unreachable!("page {at} is in no layer")
 }
 
-/// A page of the layers, without a copy where nobody else looks at it.
+/// Takes a page from the layers, without a copy if no frozen state shares it.
 fn take_or_copy<T: Clone>(layers: &mut Option<Arc<Layer<T>>>, at: u32) -> Option<Box<T>> {
     let Some(layer) = layers else { unreachable!("page {at} is in no layer") };
     match Arc::get_mut(layer) {
@@ -217,7 +219,7 @@ mod tests {
             }
             drop(kept);
             pages.freeze();
-            prop_assert!(layers(&pages) <= 1, "layers nobody looks at are taken in");
+            prop_assert!(layers(&pages) <= 1, "layers without a frozen state are merged");
         }
     }
 

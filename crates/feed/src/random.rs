@@ -1,15 +1,16 @@
-//! Numbers that look random and are the same on every machine, for ever.
+//! Pseudorandom numbers that are the same on every machine, for ever.
 //!
-//! xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), its state filled by SplitMix64 as they advise.
-//! It is 20 lines that never change; the crates that offer it keep the right to draw differently in a later version, and
-//! then a recorded hash of a simulated feed would mean nothing.
+//! xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as they
+//! advise. Written here
+//! because crates may change their numbers in a later version, which would invalidate recorded hashes of
+//! simulated feeds.
 
 /// A stream of numbers that its seed determines.
 #[derive(Debug, Clone)]
 pub(crate) struct Random([u64; 4]);
 
 impl Random {
-    /// The stream `index` of a seed; streams have nothing to do with one another.
+    /// Creates stream `index` of a seed; streams are independent of one another.
     pub(crate) fn new(seed: u64, index: u64) -> Random {
         let mut state = split_mix(&mut { seed }) ^ split_mix(&mut { !index });
         Random(std::array::from_fn(|_| split_mix(&mut state)))
@@ -26,7 +27,8 @@ impl Random {
     }
 }
 
-/// `bits` evenly distributed bits as a number below `limit`: no division, and uneven by less than `limit` ÷ 2^`bits`.
+/// Maps `bits` evenly distributed bits to a number below `limit` without a division; the bias is below
+/// `limit` ÷ 2^`bits`.
 #[inline(always)]
 pub(crate) fn below(limit: u64, bits_drawn: u64, bits: u32) -> u64 {
     (bits_drawn * limit) >> bits

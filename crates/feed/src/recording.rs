@@ -1,16 +1,18 @@
-//! Recordings of exchanges become records of stateful topics: bytes in, records and defects out.
+//! Converts recordings of exchanges into records of state topics.
 //!
-//! The formats are [`Betfair`]'s stream and [`Bitstamp`]'s orders. A [`Recording`] takes the bytes of a file in pieces of any
-//! size, decompressed, and cuts them into lines; nothing of the file is kept but what its books need.
+//! The formats are [`Betfair`]'s stream and [`Bitstamp`]'s orders. A [`Recording`] takes the decompressed
+//! bytes of a file in pieces of any size,
+//! cuts them into lines, and keeps only what its books need.
 //!
 //! Invariants:
-//! - A line that cannot be used is told with its number, and counted; the next one is read as if nothing had been.
-//! - Numbers become integers exactly, or are refused: no float comes in between.
-//! - What takes effect together at the exchange is one record.
+//! - A line that cannot be used is reported with its number, and counted; the next one is read as usual.
+//! - Numbers become integers exactly or are refused, without floats.
+//! - Changes that take effect together at the exchange are one record.
 //!
-//! Limits: [`LINE_BYTES_MAX`]; a longer line is left out and told. [`RUNNERS_MAX`] and [`ORDERS_MAX`] books and orders.
+//! At most [`LINE_BYTES_MAX`] bytes in a line; longer lines are skipped and reported. At most [`RUNNERS_MAX`]
+//! books and [`ORDERS_MAX`] orders.
 //!
-//! Opening files and taking them out of their compression is the command line's business, and so is publishing.
+//! Opening and decompressing files, and publishing, are up to the caller.
 
 mod betfair;
 mod bitstamp;
@@ -30,19 +32,19 @@ use lines::Lines;
 /// A format of recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// The Betfair Exchange Stream: a JSON message a line.
+    /// The Betfair Exchange Stream: a JSON message on each line.
     Betfair,
-    /// Bitstamp's orders: comma-separated, a heading first.
+    /// Bitstamp's orders: comma-separated values with a heading.
     Bitstamp,
 }
 
 impl Layout {
-    /// The format of a file that begins with these bytes; as much as its first line is enough, or of that the first few hundred bytes.
+    /// Detects the format from a file's first line, or its first few hundred bytes.
     pub fn of(beginning: &[u8]) -> Option<Layout> {
         let beginning = without_mark(beginning).trim_ascii_start();
         let heading = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match beginning.first() {
-            // Each of its messages names its kind as `op`. Lines of JSON are of many other exchanges, too.
+            // Each message of this stream has its kind in `op`. Many other exchanges have lines of JSON, too.
             Some(b'{') if heading.windows(4).any(|bytes| bytes == b"\"op\"") => Some(Layout::Betfair),
             Some(b'{') => None,
             _ if heading.contains(&b',') => Some(Layout::Bitstamp),
@@ -51,7 +53,7 @@ impl Layout {
     }
 }
 
-/// Text without the mark of its byte order, which some editors write before it.
+/// Removes a byte order mark, which some editors write.
 fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
@@ -65,54 +67,54 @@ impl fmt::Display for Layout {
     }
 }
 
-/// One book of a recording, and the topic for it.
+/// One book of a recording, and its topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The topic's name.
+    /// Name of the topic.
     pub topic: String,
-    /// What people call it, where the recording says.
+    /// Display name, if the recording has one.
     pub name: Option<String>,
-    /// The kind of its fold: [`BOOK`](crate::BOOK) or [`ORDERS`](crate::ORDERS).
+    /// Kind of the reducer: [`BOOK`](crate::BOOK) or [`ORDERS`](crate::ORDERS).
     pub kind: &'static str,
-    /// What the fold is told.
+    /// Scale of the reducer.
     pub scale: Scale,
 }
 
-/// What came of some bytes.
+/// One item of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Item<'a> {
     /// A book, before its first record.
     Book {
-        /// Its number, an index of the recording's [`books`](Recording::books): one more than the last.
+        /// Number of the book, an index into the recording's [`books`](Recording::books).
         book: usize,
-        /// The topic for it.
+        /// The book and its topic.
         recorded: &'a Recorded,
     },
     /// A record to publish.
     Record {
-        /// Its book's number.
+        /// Number of its book.
         book: usize,
-        /// When it took effect at the exchange.
+        /// Event time: when it took effect at the exchange.
         event_time_ns: u64,
-        /// Its content.
+        /// Payload of the record.
         payload: &'a [u8],
     },
-    /// Something was left out.
+    /// Something was skipped.
     Defect(Defect),
-    /// An order of the opening snapshot cannot be there.
+    /// An order of the opening snapshot cannot exist.
     Phantom(Phantom),
 }
 
-/// Where what came of some bytes goes.
+/// Receives the items of a recording.
 pub type Sink<'a> = dyn FnMut(Item<'_>) + 'a;
 
-/// How recordings are read, where there is a choice.
+/// Options for reading recordings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingOptions {
-    /// The market of files that do not name theirs; the topic is `md.bitstamp.<market>`.
+    /// Market of files that do not name theirs; the topic is `md.bitstamp.<market>`.
     pub market: String,
-    /// Whether proven phantom orders are deleted from the book, by records like any other, besides being told.
+    /// Whether proven phantom orders are also deleted from the book, by normal records.
     pub evict_phantoms: bool,
 }
 
@@ -136,7 +138,7 @@ enum Reader {
 }
 
 impl Recording {
-    /// A file of which nothing was read yet.
+    /// Starts to read a file.
     pub fn new(layout: Layout, options: &RecordingOptions) -> Recording {
         let reader = match layout {
             Layout::Betfair => Reader::Betfair(Box::default()),
@@ -151,7 +153,7 @@ impl Recording {
         self.lines.push(bytes, &mut |number, line| reader.line(number, line, sink));
     }
 
-    /// The file ends here.
+    /// Ends the file.
     pub fn end(&mut self, sink: &mut Sink<'_>) {
         let reader = &mut self.reader;
         self.lines.end(&mut |number, line| reader.line(number, line, sink));
@@ -160,7 +162,7 @@ impl Recording {
         }
     }
 
-    /// Whether there was something in the file, and nothing of the format: it is most likely of another.
+    /// Whether the file was not empty, but had nothing of the format; it is probably of another format.
     pub fn is_foreign(&self) -> bool {
         match &self.reader {
             Reader::Betfair(betfair) => betfair.is_foreign(),
@@ -168,7 +170,7 @@ impl Recording {
         }
     }
 
-    /// The books that records name, in the order in which they were met. More may come with every push.
+    /// Books in the order in which they appeared. Each push may add some.
     pub fn books(&self) -> &[Recorded] {
         match &self.reader {
             Reader::Betfair(betfair) => betfair.books(),
@@ -176,7 +178,7 @@ impl Recording {
         }
     }
 
-    /// What was counted: a name and a number a row, and no rows of zero but the first.
+    /// Counters as pairs of name and number; those that are zero are left out, except the first.
     pub fn rows(&self) -> Vec<(&'static str, u64)> {
         let mut rows = match &self.reader {
             Reader::Betfair(betfair) => betfair.tally().rows(),

@@ -1,12 +1,12 @@
-//! What was removed lately, for readers that ask what changed.
+//! Recent removals, for subscribers that request changes.
 
 use std::collections::VecDeque;
 
-/// Removals by the number of their record, the newest at the back; bounded, and it knows since when it is complete.
+/// A bounded list of removals with their records, the newest at the back.
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
     lately: VecDeque<(u64, T)>,
-    /// The newest record of which a removal was forgotten, or before which nothing is known.
+    /// The newest record with a forgotten removal, or before which nothing is known.
     forgotten: u64,
 }
 
@@ -17,7 +17,7 @@ impl<T> Default for Removals<T> {
 }
 
 impl<T> Removals<T> {
-    /// Remembers one more, and forgets the oldest beyond `max`.
+    /// Adds a removal, and forgets the oldest beyond `max`.
     #[inline]
     pub(crate) fn push(&mut self, seq: u64, removed: T, max: usize) {
         while self.lately.len() >= max.max(1) {
@@ -28,13 +28,13 @@ impl<T> Removals<T> {
         self.lately.push_back((seq, removed));
     }
 
-    /// Nothing is known of what was before the record after `seq`.
+    /// Forgets everything up to record `seq`.
     pub(crate) fn restart(&mut self, seq: u64) {
         self.lately.clear();
         self.forgotten = seq;
     }
 
-    /// All that records after `seq` removed, or `None` if some of it is forgotten.
+    /// All removals of records after `seq`; `None` if some are forgotten.
     pub(crate) fn since(&self, seq: u64) -> Option<impl Iterator<Item = &T>> {
         let first = self.lately.partition_point(|(removed, _)| *removed <= seq);
         (seq >= self.forgotten).then(|| self.lately.range(first..).map(|(_, removed)| removed))

@@ -1,14 +1,16 @@
-//! A reader's own copy of the states of one or many logs, which sees for itself whether it is right.
+//! A subscriber's copies of the states of one or many logs, which detect and repair their own errors.
 //!
-//! The same in process and over a connection: it is made of a [`Subscribe`] and a [`Fold`]. It notices a record that
-//! does not follow its last, a checksum that is not its own, and a record that its state does not take in, and asks
-//! to be brought back: by what follows, where only that is missing, else by the state.
+//! A replica consists of a [`Subscribe`] and a [`Fold`], in process or over a connection. It detects a record
+//! that does not follow the last
+//! one, a checksum that differs, and a record that its state refuses. It then requests the missing records if
+//! they are enough, else the state.
 //!
 //! Invariants:
-//! - A state that is told of is whole: it is what the records up to its position make.
-//! - Of a log in trouble nothing is told until it is whole again, and what was asked for in vain is asked for again.
+//! - Every reported state is whole: the result of all records up to its position.
+//! - A log in trouble reports nothing until its state is whole again, and requests without a response are
+//!   repeated.
 //!
-//! Not here: a clock. Whoever drives a replica says what time it is.
+//! A replica has no clock: the caller passes the time.
 
 mod followed;
 mod report;
@@ -22,10 +24,10 @@ use hashbrown::HashMap;
 use followed::{Followed, Telling};
 pub use report::{By, Change, Counts, Report, Trouble};
 
-/// How long a replica waits for what it has asked for before it asks again, unless told otherwise.
+/// Time without a response after which a replica repeats a request, ns, by default.
 pub const RETRY_NS: u64 = 2_000_000_000;
 
-/// See the module.
+/// Copies of the states of all logs that a subscriber reads.
 pub struct Replica<F, S> {
     subscriber: S,
     make: Box<dyn FnMut(&LogName) -> F + Send>,
@@ -35,20 +37,20 @@ pub struct Replica<F, S> {
 }
 
 impl<F: Fold, S: Subscribe> Replica<F, S> {
-    /// A replica of everything that the subscriber reads, which should start and go on after a gap with a snapshot,
-    /// be it conflated or not. `make` gives the empty state of a log.
+    /// Creates a replica of all logs of a subscriber, which must be set to start, and continue after a gap,
+    /// with a snapshot. The subscriber may be conflated. `make` creates the empty state of a log.
     pub fn new(subscriber: S, make: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
         let (make, states) = (Box::new(make), States::default());
         Replica { subscriber, make, states, counts: Counts::default(), retry_ns: RETRY_NS }
     }
 
-    /// Asks again after this time without an answer.
+    /// Sets the time after which a request is repeated.
     pub fn retrying_after(mut self, retry_ns: u64) -> Replica<F, S> {
         self.retry_ns = retry_ns;
         self
     }
 
-    /// Takes in everything that is there now, at most about `max` events; how many it was. `now_ns` only grows.
+    /// Handles available events, about `max` at most; returns their number. `now_ns` must not decrease.
     pub fn drain(
         &mut self,
         now_ns: u64,
@@ -62,9 +64,9 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
         drained
     }
 
-    /// Waits until there is something to take in; `false` after `timeout` without it.
+    /// Waits for an event; `false` after `timeout` without one.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
-        // Who has asked for something looks at the time before long.
+        // With a request pending, the caller must check the time soon.
         let patience = Duration::from_nanos(self.retry_ns);
         let timeout = if self.states.pending.is_empty() {
             timeout
@@ -74,7 +76,7 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
         self.subscriber.wait(timeout)
     }
 
-    /// Asks for what is to be asked for; [`drain`](Replica::drain) does.
+    /// Sends pending requests; [`drain`](Replica::drain) calls it.
     pub fn tick(&mut self, now_ns: u64) -> Result<(), SubscribeError> {
         let Replica { subscriber, states, counts, retry_ns, .. } = self;
         let States { all, pending, .. } = states;
@@ -91,19 +93,19 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
         outcome
     }
 
-    /// Where a log's state stands, and the state, if it is whole.
+    /// A log's position and state, if the state is whole.
     pub fn state(&self, log: &LogName) -> Option<(Position, &F)> {
         self.states().find(|(name, ..)| ***name == *log).map(|(_, at, state)| (at, state))
     }
 
-    /// All states that are whole, and where they stand.
+    /// All whole states with their positions.
     pub fn states(&self) -> impl Iterator<Item = (&Arc<LogName>, Position, &F)> {
         let whole = self.states.all.iter().flatten().filter(|followed| followed.is_whole());
         whole.filter_map(|followed| Some((&followed.log, followed.at?, &followed.state)))
     }
 
-    /// What each log's owner has said last of the state's publishers. It says nothing as long as one has been connected since
-    /// the replica began.
+    /// The owners' last reports on publishers of each state. There is none until a publisher disconnects or
+    /// connects after the replica began.
     pub fn publishers(&self) -> impl Iterator<Item = &Publishers> {
         self.states.all.iter().flatten().filter_map(|followed| followed.publishers.as_ref())
     }
@@ -113,12 +115,12 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
         self.states.pending.is_empty()
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// What it reads with.
+    /// The subscriber.
     pub fn subscriber(&mut self) -> &mut S {
         &mut self.subscriber
     }
@@ -131,16 +133,16 @@ impl<F, S: std::fmt::Debug> std::fmt::Debug for Replica<F, S> {
     }
 }
 
-/// The states by log. A log is found by the address of its name, which stays the same from one record to the next.
+/// States by log. A log is found by the address of its name, which is the same in consecutive records.
 #[derive(Debug)]
 struct States<F> {
     all: Vec<Option<Followed<F>>>,
     free: Vec<usize>,
     by_address: HashMap<usize, usize>,
     by_name: HashMap<Arc<LogName>, usize>,
-    /// The log of the last event.
+    /// Log of the last event.
     last: (usize, usize),
-    /// Those that are not whole.
+    /// States that are not whole.
     pending: Vec<usize>,
 }
 
@@ -178,7 +180,7 @@ impl<F: Fold> States<F> {
             }
         };
         if let Some(Some(followed)) = self.all.get_mut(at) {
-            // The name is held, so that its address is nobody else's.
+            // The name is held, so no other name can have its address.
             let before = std::mem::replace(&mut followed.log, Arc::clone(log));
             self.by_address.remove(&(Arc::as_ptr(&before) as usize));
         }
@@ -210,7 +212,7 @@ fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
         Event::Notice(Notice::EpochChanged(changed)) => &changed.log,
         Event::Notice(Notice::Publishers(publishers)) => &publishers.log,
         Event::Notice(Notice::Deleted { log, .. }) => log,
-        // Of no matter to a state.
+        // Does not concern a state.
         Event::Notice(_) => return,
     };
     let at = states.place(log, make);

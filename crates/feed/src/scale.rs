@@ -1,33 +1,35 @@
-//! What an instrument's integers mean, and which of them it knows.
+//! Units of an instrument's integers, and their valid range.
 //!
-//! Prices and sizes are integers everywhere, counted in the instrument's smallest unit: with two price decimals 101.25
-//! is 10125. Their magnitude ends at 2^53, so that a JSON number holds them exactly.
+//! Prices and sizes are integers everywhere, in the instrument's smallest unit: with two price decimals
+//! 101.25 is 10125. Their magnitude
+//! ends at 2^53, so a JSON number holds them exactly.
 
 use std::collections::BTreeMap;
 
 use crate::decimal;
 
-/// The largest magnitude of a price or size.
+/// Largest magnitude of a price or size.
 pub const UNITS_MAX: i64 = 1 << 53;
-/// The most decimals of a price or size.
+/// Most decimals of a price or size.
 pub const DECIMALS_MAX: u8 = 15;
 
 /// An instrument's units and its range of prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Decimals of a price: how many of its integer's digits stand behind the point.
+    /// Decimals of a price: digits of the integer after the decimal point.
     pub price_decimals: u8,
     /// Decimals of a size.
     pub size_decimals: u8,
     /// Prices are multiples of this many units.
     pub tick: i64,
-    /// The lowest price, units.
+    /// Lowest price, units.
     pub price_min: i64,
-    /// The highest price, units.
+    /// Highest price, units.
     pub price_max: i64,
-    /// How many levels a view shows when it is not told. The state itself is always whole.
+    /// Levels that a view shows by default. The state itself is always whole.
     pub depth: u32,
-    /// Of a `book`: how many levels a side has at most. After each record the worst ones beyond it are gone. 0 for no end.
+    /// Only for kind `book`: most levels of a side. After each record, worse levels are removed. 0 for no
+    /// limit.
     pub max_depth: u32,
 }
 
@@ -38,75 +40,75 @@ impl Default for Scale {
     }
 }
 
-/// Why a fold cannot be made as asked.
+/// Why a state cannot be created with these options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// There is no such kind.
-    #[error("there is no state of kind `{kind}`; the kinds are {}", crate::KINDS.join(", "))]
+    /// The kind does not exist.
+    #[error("there is no state of kind `{kind}`: use one of {}", crate::KINDS.join(", "))]
     UnknownKind {
-        /// As it was given.
+        /// The requested kind.
         kind: String,
     },
     /// The kind has no such option.
     #[error("`{kind}` has no option `{option}`")]
     UnknownOption {
-        /// The fold's kind.
+        /// The kind.
         kind: String,
-        /// As it was given.
+        /// The option.
         option: String,
     },
-    /// The option's value is not one it can have.
+    /// The option's value is not valid.
     #[error("option `{option}`: `{value}` is not {wanted}")]
     BadValue {
-        /// Its name.
+        /// Name of the option.
         option: &'static str,
-        /// As it was given.
+        /// The value.
         value: String,
-        /// What it takes.
+        /// Valid values.
         wanted: String,
     },
 }
 
-/// Why an entry is refused. It names the number that is wrong, in units.
+/// Why an entry is refused, with the wrong number in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScaleError {
     /// A size is not above zero.
     #[error("size {size} is not above zero")]
     SizeNotPositive {
-        /// As it was given.
+        /// The size.
         size: i64,
     },
-    /// A size is too large to be held.
+    /// A size is above the maximum.
     #[error("size {size} is above {}", UNITS_MAX)]
     SizeTooLarge {
-        /// As it was given.
+        /// The size.
         size: i64,
     },
-    /// A price lies outside the instrument's range.
+    /// A price is outside the instrument's range.
     #[error("price {price} is outside {min} to {max}")]
     PriceOutOfRange {
-        /// As it was given.
+        /// The price.
         price: i64,
-        /// The lowest.
+        /// Lowest price.
         min: i64,
-        /// The highest.
+        /// Highest price.
         max: i64,
     },
-    /// A price is not on the instrument's grid.
+    /// A price is not a multiple of the tick.
     #[error("price {price} is not a multiple of the tick {tick}")]
     PriceOffTick {
-        /// As it was given.
+        /// The price.
         price: i64,
-        /// The distance of prices.
+        /// Distance of adjacent prices.
         tick: i64,
     },
 }
 
 impl Scale {
-    /// The scale that these options describe: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`,
-    /// `depth` and, of a `book`, `max_depth`, the prices in units.
+    /// Parses options: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`, `depth` and, for
+    /// kind `book`, `max_depth`; the prices in units.
     pub fn parse(kind: &str, options: &BTreeMap<String, String>) -> Result<Scale, OptionsError> {
         let mut scale = Scale::default();
         for (option, value) in options {
@@ -131,7 +133,7 @@ impl Scale {
         Ok(scale)
     }
 
-    /// The options that [`parse`](Scale::parse) makes this scale of.
+    /// Options that [`parse`](Scale::parse) turns into this scale.
     pub fn options(&self) -> BTreeMap<String, String> {
         let numbers = [
             ("price_decimals", i64::from(self.price_decimals)),
@@ -146,7 +148,7 @@ impl Scale {
         all.map(|(name, value)| (name.to_owned(), value.to_string())).collect()
     }
 
-    /// Whether this is a price of the instrument.
+    /// Checks that a price is in range and a multiple of the tick.
     #[inline]
     pub fn check_price(&self, price: i64) -> Result<(), ScaleError> {
         if price < self.price_min || price > self.price_max {
@@ -158,7 +160,7 @@ impl Scale {
         Ok(())
     }
 
-    /// Whether this is a size that something can have.
+    /// Checks that a size is above zero and in range.
     #[inline]
     pub fn check_size(&self, size: i64) -> Result<(), ScaleError> {
         match size {
@@ -168,12 +170,12 @@ impl Scale {
         }
     }
 
-    /// A price as people write it.
+    /// Formats a price.
     pub fn price_text(&self, price: i64) -> String {
         decimal::text(price, self.price_decimals)
     }
 
-    /// A size as people write it.
+    /// Formats a size.
     pub fn size_text(&self, size: i64) -> String {
         decimal::text(size, self.size_decimals)
     }

@@ -1,20 +1,24 @@
-//! When records are due: an absolute schedule, with the time as an argument.
+//! An absolute schedule of records, with the time as an argument.
 //!
-//! Record k of an instrument that changes r times a second is due k ÷ r seconds after the start (and a fixed part of 1 ÷ r,
-//! so that instruments of one rate take turns). Nothing that happens moves the schedule: a source that was held up finds
-//! its records overdue, sends them at once, each still with the time it was meant for, and [`Slips`] says how late it was.
-//! Latency taken from the intended time therefore includes the source's own delay: no coordinated omission.
+//! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part
+//! of 1 ÷ r, so that instruments of
+//! one rate alternate. Delays do not move the schedule: a source that was held up sends its overdue records
+//! at once, each with its intended
+//! time, and [`Slips`] counts the delay. Latency from the intended time therefore includes the source's own
+//! delay: no coordinated omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
-//! - Times are exact to the nanosecond, rounded down, however long it runs; they never go back.
-//! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records at most and
+//! - Times are exact to the nanosecond, rounded down, for any length of run; they never go back.
+//! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records
+//!   at most and
 //!   ⌊r × s⌋ at least.
 //!
-//! How to wait is for the caller's thread to carry out: [`Schedule::next_action`] advises to sleep until shortly before the
-//! next record and to spin for the rest, since a sleeping thread is woken late by tens of microseconds. Where records are
-//! so dense that it would never come to sleep, it advises to sleep for a grain and to send what has become due by then: a
-//! thread that only spins takes a core from those who are to read.
+//! The caller's thread waits: [`Schedule::next_action`] advises to sleep until shortly before the next
+//! record, and to spin for the rest, since a
+//! sleeping thread wakes late by tens of microseconds. Where records are too dense for that, it advises to
+//! sleep for a grain and then to send
+//! what is due: a thread that only spins takes a core from the subscribers.
 
 mod lane;
 mod slips;
@@ -22,54 +26,55 @@ mod slips;
 use lane::Lane;
 pub use slips::Slips;
 
-/// How long before a record a sleeper should be up: what Linux takes to wake a thread, with some to spare.
+/// Time before a record at which a sleeping source wakes: Linux' wake-up latency with a margin, ns.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
-/// How long to sleep where records are due closer to each other than the time to spin.
+/// Sleep where records are closer than the time to spin, ns.
 pub const GRAIN_NS: u64 = 50_000;
-/// The time between two records is known as the mean of about so many, and taken for this at first.
+/// Smoothing of the mean time between records, and its first value in gaps.
 const GAPS: u64 = 16;
 const SPARSE_NS: u64 = 1_000_000_000;
-/// A record that was taken no later than this is on time.
+/// A record taken later than this counts as late, by default, ns.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
-/// The records of many instruments in the order in which they are due.
+/// Records of many instruments in the order in which they are due.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     lanes: Vec<Lane>,
-    /// The lane whose record is next.
+    /// Index of the lane with the next record.
     next: usize,
-    /// When the last record that was taken was due, and the time between two of late.
+    /// Intended time of the last record, and the recent mean time between records.
     last_ns: u64,
     gap_ns: u64,
     spin_ns: u64,
     slips: Slips,
 }
 
-/// A record that is to be sent.
+/// A record that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// The time it is meant for: the record's event time.
+    /// Intended time: the record's event time, ns.
     pub at_ns: u64,
-    /// Which instrument, counted from 0.
+    /// Number of the instrument, from 0.
     pub instrument: usize,
 }
 
-/// What to do now.
+/// The next action of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A record is due: [`Schedule::take`] it.
     Emit,
-    /// The next is due so soon that a sleep would end too late: ask again.
+    /// The next record is too close for a sleep: ask again at once.
     Spin,
-    /// Nothing is due before long: sleep until then, and ask again.
+    /// The next record is further away: sleep, then ask again.
     Sleep {
-        /// When to be up.
+        /// End of the sleep, ns.
         until_ns: u64,
     },
 }
 
 impl Schedule {
-    /// From `start_ns` on, as many records a second of each instrument. A rate of zero is none at all.
+    /// Creates a schedule from `start_ns` on, with these rates in records a second. A rate of zero means no
+    /// records.
     pub fn new(start_ns: u64, rates: impl IntoIterator<Item = u32>) -> Schedule {
         let mut lanes: Vec<Lane> = Vec::new();
         for (instrument, rate) in rates.into_iter().enumerate().filter(|(_, rate)| *rate > 0) {
@@ -90,26 +95,26 @@ impl Schedule {
         schedule
     }
 
-    /// Advises to spin for this long before a record, unless they are denser than that; 0 to sleep throughout,
-    /// `u64::MAX` to spin throughout.
+    /// Sets how long to spin before each record, unless records are denser; 0 always sleeps, `u64::MAX`
+    /// always spins.
     pub fn spinning(mut self, spin_ns: u64) -> Schedule {
         self.spin_ns = spin_ns;
         self
     }
 
-    /// Counts a record as late when it is taken later than this.
+    /// Sets the delay after which a record counts as late.
     pub fn late_after(mut self, late_ns: u64) -> Schedule {
         self.slips = Slips::later_than(late_ns);
         self
     }
 
-    /// The next record, due or not. `None` when there is no instrument.
+    /// The next record, due or not; `None` without instruments.
     #[inline]
     pub fn peek(&self) -> Option<Due> {
         self.lanes.get(self.next).map(Lane::next)
     }
 
-    /// What to do at this time. With no instrument: to sleep for ever.
+    /// The action at this time; without instruments, to sleep for ever.
     #[inline]
     pub fn next_action(&self, now_ns: u64) -> Action {
         let Some(next) = self.peek() else { return Action::Sleep { until_ns: u64::MAX } };
@@ -121,7 +126,7 @@ impl Schedule {
         }
     }
 
-    /// The next record if it is due, with its intended time, and notes how late it is.
+    /// Takes the next record if it is due, and counts its delay.
     #[inline]
     pub fn take(&mut self, now_ns: u64) -> Option<Due> {
         let next = self.peek().filter(|next| next.at_ns <= now_ns)?;
@@ -135,27 +140,27 @@ impl Schedule {
         Some(next)
     }
 
-    /// Whether whoever spins before each record hardly ever sleeps.
+    /// Whether records are so dense that a source would hardly ever sleep.
     fn is_dense(&self) -> bool {
         self.gap_ns <= self.spin_ns && self.spin_ns < u64::MAX
     }
 
-    /// How many records are due by now, inclusive, and not taken.
+    /// Number of records that are due by now, inclusive, and not taken.
     pub fn due(&self, now_ns: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.meant_by(now_ns).saturating_sub(lane.taken())).sum()
     }
 
-    /// How many records were meant for the time up to now, inclusive, taken or not.
+    /// Number of records intended up to now, inclusive, taken or not.
     pub fn meant_by(&self, now_ns: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.meant_by(now_ns)).sum()
     }
 
-    /// How late records were taken so far.
+    /// Delays so far.
     pub fn slips(&self) -> &Slips {
         &self.slips
     }
 
-    /// Of records due together, the one of the lane that was there first: rates in the order of their first instrument.
+    /// Among records due together, the lane of the first instrument comes first.
     #[inline]
     fn find_next(&mut self) {
         let times = self.lanes.iter().map(|lane| lane.next().at_ns).enumerate();

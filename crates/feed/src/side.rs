@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-/// Who wants to trade at a price.
+/// Buyers or sellers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
-    /// Buyers; the best is the highest price.
+    /// Buyers; the highest price is best.
     Bid,
-    /// Sellers; the best is the lowest price.
+    /// Sellers; the lowest price is best.
     Ask,
 }
 
 impl Side {
-    /// Both, bids first.
+    /// Both sides, bids first.
     pub const BOTH: [Side; 2] = [Side::Bid, Side::Ask];
 
-    /// Its byte in a record: 1 bid, 2 ask.
+    /// Encoded byte: 1 for bid, 2 for ask.
     pub fn code(self) -> u8 {
         match self {
             Side::Bid => 1,
@@ -23,7 +23,7 @@ impl Side {
         }
     }
 
-    /// The side of a byte.
+    /// Decodes a byte.
     pub fn from_code(code: u8) -> Option<Side> {
         match code {
             1 => Some(Side::Bid),

@@ -1,8 +1,8 @@
-//! Entries that keep their place, with the moment of their page's last change.
+//! Entries at fixed places, with the last change of each page.
 //!
-//! Invariants: a place that is given out is not given out again before it is returned; the live state and frozen ones share
-//! pages as [`Pages`] says. Which entries a record after some other changed is asked page by page: pages where none did are
-//! skipped by one comparison, so nothing has to be kept in order for it.
+//! Invariants: a place in use is not given out again before it is returned; live and frozen states share
+//! pages as in [`Pages`]. A search for
+//! changes after a record skips unchanged pages by one comparison, so no order of changes is stored.
 
 use std::array;
 
@@ -15,7 +15,7 @@ const PAGE_ENTRIES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     pages: Pages<Page<T>>,
-    /// Places returned; the last one is warm.
+    /// Returned places; the last one is reused first.
     free: Vec<u32>,
     len: usize,
 }
@@ -42,32 +42,32 @@ impl<T: Clone> Slab<T> {
         self.len
     }
 
-    /// Places there are, taken or not.
+    /// Number of places, in use or not.
     pub(crate) fn places(&self) -> usize {
         self.pages.len() * PAGE_ENTRIES
     }
 
-    /// The entry at a place that was given out.
+    /// The entry at a place in use.
     #[inline(always)]
     pub(crate) fn at(&self, place: u32) -> &T {
         match &self.pages.get(page(place)).entries[within(place)] {
             Some(entry) => entry,
-            None => unreachable!("place {place} was not given out"),
+            None => unreachable!("place {place} is not in use"),
         }
     }
 
-    /// The same, to change it with the record `seq`.
+    /// The entry at a place in use, to change it with record `seq`.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, place: u32, seq: u64) -> &mut T {
         let page = self.pages.get_mut(page(place));
         page.changed = seq;
         match &mut page.entries[within(place)] {
             Some(entry) => entry,
-            None => unreachable!("place {place} was not given out"),
+            None => unreachable!("place {place} is not in use"),
         }
     }
 
-    /// Takes an entry in with the record `seq`, and gives its place.
+    /// Inserts an entry with record `seq`; returns its place.
     #[inline(always)]
     pub(crate) fn insert(&mut self, seq: u64, entry: T) -> u32 {
         if self.free.is_empty() {
@@ -81,25 +81,25 @@ impl<T: Clone> Slab<T> {
         place
     }
 
-    /// Gives the entry back, and its place to others.
+    /// Removes an entry and returns it; the place can be reused.
     #[inline(always)]
     pub(crate) fn remove(&mut self, place: u32) -> T {
         let Some(entry) = self.pages.get_mut(page(place)).entries[within(place)].take() else {
-            unreachable!("place {place} was not given out");
+            unreachable!("place {place} is not in use");
         };
         self.free.push(place);
         self.len -= 1;
         entry
     }
 
-    /// All entries by place.
+    /// Iterates over all entries by place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> + '_ {
         let places =
             |(number, page)| taken(page).map(move |(at, entry)| ((number * PAGE_ENTRIES + at) as u32, entry));
         self.pages.iter().enumerate().flat_map(places)
     }
 
-    /// All entries of pages of which a record after `seq` changed one.
+    /// Iterates over all entries of pages that records after `seq` changed.
     pub(crate) fn near_changes_since(&self, seq: u64) -> impl Iterator<Item = &T> + '_ {
         self.pages.iter().filter(move |page| page.changed > seq).flat_map(taken).map(|(_, entry)| entry)
     }
@@ -121,7 +121,7 @@ impl<T: Clone> Slab<T> {
 }
 
 impl<T> FrozenSlab<T> {
-    /// All entries, in no order that means anything.
+    /// Iterates over all entries in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
         self.0.iter().flat_map(taken).map(|(_, entry)| entry)
     }

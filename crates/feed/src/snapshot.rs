@@ -1,4 +1,4 @@
-//! The head that all snapshots of folds begin with.
+//! Header of all snapshots of states.
 //!
 //! ```text
 //!  0      1         2          4           8           12          16
@@ -10,20 +10,22 @@
 //!   2 orders  a bids, b asks, each 24 bytes:  id u64, price i64, size i64
 //!   3 last    a keys, b 0:  key_len u32, value_len u32, key, value
 //! ```
-//! The same state always gives the same bytes: levels the best first, the orders of a level in their queue's order, keys
-//! in the order of their bytes. All integers are little-endian.
+//! The same state always gives the same bytes: levels from the best on, orders of a level in queue order,
+//! keys by their bytes. All integers
+//! are little-endian.
 
 use dunlin_topic::FoldError;
 
-/// Bytes of the head.
+/// Size of the header, bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// The one version there is.
+/// Version of the format.
 const VERSION: u8 = 1;
 
-/// Below this a merged record is always worth it, whatever a snapshot takes.
+/// A merged record up to this size is sent even if a snapshot is smaller.
 const MERGED_BYTES_FREE: usize = 4 << 10;
 
-/// Whether a merged record, which begins at `start`, is worth it beside a snapshot of so many bytes. If not, it is cut off.
+/// Whether a merged record, which begins at `start`, is preferred to a snapshot of this size. If not,
+/// truncates it.
 pub(crate) fn keep_if_worth_it(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
     let worth_it = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
     if !worth_it {
@@ -32,7 +34,7 @@ pub(crate) fn keep_if_worth_it(payload: &mut Vec<u8>, start: usize, snapshot_byt
     worth_it
 }
 
-/// What a snapshot is of.
+/// Kind of state in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -45,43 +47,43 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// It is shorter or longer than its head says.
-    #[error("the snapshot has {bytes} bytes, {wanted} were announced")]
+    /// The length differs from the header's.
+    #[error("the snapshot has {bytes} bytes, its header announces {wanted}")]
     Length {
-        /// How many there are.
+        /// Actual length.
         bytes: usize,
-        /// How many there should be.
+        /// Announced length.
         wanted: usize,
     },
-    /// It is of another kind of state, or no snapshot.
+    /// The snapshot is of another kind of state.
     #[error("the snapshot is of kind {kind}, not {wanted}")]
     Kind {
-        /// Its first byte.
+        /// First byte of the snapshot.
         kind: u8,
-        /// What that should be.
+        /// The expected byte.
         wanted: u8,
     },
-    /// A newer Dunlin wrote it.
+    /// A newer version of Dunlin wrote the snapshot.
     #[error("the snapshot has version {version}; this reads version {VERSION}")]
     Version {
-        /// Its second byte.
+        /// Second byte of the snapshot.
         version: u8,
     },
-    /// A part of its head that should be zero is not.
-    #[error("the snapshot's head has something where nothing belongs")]
+    /// A reserved part of the header is not zero.
+    #[error("a reserved part of the snapshot's header is not zero")]
     NotZero,
-    /// Its entries are not in their order, or one stands there twice.
+    /// Entries are out of order, or repeated.
     #[error("entry {entry} of the snapshot is out of order")]
     Order {
-        /// Which, counted from 1.
+        /// Number of the entry, from 1.
         entry: usize,
     },
-    /// An entry is not one that the state may hold.
+    /// An entry is not valid in this state.
     #[error("entry {entry} of the snapshot: {error}")]
     Entry {
-        /// Which, counted from 1.
+        /// Number of the entry, from 1.
         entry: usize,
-        /// What is wrong with it.
+        /// Why the entry is refused.
         error: crate::EntryError,
     },
 }
@@ -92,7 +94,7 @@ impl From<SnapshotError> for FoldError {
     }
 }
 
-/// Appends a head.
+/// Appends a header.
 pub(crate) fn write_head(out: &mut Vec<u8>, kind: Kind, a: usize, b: usize) {
     out.extend_from_slice(&[kind as u8, VERSION, 0, 0]);
     out.extend_from_slice(&(a as u32).to_le_bytes());
@@ -100,7 +102,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, kind: Kind, a: usize, b: usize) {
     out.extend_from_slice(&[0; 4]);
 }
 
-/// The two counts, and what follows the head.
+/// Reads a header; returns the two counts and the remaining bytes.
 pub(crate) fn read_head(bytes: &[u8], kind: Kind) -> Result<(usize, usize, &[u8]), SnapshotError> {
     let too_short = || SnapshotError::Length { bytes: bytes.len(), wanted: HEAD_BYTES };
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(too_short)?;
@@ -117,7 +119,7 @@ pub(crate) fn read_head(bytes: &[u8], kind: Kind) -> Result<(usize, usize, &[u8]
     Ok((count(4), count(8), rest))
 }
 
-/// The entries of `N` words each that follow the head: those of bids, and those of asks.
+/// Reads entries of `N` words each after the header: those of bids, and those of asks.
 pub(crate) fn read_entries<const N: usize>(
     bytes: &[u8],
     kind: Kind,

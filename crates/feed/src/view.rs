@@ -1,37 +1,37 @@
-//! What can be asked of any book.
+//! Views of order books.
 
 use crate::scale::Scale;
 use crate::side::Side;
 
-/// All there is at one price.
+/// Total size at one price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
-    /// The price, units.
+    /// Price, units.
     pub price: i64,
-    /// The sum of sizes, units.
+    /// Sum of sizes, units.
     pub size: i64,
 }
 
-/// How the best bid and the best ask stand to one another.
+/// Relation of the best bid and the best ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
     /// A side is empty.
     Open,
-    /// The bid is below the ask, as it should be.
+    /// The bid is below the ask, the normal case.
     Apart,
-    /// They are the same price.
+    /// Both have the same price.
     Locked,
     /// The bid is above the ask.
     Crossed,
 }
 
-/// How often a book came to be locked or crossed by a record, since it was made or restored. It is then reported so until a
-/// record sets it right; nothing is repaired in silence.
+/// How often a record locked or crossed a book since it was created or restored. Such a book is reported
+/// until a record changes it; it is never repaired silently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
-    /// From open or apart to locked.
+    /// Changes from open or apart to locked.
     pub locked: u64,
-    /// From anything else to crossed.
+    /// Changes from any other relation to crossed.
     pub crossed: u64,
 }
 
@@ -49,18 +49,18 @@ impl Crossings {
     }
 }
 
-/// A book of price levels, whatever it is made of.
+/// A book of price levels, with any implementation.
 pub trait Levels {
-    /// The instrument's units.
+    /// Units of the instrument.
     fn scale(&self) -> &Scale;
 
-    /// The best level of a side.
+    /// Best level of a side.
     fn best(&self, side: Side) -> Option<Level>;
 
     /// The level at a price.
     fn level(&self, side: Side, price: i64) -> Option<Level>;
 
-    /// How many levels a side has.
+    /// Number of levels of a side.
     fn level_count(&self, side: Side) -> usize;
 
     /// All levels of a side, the best first.
@@ -69,15 +69,15 @@ pub trait Levels {
     /// Whether the book is locked or crossed.
     fn touch(&self) -> Touch;
 
-    /// How often it came to be so.
+    /// How often the book was locked or crossed.
     fn crossings(&self) -> Crossings;
 
-    /// The best levels of a side: as many as asked for, or as the instrument's `depth` says.
+    /// The best levels of a side: `depth` levels, or the instrument's default.
     fn top(&self, side: Side, depth: Option<usize>) -> Vec<Level> {
         self.levels(side).take(depth.unwrap_or(self.scale().depth as usize)).collect()
     }
 
-    /// All levels of a side, the best first, each with the sum of sizes up to and with it.
+    /// All levels of a side, the best first, with the cumulative size.
     fn cumulative(&self, side: Side) -> Box<dyn Iterator<Item = (Level, i128)> + '_> {
         let mut sum = 0;
         Box::new(self.levels(side).map(move |level| {
@@ -86,7 +86,7 @@ pub trait Levels {
         }))
     }
 
-    /// How much there is at this price and better ones.
+    /// Total size at this price and better ones.
     fn size_through(&self, side: Side, price: i64) -> i128 {
         let better_or_same = |level: &Level| match side {
             Side::Bid => level.price >= price,
@@ -96,7 +96,7 @@ pub trait Levels {
     }
 }
 
-/// How two best prices stand, given as ladder keys; those of empty sides are below all others.
+/// Relation of two best prices, as ladder keys; the key of an empty side is below all others.
 #[inline(always)]
 pub(crate) fn touch(bid_key: i64, ask_key: i64) -> Touch {
     let (bid, ask) = (bid_key, !ask_key);

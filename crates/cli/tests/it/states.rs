@@ -109,6 +109,6 @@ fn missing_state_or_unknown_kind_is_refused_with_a_reason() {
         &["sub", "plain", "--group", "g", "--from", "snapshot"],
         "--from snapshot cannot be used with --group",
     );
-    refused(&["topics", "create", "b", "--fold", "boook"], "the kinds are book, orders, last");
+    refused(&["topics", "create", "b", "--fold", "boook"], "use one of book, orders, last");
     refused(&["topics", "create", "b", "--fold", "book", "--fold-option", "tik=5"], "no option `tik`");
 }

@@ -1,4 +1,4 @@
-//! The entries of a `book` record.
+//! Entries of a `book` record.
 //!
 //! ```text
 //!  0    1      2          8               16              24
@@ -10,12 +10,12 @@
 //!   2 remove  the level is gone                  price; size 0
 //!   3 clear   the whole side is gone             price 0, size 0
 //! ```
-//! A record is one entry or more, one behind the other, and takes effect whole. All integers are little-endian.
+//! A record has one or more consecutive entries, which take effect together. All integers are little-endian.
 
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// Bytes of an entry.
+/// Size of an entry, bytes.
 pub const BOOK_ENTRY_BYTES: usize = 24;
 
 pub(crate) const SET: u8 = 1;
@@ -25,23 +25,23 @@ pub(crate) const CLEAR: u8 = 3;
 /// One change of a book by price level. Prices and sizes are in the instrument's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BookEntry {
-    /// The level's size is now this.
+    /// Sets a level's size.
     Set {
         /// Bid or ask.
         side: Side,
-        /// Which level.
+        /// Price of the level.
         price: i64,
-        /// All there is at this price, above zero.
+        /// Total size at this price, above zero.
         size: i64,
     },
-    /// The level is gone. Nothing happens where there is none, as exchanges send such removals.
+    /// Removes a level. A level that does not exist is ignored, as exchanges send such removals.
     Remove {
         /// Bid or ask.
         side: Side,
-        /// Which level.
+        /// Price of the level.
         price: i64,
     },
-    /// All levels of a side are gone.
+    /// Removes all levels of a side.
     Clear {
         /// Bid or ask.
         side: Side,
@@ -49,7 +49,7 @@ pub enum BookEntry {
 }
 
 impl BookEntry {
-    /// Appends the entry's bytes to a record's payload.
+    /// Appends the encoded entry to a record's payload.
     #[inline]
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, side, price, size) = match *self {
@@ -65,7 +65,7 @@ impl BookEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Reads one entry. Whether price and size are ones of the instrument its [`Scale`](crate::Scale) knows.
+    /// Decodes one entry, without a check of price and size, for which there is [`Scale`](crate::Scale).
     #[inline(always)]
     pub fn decode(bytes: &[u8; BOOK_ENTRY_BYTES]) -> Result<BookEntry, EntryError> {
         let [head, price, size] = words(bytes);
@@ -83,7 +83,7 @@ impl BookEntry {
         }
     }
 
-    /// The entries of a payload; the last item is an error where bytes are left over.
+    /// Decodes the entries of a payload; leftover bytes give an error as the last item.
     pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = Result<BookEntry, EntryError>> + '_ {
         let (entries, rest) = payload.as_chunks::<BOOK_ENTRY_BYTES>();
         let left = (!rest.is_empty()).then_some(Err(EntryError::TrailingBytes { bytes: rest.len() }));

@@ -1,88 +1,88 @@
-//! Why a file of instruments is refused. The texts begin as MDD-Sim's do, so that scripts that look for those find them.
+//! Errors of instrument files. The texts begin as MDD-Sim's do, for scripts that search for them.
 
 use std::fmt;
 
 use super::{INSTRUMENTS_MAX, Notation, VOLATILITY_MAX};
 use crate::scale::UNITS_MAX;
 
-/// Why a file of instruments is refused.
+/// Why an instrument file is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstrumentsError {
-    /// The text is not JSON or TOML, or has a field that is not known.
+    /// The text is not JSON or TOML, or has an unknown field.
     #[error("{notation} parse failure: {why}")]
     Parse {
-        /// What it was read as.
+        /// The expected format.
         notation: Notation,
-        /// Where and what, from the parser.
+        /// The parser's message, with the location.
         why: String,
     },
-    /// The list of instruments is empty or not there.
+    /// The list of instruments is missing or empty.
     #[error("config must contain at least one instrument")]
     NoInstrument,
-    /// More than [`INSTRUMENTS_MAX`].
-    #[error("config has {instruments} instruments, {} are allowed", INSTRUMENTS_MAX)]
+    /// There are more than [`INSTRUMENTS_MAX`] instruments.
+    #[error("config has {instruments} instruments, at most {} are allowed", INSTRUMENTS_MAX)]
     TooMany {
-        /// How many there are, or were to be.
+        /// Number of instruments.
         instruments: usize,
     },
-    /// An instrument without a name.
+    /// An instrument has no id.
     #[error("instrument_id cannot be empty")]
     EmptyId,
-    /// A name that cannot be part of a topic's.
+    /// An id cannot be part of a topic's name.
     #[error("instrument_id {id:?} cannot be part of a topic's name: {why}")]
     BadId {
-        /// As it was given.
+        /// The id.
         id: String,
-        /// The rule it breaks.
+        /// The rule that is broken.
         why: String,
     },
-    /// Two instruments of one name.
+    /// Two instruments have the same id.
     #[error("duplicate instrument_id: {id}")]
     Duplicate {
-        /// The name.
+        /// The id.
         id: String,
     },
-    /// A number below one.
+    /// A number is below one.
     #[error("{field} must be > 0{}", For(id))]
     NotPositive {
-        /// The field's name.
+        /// Name of the field.
         field: &'static str,
-        /// Of which instrument.
+        /// Id of the instrument.
         id: Option<String>,
     },
-    /// A number below zero.
+    /// A number is below zero.
     #[error("{field} must be >= 0{}", For(id))]
     Negative {
-        /// The field's name.
+        /// Name of the field.
         field: &'static str,
-        /// Of which instrument.
+        /// Id of the instrument.
         id: Option<String>,
     },
-    /// A number above its limit.
+    /// A number is above its limit.
     #[error("{field} must be <= {max}{}, not {value}", For(id))]
     TooLarge {
-        /// The field's name.
+        /// Name of the field.
         field: &'static str,
-        /// As it was given.
+        /// The value.
         value: i64,
         /// The limit.
         max: i64,
-        /// Of which instrument.
+        /// Id of the instrument.
         id: Option<String>,
     },
-    /// A volatility that is no number, or below zero.
+    /// The volatility is not finite, or below zero.
     #[error("volatility must be finite and >= 0 for {id}")]
     Volatility {
-        /// Of which instrument.
+        /// Id of the instrument.
         id: String,
     },
-    /// A volatility in other units, most likely.
+    /// The volatility is too high; it is probably in another unit.
     #[error("volatility must be <= {} (ticks an update) for {id}, not {volatility}", VOLATILITY_MAX)]
     TooVolatile {
-        /// Of which instrument.
+        /// Id of the instrument.
         id: String,
-        /// As it was given.
+        /// The value.
         volatility: f64,
     },
     /// The book would reach below 1 or above [`UNITS_MAX`].
@@ -92,16 +92,16 @@ pub enum InstrumentsError {
         UNITS_MAX
     )]
     OutOfPrices {
-        /// Of which instrument.
+        /// Id of the instrument.
         id: String,
-        /// As it was given.
+        /// The value.
         base_price: i64,
-        /// How far the book reaches.
+        /// How far the book reaches from the base price.
         reach: i64,
     },
 }
 
-/// ` for X`, where the instrument is known.
+/// Formats ` for ID` if the instrument is known.
 struct For<'a>(&'a Option<String>);
 
 impl fmt::Display for For<'_> {

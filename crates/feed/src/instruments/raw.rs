@@ -1,6 +1,6 @@
-//! A file of instruments as it is written, before anything is checked.
+//! An instrument file as it is written, before validation.
 //!
-//! Names in snake_case or camelCase; whole numbers also as strings, as proto3 JSON writes 64-bit ones.
+//! Names are in snake_case or camelCase. Whole numbers may be strings, as proto3 JSON writes 64-bit numbers.
 
 use std::fmt;
 

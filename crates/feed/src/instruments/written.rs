@@ -1,10 +1,10 @@
-//! A file of instruments before it is checked, and the files that come with Dunlin.
+//! Unvalidated instrument files, and those that come with Dunlin.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Instruments, InstrumentsError, Notation};
 
-/// The files of instruments that come with Dunlin, all JSON: name and text.
+/// Instrument files that come with Dunlin, all JSON: name and text.
 pub const SCENARIOS: [(&str, &str); 4] = [
     ("baseline_1x1_10k", include_str!("../../scenarios/baseline_1x1_10k.json")),
     ("fanout_1x100_1k", include_str!("../../scenarios/fanout_1x100_1k.json")),
@@ -12,23 +12,23 @@ pub const SCENARIOS: [(&str, &str); 4] = [
     ("loss_1x10_1k", include_str!("../../scenarios/loss_1x10_1k.json")),
 ];
 
-/// The text of a file of instruments, not checked yet.
+/// The text of an instrument file, not validated yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstrumentsText {
-    /// All of the file.
+    /// The whole text.
     pub text: String,
-    /// How it is written.
+    /// Format of the text.
     pub notation: Notation,
 }
 
 impl InstrumentsText {
-    /// The file of this name that comes with Dunlin; `None` if there is none in [`SCENARIOS`].
+    /// The built-in file of this name; `None` if [`SCENARIOS`] has none.
     pub fn scenario(name: &str) -> Option<Self> {
         let (_, text) = SCENARIOS.iter().find(|(known, _)| *known == name)?;
         Some(Self { text: (*text).to_owned(), notation: Notation::Json })
     }
 
-    /// Checks the text; the error says which field of which instrument is wrong.
+    /// Parses and validates the text; an error names the field and the instrument.
     pub fn parse(&self) -> Result<Instruments, InstrumentsError> {
         Instruments::parse(&self.text, self.notation)
     }

@@ -1,4 +1,4 @@
-//! The entries of a `last` record that has no key of its own.
+//! Entries of a `last` record without a key of its own.
 //!
 //! ```text
 //!  0    1          4          8            12
@@ -10,7 +10,7 @@
 //!   2 remove  the key is gone; value_len 0
 //!   3 clear   all keys are gone; key_len 0, value_len 0
 //! ```
-//! A record is one entry or more, one behind the other without padding, and takes effect whole. All integers are
+//! A record has one or more consecutive entries without padding, which take effect together. All integers are
 //! little-endian.
 
 use crate::entry_error::EntryError;
@@ -25,24 +25,25 @@ const CLEAR: u8 = 3;
 /// One change of a state of last values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueEntry<'a> {
-    /// The key's value is now this.
+    /// Sets a key's value.
     Set {
-        /// Which key.
+        /// The key.
         key: &'a [u8],
-        /// Its value; it may be empty.
+        /// The value; it may be empty.
         value: &'a [u8],
     },
-    /// The key is gone. Nothing happens where there is none.
+    /// Removes a key. A key that does not exist is ignored.
     Remove {
-        /// Which key.
+        /// The key.
         key: &'a [u8],
     },
-    /// All keys are gone.
+    /// Removes all keys.
     Clear,
 }
 
 impl<'a> ValueEntry<'a> {
-    /// Appends the entry's bytes to a record's payload. Keys and values come from records, so their lengths fit.
+    /// Appends the encoded entry to a record's payload. Keys and values come from records, so their lengths
+    /// fit.
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, key, value): (u8, &[u8], &[u8]) = match *self {
             ValueEntry::Set { key, value } => (SET, key, value),
@@ -56,7 +57,7 @@ impl<'a> ValueEntry<'a> {
         payload.extend_from_slice(value);
     }
 
-    /// Reads the first entry, and gives what follows it.
+    /// Decodes the first entry; returns it and the remaining bytes.
     pub fn decode(bytes: &'a [u8]) -> Result<(ValueEntry<'a>, &'a [u8]), EntryError> {
         let trailing = || EntryError::TrailingBytes { bytes: bytes.len() };
         let (head, rest) = bytes.split_first_chunk::<VALUE_HEAD_BYTES>().ok_or_else(trailing)?;
@@ -75,7 +76,7 @@ impl<'a> ValueEntry<'a> {
         Ok((entry, rest))
     }
 
-    /// The entries of a payload; nothing follows an error.
+    /// Decodes the entries of a payload; an error ends the iteration.
     pub fn decode_all(payload: &'a [u8]) -> impl Iterator<Item = Result<ValueEntry<'a>, EntryError>> {
         let mut rest = payload;
         std::iter::from_fn(move || {

@@ -6,7 +6,7 @@ use super::Held;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, Kind};
 
-/// What a snapshot is written of.
+/// Parts of a state that a snapshot needs.
 #[derive(Debug)]
 pub(super) struct FrozenValues {
     values: FrozenSlab<Held>,

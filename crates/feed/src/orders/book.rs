@@ -1,4 +1,4 @@
-//! The orders, their queues and their levels; whatever reaches it has units that fit.
+//! Orders, their queues and levels. All numbers have been checked to be in range.
 
 use super::frozen::FrozenOrders;
 use super::id_index::IdIndex;
@@ -15,38 +15,38 @@ use crate::view::{self, Touch};
 /// An order in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// Its number.
+    /// Id of the order.
     pub id: u64,
     /// Bid or ask.
     pub side: Side,
-    /// Its price, units.
+    /// Price, units.
     pub price: i64,
-    /// What is left of it, units.
+    /// Remaining size, units.
     pub size: i64,
 }
 
-/// What trades before an order does.
+/// Orders that trade before a given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// Orders ahead of it at its price.
+    /// Number of orders ahead at the same price.
     pub orders_ahead: usize,
-    /// Their sizes together, units.
+    /// Sum of their sizes, units.
     pub size_ahead: i64,
 }
 
-/// An order that was there.
+/// An order that was removed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gone {
     pub(super) id: u64,
     pub(super) side: Side,
-    /// The record that had brought it: who never saw that need not be told.
+    /// The record that added the order: a subscriber that never saw it need not be told.
     pub(super) born: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct OrderBook {
     pub(super) orders: Slab<Held>,
-    /// By the orders' places.
+    /// Neighbours in queues, by the orders' places.
     links: Vec<Links>,
     index: IdIndex,
     /// Bids, then asks.
@@ -84,7 +84,7 @@ impl OrderBook {
         self.checksum
     }
 
-    /// All sizes together.
+    /// Sum of all sizes.
     pub(super) fn total(&self) -> i64 {
         self.total
     }
@@ -197,13 +197,13 @@ impl OrderBook {
         let of_side = self.orders.iter().filter(|(_, held)| held.side == side);
         let ids: Vec<u64> = of_side.map(|(_, held)| held.id).collect();
         for id in ids {
-            // Each was found a moment ago.
+            // Every id was found a moment ago.
             let _ = self.delete(seq, id);
         }
         self.cleared[side as usize] = seq;
     }
 
-    /// Nothing is known of what happened up to `seq`.
+    /// Forgets the changes up to `seq`.
     pub(super) fn forget_changes(&mut self, seq: u64) {
         self.removals.restart(seq);
         self.cleared = [seq, seq];

@@ -1,7 +1,8 @@
-//! All that changed since a record, as one record.
+//! All changes since a record, as one record.
 //!
-//! What the reader lost comes first, then what kept its place and shrank, then what came or went to the end of its queue,
-//! in the order in which it did.
+//! Removed orders come first, then orders that kept their place with a smaller size, then orders that were
+//! added or moved to the end of a queue,
+//! in their order.
 
 use super::book::{Gone, OrderBook};
 use super::entry::OrderEntry;
@@ -10,7 +11,7 @@ use crate::side::Side;
 use crate::snapshot;
 
 impl OrderBook {
-    /// Appends the changes after `seq`; `false` where they are not all known, or longer than a snapshot.
+    /// Appends the changes after `seq`; `false` if not all are known, or if they are longer than a snapshot.
     pub(super) fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
         if !self.losses_since(seq, payload) {
@@ -34,7 +35,7 @@ impl OrderBook {
         snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
     }
 
-    /// What the reader has and the book has not.
+    /// Appends the removals after `seq`.
     fn losses_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let cleared = |side: Side| self.cleared[side as usize] > seq;
         let removed = self.removals.since(seq);

@@ -1,4 +1,4 @@
-//! Whether an append fits the book, each entry seen as if those before it had been applied.
+//! Checks whether an append fits the book, each entry after the ones before it.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use super::{OrderEntry, Orders};
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// What the entries so far would make of the book.
+/// State of the book after the entries so far.
 pub(super) struct Append<'a> {
     orders: &'a Orders,
-    /// Where the last entry left its order: gone or on a side. Only a second entry asks for it.
+    /// Side of the last entry's order, or `None` if removed. Looked up only by a second entry.
     last: Option<(u64, Option<Side>)>,
-    /// The same of all entries before.
+    /// The same for all earlier entries.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
     added: usize,
@@ -69,7 +69,7 @@ impl<'a> Append<'a> {
         if self.is_there(id) { Ok(()) } else { Err(EntryError::UnknownOrder { id }) }
     }
 
-    /// Deletions are not counted: they cannot make it worse.
+    /// Ignores deletions, which only lower the sum.
     fn check_total(&mut self, size: i64) -> Result<(), EntryError> {
         self.sizes = self.sizes.saturating_add(size);
         self.orders.book.total().checked_add(self.sizes).ok_or(EntryError::TotalTooLarge)?;

@@ -1,4 +1,4 @@
-//! The entries of an `orders` record.
+//! Entries of an `orders` record.
 //!
 //! ```text
 //!  0    1      2          8          16              24              32
@@ -11,12 +11,12 @@
 //!   3 delete  the order is gone                  id; side 0, price 0, size 0
 //!   4 clear   all orders of a side are gone      side; id 0, price 0, size 0
 //! ```
-//! A record is one entry or more, one behind the other, and takes effect whole. All integers are little-endian.
+//! A record has one or more consecutive entries, which take effect together. All integers are little-endian.
 
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// Bytes of an entry.
+/// Size of an entry, bytes.
 pub const ORDER_ENTRY_BYTES: usize = 32;
 
 const ADD: u8 = 1;
@@ -27,33 +27,33 @@ const CLEAR: u8 = 4;
 /// One change of a book by order. Prices and sizes are in the instrument's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderEntry {
-    /// A new order, behind all others of its side and price.
+    /// Adds an order behind all others of its side and price.
     Add {
         /// Bid or ask.
         side: Side,
-        /// A number that no order in the book has.
+        /// Id that no order in the book has.
         id: u64,
-        /// Its price.
+        /// Price.
         price: i64,
-        /// Its size, above zero.
+        /// Size, above zero.
         size: i64,
     },
-    /// The order's price and size are now these. It keeps its place in the queue if the price is the same and the size
-    /// not larger; else it goes behind all others.
+    /// Changes price and size. The order keeps its place if the price is the same and the size not larger;
+    /// else it goes behind all others.
     Change {
-        /// Which order.
+        /// Id of the order.
         id: u64,
-        /// Its price from now on.
+        /// New price.
         price: i64,
-        /// Its size from now on, above zero.
+        /// New size, above zero.
         size: i64,
     },
-    /// The order is gone.
+    /// Removes an order.
     Delete {
-        /// Which order.
+        /// Id of the order.
         id: u64,
     },
-    /// All orders of a side are gone.
+    /// Removes all orders of a side.
     Clear {
         /// Bid or ask.
         side: Side,
@@ -61,7 +61,7 @@ pub enum OrderEntry {
 }
 
 impl OrderEntry {
-    /// Appends the entry's bytes to a record's payload.
+    /// Appends the encoded entry to a record's payload.
     #[inline]
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, side, id, price, size) = match *self {
@@ -79,7 +79,7 @@ impl OrderEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Reads one entry. Whether price and size are ones of the instrument its [`Scale`](crate::Scale) knows.
+    /// Decodes one entry, without a check of price and size, for which there is [`Scale`](crate::Scale).
     #[inline(always)]
     pub fn decode(bytes: &[u8; ORDER_ENTRY_BYTES]) -> Result<OrderEntry, EntryError> {
         let [head, id, price, size] = words(bytes);
@@ -105,7 +105,7 @@ impl OrderEntry {
         }
     }
 
-    /// The entries of a payload; the last item is an error where bytes are left over.
+    /// Decodes the entries of a payload; leftover bytes give an error as the last item.
     pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = Result<OrderEntry, EntryError>> + '_ {
         let (entries, rest) = payload.as_chunks::<ORDER_ENTRY_BYTES>();
         let left = (!rest.is_empty()).then_some(Err(EntryError::TrailingBytes { bytes: rest.len() }));

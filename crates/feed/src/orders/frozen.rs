@@ -8,7 +8,7 @@ use crate::side::Side;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, Kind};
 
-/// What a snapshot is written of. Queues are put together again when it is.
+/// Parts of a book that a snapshot needs. Queues are rebuilt when the snapshot is written.
 #[derive(Debug)]
 pub(super) struct FrozenOrders {
     orders: FrozenSlab<Held>,

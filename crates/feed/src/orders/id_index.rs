@@ -1,17 +1,19 @@
-//! Where an order lies, by its number.
+//! Finds an order's place by its id.
 //!
-//! Open addressing with linear probing, at most half full; removing moves what follows back, so nothing is left behind. An
-//! entry is a place and 32 bits of the number's hash: other numbers are told apart without a look at their orders, and moving
-//! and growing need no hash anew. The hash has a secret of its own for each index, as numbers come from publishers.
+//! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back,
+//! so no tombstones remain. An entry is a
+//! place and 32 bits of the id's hash: other ids are told apart without a look at their orders, and growing
+//! needs no rehash. Publishers
+//! choose ids, so each index has a secret hash key.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// An entry that is taken has its place plus one in the lower half, and the hash in the upper.
+/// An empty entry. Others have the place plus one in the lower half, and the hash in the upper.
 const EMPTY: u64 = 0;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const BITS_MIN: u32 = 4;
 
-/// Places by number.
+/// Places by id.
 #[derive(Debug)]
 pub(super) struct IdIndex {
     entries: Vec<u64>,
@@ -28,13 +30,13 @@ impl Default for IdIndex {
 }
 
 impl IdIndex {
-    /// The place of this number, of those with its hash the one that `is_it`.
+    /// Finds the place for an id; `is_it` decides among entries with the same hash.
     #[inline(always)]
     pub(super) fn find(&self, id: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         self.probe(id, is_it).map(|(_, place)| place)
     }
 
-    /// Takes in a number that is not there.
+    /// Inserts an id that is not in the index.
     #[inline(always)]
     pub(super) fn insert(&mut self, id: u64, place: u32) {
         if (self.len + 1) * 2 > self.entries.len() {
@@ -45,7 +47,7 @@ impl IdIndex {
         self.put(entry);
     }
 
-    /// Forgets a number, and gives its place.
+    /// Removes an id and returns its place.
     #[inline(always)]
     pub(super) fn remove(&mut self, id: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut hole, place) = self.probe(id, is_it)?;
@@ -56,7 +58,7 @@ impl IdIndex {
             if entry == EMPTY {
                 break;
             }
-            // What lies between its home and the hole would no longer be found.
+            // An entry between its home and the hole would no longer be found.
             let (from_home, from_hole) = (at.wrapping_sub(self.home(entry)), at.wrapping_sub(hole));
             if from_home & self.mask() >= from_hole & self.mask() {
                 self.entries[hole] = entry;

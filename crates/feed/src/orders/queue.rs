@@ -1,28 +1,28 @@
-//! Orders, and the queues they stand in.
+//! Orders and their queues.
 
 use crate::side::Side;
 
 /// No place.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// An order with its dates: one line of the processor's cache.
+/// An order with the records that changed it, in one cache line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     pub(super) id: u64,
     pub(super) price: i64,
     pub(super) size: i64,
-    /// Grows from order to order as they take their places in queues.
+    /// Grows from order to order as they enter queues.
     pub(super) priority: u64,
-    /// The record that brought the order.
+    /// The record that added the order.
     pub(super) born: u64,
-    /// The record that put it where it stands.
+    /// The record that gave the order its place.
     pub(super) queued: u64,
-    /// The record that changed it last.
+    /// The record that changed the order last.
     pub(super) changed: u64,
     pub(super) side: Side,
 }
 
-/// The neighbours of an order in its queue. The number stands here too, as neighbours are hashed by it.
+/// Neighbours of an order in its queue. Holds the id as well, since checksums hash neighbouring ids.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Links {
     pub(super) id: u64,
@@ -37,7 +37,7 @@ impl Links {
 /// All orders at one price.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Queue {
-    /// The sum of their sizes.
+    /// Sum of the orders' sizes.
     pub(super) size: i64,
     pub(super) first: u32,
     pub(super) last: u32,

@@ -1,15 +1,18 @@
-//! The Betfair Exchange Stream (its market change messages, as recorded by those who subscribed to it).
+//! The Betfair Exchange Stream: its market change messages, as subscribers recorded them.
 //!
-//! Each runner of a market is a book: `atb`, what is available to back, are its bids; `atl`, available to lay, its asks. Odds
-//! and sizes have two decimals. Each pair is a level's new size, 0 removes it. `img` says that the message is the whole
-//! market: every book of it is cleared, and set anew by what the message brings, in one record a book. `pt`, the publish
-//! time, is the event time.
+//! Each runner of a market is a book: `atb` (available to back) are its bids, `atl` (available to lay) its
+//! asks. Odds and sizes have two
+//! decimals. Each pair is a level's new size; 0 removes the level. With `img` the message is the whole
+//! market: it clears every book of the
+//! market and sets it anew, in one record for each book. The publish time `pt` is the event time.
 //!
-//! Invariants: one message makes at most one record of a book, whichever way it is cut into runner changes; removals of
-//! levels that are not there (the stream sends them) are counted and not passed on.
+//! Invariants: one message makes at most one record of a book, however its runner changes are split. Removals
+//! of levels that do not exist are
+//! counted and not passed on.
 //!
-//! Not here: traded volumes, starting prices, and the ladders of best offers only (`batb`, `batl`), of which no whole book can
-//! be made; a runner change that brings nothing else is counted.
+//! Not read: traded volumes, starting prices, and ladders of best offers (`batb`, `batl`), which do not give
+//! a whole book. A runner change with
+//! nothing else is counted.
 
 mod message;
 mod runner;
@@ -27,53 +30,53 @@ use crate::side::Side;
 use message::{Definition, Message, Pair, RunnerChange};
 use runner::Runner;
 
-/// Books of one recording.
+/// Most books of one recording.
 pub const RUNNERS_MAX: usize = 100_000;
 
 const DECIMALS: u8 = 2;
 const MS: u64 = 1_000_000;
 
-/// Reads a stream's lines.
+/// Reads the lines of a stream.
 #[derive(Debug, Default)]
 pub struct Betfair {
     books: Vec<Recorded>,
     books_told: usize,
     runners: Vec<Runner>,
-    /// The books of a market, by the runner's id and handicap (hundredths); in order, so that images are.
+    /// Books of a market by runner id and handicap (hundredths), ordered for images.
     markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
-    /// The runners that the message at hand changes.
+    /// Runners that the current message changes.
     changed: Vec<usize>,
     tally: BetfairTally,
 }
 
-/// What was counted.
+/// Counters of a Betfair recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BetfairTally {
     /// Market change messages.
     pub messages: u64,
-    /// Messages of other kinds, which were passed over.
+    /// Messages of other kinds, which were skipped.
     pub other_messages: u64,
-    /// Runner changes, those of volumes only included.
+    /// Runner changes, including those of volumes only.
     pub runner_changes: u64,
     /// Runner changes with only a ladder of best offers.
     pub best_offers_only: u64,
-    /// Levels set.
+    /// Set levels.
     pub sets: u64,
-    /// Levels removed, those that were not there included.
+    /// Removed levels, including those that did not exist.
     pub removes: u64,
-    /// Removals of levels that were not there.
+    /// Removals of levels that did not exist.
     pub absent_removes: u64,
     /// Images of a market.
     pub images: u64,
-    /// Market changes that merge several, as the stream says.
+    /// Market changes that merge several, according to the stream.
     pub conflated: u64,
-    /// Messages whose time is before the time of the one before.
+    /// Messages with an earlier time than the one before.
     pub times_back: u64,
     /// Books.
     pub runners: u64,
-    /// Records made.
+    /// Records.
     pub records: u64,
-    /// Lines and parts of lines that were left out.
+    /// Lines and parts of lines that were skipped.
     pub defects: u64,
     last_time_ms: u64,
 }
@@ -99,7 +102,7 @@ impl BetfairTally {
 }
 
 impl Betfair {
-    /// Whether none of its lines, if there is any, is a market change message.
+    /// Whether none of its lines, if there are any, is a market change message.
     pub fn is_foreign(&self) -> bool {
         self.tally.messages == 0 && self.tally.other_messages + self.tally.defects > 0
     }
@@ -150,17 +153,17 @@ impl Betfair {
         self.hand_out(time_ms.saturating_mul(MS), sink);
     }
 
-    /// The books so far: runners as they are first defined or changed.
+    /// Books so far: runners in the order of their first definition or change.
     pub fn books(&self) -> &[Recorded] {
         &self.books
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub fn tally(&self) -> &BetfairTally {
         &self.tally
     }
 
-    /// All books of the market are empty from here on.
+    /// Clears all books of the market.
     fn begin_image(&mut self, market: &str) {
         self.tally.images += 1;
         for &number in self.markets.get(market).into_iter().flat_map(BTreeMap::values) {
@@ -180,7 +183,7 @@ impl Betfair {
         Ok(())
     }
 
-    /// Takes in a runner's change whole, or not at all.
+    /// Applies a runner's change as a whole, or not at all.
     fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), What> {
         let number = self.number(market, change.id, change.hc.map(|hc| hc.get()))?;
         let sides = [(Side::Bid, &change.atb), (Side::Ask, &change.atl)];
@@ -210,7 +213,7 @@ impl Betfair {
         Ok(())
     }
 
-    /// The number of a runner's book, which is made if there is none.
+    /// Number of a runner's book, created if missing.
     fn number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, What> {
         let bad = |error| What::BadLevel { runner: id, field: "hc", error };
         let handicap = handicap.map_or(Ok(0), |text| decimal::read(text.as_bytes(), DECIMALS));
@@ -268,7 +271,7 @@ fn level(runner: u64, pair: &Pair<'_>) -> Result<(i64, i64), What> {
     Ok((number("price", price.get(), 1, "a price")?, number("size", size.get(), 0, "a size")?))
 }
 
-/// Where a line is wrong: it is one line, so the column alone.
+/// The error's column; a message is a single line.
 fn place(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

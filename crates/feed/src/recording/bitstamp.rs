@@ -1,17 +1,21 @@
-//! Bitstamp's orders (its `live_orders` channel after a full order book, as ob-analytics keeps them): comma-separated, one
-//! event a row, columns by their heading in any order.
+//! Bitstamp's orders (its `live_orders` channel after a full order book, as ob-analytics stores them):
+//! comma-separated, one event a row, with
+//! columns in any order under a heading.
 //!
-//! A recording opens with the orders that were there, one `created` row each, all of the same times: they are one record
-//! that clears the book and adds them. It may close with `deleted` rows that its recorder made up to empty the book (their
-//! local and exchange times are the same): those are counted, and not passed on. The exchange time is the event time.
+//! A recording opens with one `created` row for each existing order, all with the same times: they become one
+//! record that clears the book and
+//! adds them. A recording may close with `deleted` rows that its recorder made up to empty the book (with
+//! equal local and exchange times): they
+//! are counted and not passed on. The exchange time is the event time.
 //!
-//! What the rows mean, as the recording shows it:
-//! - An order that crosses the book is `created` before it matches, so the book is crossed for the moment.
-//! - The price of a `changed` or `deleted` row is that of the trade, not of the order: the order keeps the price it was
-//!   created with, unless the row leaves its size as it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
+//! Meaning of the rows, as the recording shows it:
+//! - An order that crosses the book is `created` before it matches, so the book is crossed for a moment.
+//! - The price of a `changed` or `deleted` row is the trade's, not the order's: the order keeps its price,
+//!   unless the row leaves its size as
+//!   it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
 //! - A bid at 999,999,999 or an ask at 0 is a market order. It never rests, so it is not part of the book.
 //!
-//! Which orders of the opening cannot be there is for [`phantoms`] to find.
+//! Module [`phantoms`] finds orders of the opening that cannot exist.
 
 mod phantoms;
 mod row;
@@ -29,25 +33,25 @@ use row::{Action, Columns, Row};
 use standing::Standing;
 pub use tally::BitstampTally;
 
-/// Orders of one recording at a time.
+/// Most open orders of one recording.
 pub const ORDERS_MAX: usize = 1 << 22;
 
-/// Rows that may turn out to be the recorder's closing ones.
+/// Most rows held back as possible closing rows.
 const CLOSING_ROWS_MAX: usize = 1 << 20;
-/// A larger opening is cut into records of about this size.
+/// A larger opening is split into records of about this size.
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
 const MS: u64 = 1_000_000;
 
-/// Reads a recording's rows.
+/// Reads the rows of a recording.
 #[derive(Debug)]
 pub struct Bitstamp {
     book: [Recorded; 1],
     columns: Heading,
-    /// The opening's rows, until a row of another time comes.
+    /// Rows of the opening, until a row of another time comes.
     opening: Option<Vec<(u64, Row)>>,
     standing: Standing,
     evict_phantoms: bool,
-    /// Rows that look like closing ones, until another row comes.
+    /// Rows that may be closing rows, until another row comes.
     closing: Vec<(u64, Row)>,
     payload: Vec<u8>,
     last_time_ms: u64,
@@ -58,7 +62,7 @@ pub struct Bitstamp {
 enum Heading {
     Awaited,
     Read(Columns),
-    /// Without a heading no row means anything.
+    /// The heading is missing, so no row can be read.
     Unusable,
 }
 
@@ -120,24 +124,24 @@ impl Bitstamp {
         }
     }
 
-    /// No more lines come.
+    /// Ends the recording.
     pub fn end(&mut self, sink: &mut Sink<'_>) {
         self.open(sink);
         self.tally.closing += self.closing.len() as u64;
         self.closing.clear();
     }
 
-    /// The book, one.
+    /// The only book.
     pub fn books(&self) -> &[Recorded] {
         &self.book
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub fn tally(&self) -> &BitstampTally {
         &self.tally
     }
 
-    /// Holds a row back while it may be part of the opening or of the closing.
+    /// Holds a row back while it may belong to the opening or the closing.
     fn sort_in(&mut self, number: u64, row: Row, sink: &mut Sink<'_>) {
         if let Some(rows) = &mut self.opening {
             let same = |first: &Row| (first.local_ms, first.exchange_ms) == (row.local_ms, row.exchange_ms);
@@ -159,7 +163,7 @@ impl Bitstamp {
         self.event(number, &row, sink);
     }
 
-    /// The opening is over: its orders are one record, or a few if there are very many.
+    /// Ends the opening: emits its orders as one record, or a few if there are very many.
     fn open(&mut self, sink: &mut Sink<'_>) {
         let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
         let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);
@@ -197,7 +201,7 @@ impl Bitstamp {
         }
     }
 
-    /// Tells the phantoms that are proven by now, and deletes them where that is wanted.
+    /// Reports phantoms that are proven by now, and deletes them if that is configured.
     fn prove(&mut self, line: u64, now_ms: u64, sink: &mut Sink<'_>) {
         for phantom in self.standing.prove(line, now_ms) {
             self.tally.phantoms += 1;

@@ -1,135 +1,135 @@
-//! What is wrong with a line, and what was left out for it.
+//! Defects: lines that cannot be used.
 
 use crate::decimal::DecimalError;
 use crate::side::Side;
 
-/// Something of a recording that could not be used.
+/// A part of a recording that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Defect {
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// What it is.
+    /// Kind of defect.
     pub what: What,
 }
 
-/// What could not be used. Unless it says otherwise, the whole line was left out.
+/// Kinds of defects. Unless noted otherwise, the whole line was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum What {
-    /// The line is too long to be one.
+    /// The line is too long.
     #[error("longer than {} bytes: left out", super::LINE_BYTES_MAX)]
     TooLong,
-    /// The line is no JSON, or of another shape than the stream's messages.
+    /// The line is not JSON, or not of the form of the stream's messages.
     #[error("not a message of the stream: {why}")]
     NotAMessage {
-        /// From the parser, with the column.
+        /// The parser's message, with the column.
         why: String,
     },
-    /// A market change without a time.
-    #[error("a market change without its time `pt`")]
+    /// A market change has no time.
+    #[error("a market change has no time `pt`")]
     NoTime,
-    /// A market's id that cannot be part of a topic's name. The market's changes were left out.
+    /// A market id cannot be part of a topic's name. The market's changes were skipped.
     #[error("market id {id:?} cannot be part of a topic's name: {why}")]
     BadMarket {
-        /// As it was given.
+        /// The market id.
         id: String,
-        /// The rule it breaks.
+        /// The rule that is broken.
         why: String,
     },
-    /// A runner's level that is none. This runner's changes of this message were left out.
+    /// A level of a runner is not valid. The runner's changes of this message were skipped.
     #[error("runner {runner}, {field}: {error}")]
     BadLevel {
-        /// The runner's id.
+        /// Id of the runner.
         runner: u64,
         /// `price`, `size` or `hc`.
         field: &'static str,
-        /// What is wrong with it.
+        /// Why the number is not valid.
         error: NumberError,
     },
-    /// More books than are held. The runner was left out.
-    #[error("runner {runner} would be one more than the {} books held", super::RUNNERS_MAX)]
+    /// The limit of books is reached. The runner was skipped.
+    #[error("runner {runner} exceeds the limit of {} books", super::RUNNERS_MAX)]
     TooManyRunners {
-        /// The runner's id.
+        /// Id of the runner.
         runner: u64,
     },
-    /// The heading lacks columns, so nothing of the file can be read.
+    /// The heading lacks columns, so no row can be read.
     #[error("the heading has no column {}", .missing.join(", "))]
     MissingColumns {
-        /// Their names.
+        /// Names of missing columns.
         missing: Vec<&'static str>,
     },
     /// The row has more or fewer columns than the heading, as after a cut.
     #[error("{found} columns, the heading has {wanted}")]
     Columns {
-        /// Of the row.
+        /// Columns of the row.
         found: usize,
-        /// Of the heading.
+        /// Columns of the heading.
         wanted: usize,
     },
-    /// A field that is not what its column holds.
+    /// A field does not fit its column.
     #[error("{column}: {error}")]
     BadField {
-        /// The column's name.
+        /// Name of the column.
         column: &'static str,
-        /// What is wrong with it.
+        /// Why the number is not valid.
         error: NumberError,
     },
-    /// A word that the column does not know.
+    /// A word does not fit its column.
     #[error("{column}: `{found}` is not {wanted}")]
     UnknownWord {
-        /// The column's name.
+        /// Name of the column.
         column: &'static str,
-        /// As it was given.
+        /// The word.
         found: String,
-        /// The words it knows.
+        /// Valid words.
         wanted: &'static str,
     },
-    /// An event names an order that was never created, or is gone.
+    /// An event names an order that was never created, or was deleted.
     #[error("order {id} is {action}, but was not there")]
     UnknownOrder {
-        /// The order's id.
+        /// Id of the order.
         id: u64,
         /// `changed` or `deleted`.
         action: &'static str,
     },
-    /// An event creates an order that is there.
+    /// An event creates an order that exists.
     #[error("order {id} is created a second time")]
     CreatedTwice {
-        /// The order's id.
+        /// Id of the order.
         id: u64,
     },
     /// An event moves an order to the other side.
     #[error("order {id} is on the {held} side, not on the {found} side")]
     OtherSide {
-        /// The order's id.
+        /// Id of the order.
         id: u64,
-        /// Where it was created.
+        /// Side at creation.
         held: Side,
-        /// As the event says.
+        /// Side in the event.
         found: Side,
     },
-    /// More orders than are held.
-    #[error("order {id} would be one more than the {} orders held", super::ORDERS_MAX)]
+    /// The limit of orders is reached.
+    #[error("order {id} exceeds the limit of {} orders", super::ORDERS_MAX)]
     TooManyOrders {
-        /// The order's id.
+        /// Id of the order.
         id: u64,
     },
 }
 
-/// Why a field is not the number it should be.
+/// Why a field is not a valid number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {
-    /// It is not a number of the column's decimals.
+    /// The text is not a number with the column's decimals.
     #[error(transparent)]
     Decimal(#[from] DecimalError),
-    /// It is a number, but none this can be.
+    /// The number is out of range.
     #[error("{value} is not {}", .wanted)]
     OutOfRange {
-        /// In units.
+        /// The number, units.
         value: i64,
-        /// What it can be.
+        /// Valid range.
         wanted: &'static str,
     },
 }

@@ -1,24 +1,24 @@
-//! Pieces of a file become its lines.
+//! Joins pieces of a file into lines.
 
 use super::defect::What;
 
-/// The longest line. Betfair's largest images are some hundred kilobytes.
+/// Longest line, bytes. Betfair's largest images have some hundred kilobytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// What is done with a line: its number from 1, and its bytes without the line's end.
+/// Receives a line: its number from 1, and its bytes without the line's end.
 type OnLine<'a> = dyn FnMut(u64, Result<&[u8], What>) + 'a;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The beginning of a line whose end has not come.
+    /// Start of a line whose end has not come.
     begun: Vec<u8>,
-    /// The line is too long, and its rest is passed over.
+    /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
     count: u64,
 }
 
 impl Lines {
-    /// Lines so far, the one that has not ended apart.
+    /// Number of complete lines so far.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -38,7 +38,7 @@ impl Lines {
         self.extend(bytes);
     }
 
-    /// The line that was begun, if any, has ended.
+    /// Ends the last line, if one was begun.
     pub(super) fn end(&mut self, on_line: &mut OnLine<'_>) {
         if self.begun.is_empty() && !self.skipping {
             return;

@@ -1,4 +1,4 @@
-//! One log's state as a reader keeps it, and whether it is whole.
+//! One log's state in a replica, and whether it is whole.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use dunlin_topic::{
 
 use super::report::{By, Change, Counts, Report, Trouble};
 
-/// See the module.
+/// The replica of one log.
 #[derive(Debug)]
 pub(super) struct Followed<F> {
     pub(super) log: Arc<LogName>,
     pub(super) state: F,
-    /// The last record that the state holds; `None` before there is one.
+    /// Position of the last record in the state; `None` before the first.
     pub(super) at: Option<Position>,
-    /// What was told last of its publishers.
+    /// The last report on publishers.
     pub(super) publishers: Option<Publishers>,
     awaits: Awaits,
-    /// Something was told to be lost, and nothing has come of it yet.
+    /// Whether a gap was reported and not repaired yet.
     has_gap: bool,
-    /// It began anew, and nothing has been published since: what it was is not known to anybody.
+    /// Whether the log began a new epoch without a record yet, so its state is unknown.
     is_reborn: bool,
-    /// When it was last asked to be brought back, or told of a gap.
+    /// Time of the last request or gap.
     pub(super) since_ns: u64,
     asked: u32,
 }
 
-/// What makes the state whole again.
+/// The missing part of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaits {
-    /// It is whole.
+    /// Nothing: the state is whole.
     Nothing,
-    /// What follows it.
+    /// The records that follow.
     WhatFollows,
-    /// A state.
+    /// The whole state.
     State,
 }
 
-/// Where what happens is told.
+/// Receives reports and counts.
 pub(super) struct Telling<'t, R> {
     pub(super) counts: &'t mut Counts,
     pub(super) report: &'t mut R,
@@ -59,12 +59,12 @@ impl<F: Fold> Followed<F> {
         }
     }
 
-    /// Whether it is as its owner's was at its position, as far as it knows.
+    /// Whether the state equals its owner's at its position, as far as known.
     pub(super) fn is_whole(&self) -> bool {
         self.awaits == Awaits::Nothing && !self.has_gap && self.at.is_some()
     }
 
-    /// What is to be asked for now; each trouble asks once, until it is time to retry.
+    /// The request that is due now. Each fault requests once, and again after `retry_ns`.
     pub(super) fn due_resync(&mut self, now_ns: u64, retry_ns: u64, counts: &mut Counts) -> Option<Resync> {
         let overdue = self.since_ns > 0 && now_ns >= self.since_ns.saturating_add(retry_ns);
         let resync = match (self.awaits, self.at) {
@@ -75,7 +75,7 @@ impl<F: Fold> Followed<F> {
                 }
                 return None;
             }
-            // What was asked for twice and did not come is not to be had.
+            // The records were requested twice without a response: they are not available.
             (Awaits::WhatFollows, Some(at)) if self.asked < 2 => Resync::After(at),
             _ => Resync::State,
         };
@@ -89,7 +89,7 @@ impl<F: Fold> Followed<F> {
         Some(resync)
     }
 
-    /// Whether something is to be looked after that no event will.
+    /// Whether a request may become due without an event.
     pub(super) fn is_pending(&self) -> bool {
         self.awaits != Awaits::Nothing || self.has_gap
     }
@@ -100,7 +100,7 @@ impl<F: Fold> Followed<F> {
         telling: &mut Telling<'_, R>,
     ) {
         let at = match self.at {
-            // The log's first record needs no state before it.
+            // The log's first record needs no earlier state.
             None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
             None => return self.trouble(Trouble::Unknown { at: record.position }, telling),
             Some(at) => at,
@@ -135,7 +135,7 @@ impl<F: Fold> Followed<F> {
         let own = self.state.checksum();
         let sound = restored.and_then(|()| match own == snapshot.checksum {
             true => Ok(()),
-            false => Err(format!("the snapshot adds up to {own:016x}, not {:016x}", snapshot.checksum)),
+            false => Err(format!("the snapshot's checksum is {own:016x}, not {:016x}", snapshot.checksum)),
         });
         if let Err(why) = sound {
             return self.trouble(Trouble::Refused { at: to, why }, telling);
@@ -145,7 +145,7 @@ impl<F: Fold> Followed<F> {
         self.stand(from, to, By::Snapshot, telling);
     }
 
-    /// The owner's sum at a position up to which this reader was given everything.
+    /// Compares the state with the owner's checksum at a position up to which all records were received.
     pub(super) fn check<R: FnMut(Report<'_, F>)>(
         &mut self,
         checksum: &Checksum,
@@ -170,7 +170,7 @@ impl<F: Fold> Followed<F> {
         }
     }
 
-    /// Whether what the owner says of publishers is news: after each loss it says all again.
+    /// Whether a report on publishers is new: owners repeat reports after a loss.
     pub(super) fn take_publishers(&mut self, publishers: &Publishers) -> bool {
         let is_news = match &self.publishers {
             None => !publishers.connected,
@@ -181,7 +181,7 @@ impl<F: Fold> Followed<F> {
         is_news
     }
 
-    /// What the log no longer has is followed by what makes up for it.
+    /// Handles a gap; the missing state or records follow.
     pub(super) fn take_gap(&mut self, gap: &Gap, counts: &mut Counts) {
         let here = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
         if here && self.awaits == Awaits::Nothing && !self.has_gap {
@@ -190,8 +190,8 @@ impl<F: Fold> Followed<F> {
         }
     }
 
-    /// The log began another epoch. Where nothing is missing between the epochs, the state goes on; where all that it took in is
-    /// still part of the log's state, that state follows, as after a gap. Else the state begins anew with the log.
+    /// Handles a new epoch. The state continues if no record is missing, or if all of its records are still
+    /// part of the log's state, which then follows. Else the state begins anew.
     pub(super) fn begin_anew<R: FnMut(Report<'_, F>)>(
         &mut self,
         changed: &EpochChanged,
@@ -230,7 +230,7 @@ impl<F: Fold> Followed<F> {
     ) {
         self.at = Some(to);
         if self.is_reborn && to.seq == 0 {
-            // A state of nothing is not what was there before; the first record makes it one again.
+            // An empty state is not the former one; the first record makes it whole.
             (self.awaits, self.has_gap, self.since_ns, self.asked) = (Awaits::Nothing, true, u64::MAX, 0);
             return;
         }
@@ -248,13 +248,13 @@ impl<F: Fold> Followed<F> {
             Trouble::Hole { .. } => Awaits::WhatFollows,
             _ => Awaits::State,
         };
-        // Of what is known to be wrong nothing more is told.
+        // Reports a fault of a log only once.
         if self.awaits == awaits || self.awaits == Awaits::State {
             telling.counts.ignored += 1;
             return;
         }
         match trouble {
-            // A hole that was told of is no second one.
+            // A hole that a gap has explained is not a second fault.
             Trouble::Hole { .. } if self.has_gap => {
                 telling.counts.gaps -= 1;
                 telling.counts.holes += 1;
@@ -287,11 +287,11 @@ mod tests {
                 last_append_ns,
             })
         };
-        assert!(!take(true, 1), "so it is taken to be from the beginning");
+        assert!(!take(true, 1), "the first report is new");
         assert!(take(false, 2));
-        assert!(!take(false, 2), "said again after a loss");
-        assert!(take(false, 5), "one came and went");
+        assert!(!take(false, 2), "a repeated report is not new");
+        assert!(take(false, 5), "a changed count is new");
         assert!(take(true, 6));
-        assert!(!take(true, 7), "another owner counts from another time");
+        assert!(!take(true, 7), "a new owner's start time alone is not new");
     }
 }

@@ -1,4 +1,4 @@
-//! What a replica tells of itself.
+//! Reports of a replica.
 
 use std::sync::Arc;
 
@@ -9,41 +9,41 @@ use dunlin_topic::{Frame, LogName, Position, Publishers};
 pub struct Change<'a, F> {
     /// The log.
     pub log: &'a Arc<LogName>,
-    /// Where the state stood before; sequence 0 of the epoch when there was none.
+    /// Position before; sequence number 0 of the epoch if there was none.
     pub from: Position,
-    /// Where it stands now.
+    /// Position now.
     pub to: Position,
-    /// What brought it there.
+    /// Cause of the change.
     pub by: By<'a>,
     /// The state now.
     pub state: &'a F,
 }
 
 impl<F> Change<'_, F> {
-    /// When the source says that this happened, ns since the Unix epoch; of merged records that of the last.
+    /// Event time, ns since the Unix epoch; of merged records the last one's.
     pub fn event_time_ns(&self) -> Option<u64> {
         self.by.frame()?.event_time_ns()
     }
 
-    /// When it was appended, ns since the Unix epoch; snapshots do not say.
+    /// Time of the append, ns since the Unix epoch; `None` for snapshots.
     pub fn append_time_ns(&self) -> Option<u64> {
         Some(self.by.frame()?.append_time_ns())
     }
 }
 
-/// What changes a state.
+/// What changed a state.
 #[derive(Debug, Clone, Copy)]
 pub enum By<'a> {
     /// The next record.
     Record(Frame<'a>),
-    /// One record in the place of several.
+    /// One record in place of several.
     Merged(Frame<'a>),
-    /// A state in the place of all records before it.
+    /// A snapshot in place of all records before it.
     Snapshot,
 }
 
 impl<'a> By<'a> {
-    /// The record, or the one that stands for several.
+    /// The record, or the merged record.
     pub fn frame(&self) -> Option<Frame<'a>> {
         match *self {
             By::Record(frame) | By::Merged(frame) => Some(frame),
@@ -52,70 +52,70 @@ impl<'a> By<'a> {
     }
 }
 
-/// How a replica found out that its state is not what it should be. It asks to be brought back by itself.
+/// How a replica noticed that a state is wrong or incomplete. The replica requests the repair itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// Records from `first` to `last` never came.
+    /// Records from `first` to `last` are missing.
     Hole {
-        /// The first that is missing.
+        /// First missing record.
         first: u64,
-        /// The last that is missing.
+        /// Last missing record.
         last: u64,
     },
-    /// The state adds up to something else than its owner's at the same position.
+    /// The state's checksum differs from its owner's at the same position.
     Diverged {
-        /// Where.
+        /// Position of both.
         at: Position,
-        /// What it should add up to.
+        /// The owner's checksum.
         owner: u64,
-        /// What it does.
+        /// The replica's checksum.
         own: u64,
     },
-    /// A record or a snapshot that the state does not take in.
+    /// The state refused a record or a snapshot.
     Refused {
-        /// Where it stands.
+        /// Position of the record or snapshot.
         at: Position,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The log began anew after this position: its state is gone, and what it is by now follows.
+    /// The log began anew after this position without its state; the new state follows.
     BeganAnew {
-        /// The last record that the state held.
+        /// Position of the last record in the old state.
         last: Position,
-        /// The log's new epoch.
+        /// New epoch of the log.
         epoch: u32,
     },
-    /// Records came of a log whose state is not known.
+    /// Records arrived for a log whose state is unknown.
     Unknown {
-        /// Where they begin.
+        /// Position of the first one.
         at: Position,
     },
 }
 
-/// What a replica has to tell, one thing after another.
+/// A report of a replica.
 #[derive(Debug)]
 pub enum Report<'a, F> {
     /// A state changed.
     Changed(Change<'a, F>),
-    /// The log's owner has said what the state adds up to, and it does.
+    /// The owner's checksum arrived and equals the state's.
     Agreed {
         /// The log.
         log: &'a Arc<LogName>,
-        /// Where it stands.
+        /// Position of the state.
         at: Position,
         /// The state.
         state: &'a F,
     },
-    /// A state is wrong, or not whole; it does not change until it is brought back.
+    /// A state is wrong or incomplete; it does not change until it is repaired.
     Trouble {
         /// The log.
         log: &'a Arc<LogName>,
-        /// What was noticed.
+        /// The fault.
         trouble: Trouble,
     },
-    /// Whether a publisher of the state is connected, as the log's owner says.
+    /// Whether a publisher of the state is connected, according to the log's owner.
     Publishers(&'a Publishers),
-    /// The log was deleted; its state is forgotten after this.
+    /// The log was deleted; the replica then forgets its state.
     Deleted {
         /// The log.
         log: &'a Arc<LogName>,
@@ -124,31 +124,31 @@ pub enum Report<'a, F> {
     },
 }
 
-/// What has happened to a replica so far, all its logs together.
+/// Counters of a replica, over all its logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Records taken in, each by itself.
+    /// Records applied one by one.
     pub records: u64,
-    /// Records taken in that stood for several.
+    /// Applied records that stand for several.
     pub conflated: u64,
-    /// Snapshots taken in.
+    /// Applied snapshots.
     pub snapshots: u64,
-    /// Gaps that it was told of: what it lacked was no longer there.
+    /// Gaps that the log's owner reported.
     pub gaps: u64,
-    /// Holes that nobody told it of, noticed by itself.
+    /// Missing records that the replica detected itself.
     pub holes: u64,
     /// Gaps and holes after which a state was whole again.
     pub gaps_healed: u64,
-    /// States that did not add up to what their owner's did.
+    /// States with another checksum than their owner's.
     pub divergent: u64,
-    /// Records or snapshots that a state did not take in.
+    /// Records or snapshots that a state refused.
     pub refused: u64,
-    /// How often it asked to be brought back, retries not counted.
+    /// Requests for repair, without retries.
     pub resyncs: u64,
-    /// How often it asked once more because nothing came of it.
+    /// Repeated requests.
     pub retries: u64,
     /// Checksums that agreed.
     pub checked: u64,
-    /// Records that came while the state was not whole, or once more.
+    /// Records that were ignored: repeated, or while the state was not whole.
     pub ignored: u64,
 }

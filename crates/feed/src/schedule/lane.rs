@@ -1,4 +1,4 @@
-//! The instruments of one rate, which take turns: together one even sequence, however many they are.
+//! Instruments of one rate, which alternate: together they are one even sequence.
 
 use super::Due;
 
@@ -7,14 +7,14 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
     start_ns: u64,
-    /// Of each instrument, a second.
+    /// Records a second of each instrument.
     rate: u32,
     instruments: Vec<usize>,
     taken: u64,
-    /// The next record: which of the instruments, and when.
+    /// Instrument and time of the next record.
     turn: usize,
     at_ns: u64,
-    /// The part of `at_ns` below a nanosecond, in units of one nanosecond ÷ `per_second`.
+    /// Fraction of `at_ns` below a nanosecond, in units of one nanosecond ÷ `per_second`.
     part: u64,
     /// Records a second of all instruments together, and the time between two of them.
     per_second: u64,
@@ -40,7 +40,7 @@ impl Lane {
         lane
     }
 
-    /// One more instrument, before any record is taken.
+    /// Adds an instrument, before any record is taken.
     pub(super) fn push(&mut self, instrument: usize) {
         self.instruments.push(instrument);
         self.per_second = u64::from(self.rate) * self.instruments.len() as u64;
@@ -73,8 +73,8 @@ impl Lane {
         self.turn = if self.turn + 1 == self.instruments.len() { 0 } else { self.turn + 1 };
     }
 
-    /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start, so those by then are all j with
-    /// j × second < (then + 1) × `per_second`.
+    /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start, so those by then are all j with j ×
+    /// second < (then + 1) × `per_second`.
     pub(super) fn meant_by(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let beyond = (u128::from(since_ns) + 1) * u128::from(self.per_second);

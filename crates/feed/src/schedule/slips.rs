@@ -1,21 +1,21 @@
-//! How late a source was.
+//! Delays of a source.
 
 use std::fmt;
 
-/// How late records were taken that a schedule had meant for an earlier time.
+/// Delays of records against their intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slips {
-    /// Later than this is late.
+    /// Delay above which a record counts as late, ns.
     pub late_after_ns: u64,
     /// Records taken.
     pub taken: u64,
-    /// Of these, those that were late.
+    /// Late records.
     pub late: u64,
-    /// Times that lateness began after a record on time.
+    /// Times that a late record followed one on time.
     pub episodes: u64,
-    /// The worst.
+    /// Longest delay, ns.
     pub worst_ns: u64,
-    /// All lateness together, of all records.
+    /// Sum of all delays, ns.
     pub total_ns: u64,
     slipping: bool,
 }
@@ -36,7 +36,7 @@ impl Slips {
         self.slipping = late;
     }
 
-    /// The mean, over all records.
+    /// Mean delay over all records, ns.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.taken).unwrap_or(0)
     }

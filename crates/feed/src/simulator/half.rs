@@ -1,11 +1,12 @@
-//! One side of a simulated book: sizes in a ring, found by a key that grows towards the touch.
+//! One side of a simulated book: sizes in a ring buffer, by a key that grows towards the touch.
 //!
-//! Invariant: all levels lie within [`Half::worst`] … [`Half::best`], and those are levels; the two are less than the
-//! ring's length apart, which the market sees to.
+//! Invariant: [`Half::worst`] and [`Half::best`] are levels, and all levels are between them. The caller
+//! keeps both less than the ring's length
+//! apart.
 
 #[derive(Debug)]
 pub(super) struct Half {
-    /// Zero where there is no level. Its length is a power of two.
+    /// Size by key; zero for no level. The length is a power of two.
     sizes: Box<[u32]>,
     best: i64,
     worst: i64,
@@ -13,7 +14,7 @@ pub(super) struct Half {
 }
 
 impl Half {
-    /// No levels, and room for keys less than `span` apart.
+    /// Creates an empty side for keys less than `span` apart.
     pub(super) fn new(span: usize) -> Half {
         Half { sizes: vec![0; span.next_power_of_two()].into(), best: 0, worst: 0, levels: 0 }
     }
@@ -22,13 +23,13 @@ impl Half {
         self.levels
     }
 
-    /// The best level's key, if there is a level.
+    /// Key of the best level.
     #[inline(always)]
     pub(super) fn best(&self) -> Option<i64> {
         (self.levels > 0).then_some(self.best)
     }
 
-    /// The worst level's key, if there is a level.
+    /// Key of the worst level.
     #[inline(always)]
     pub(super) fn worst(&self) -> Option<i64> {
         (self.levels > 0).then_some(self.worst)
@@ -36,7 +37,7 @@ impl Half {
 
     #[inline(always)]
     pub(super) fn set(&mut self, key: i64, size: u32) {
-        debug_assert!(size > 0, "a level of nothing is no level");
+        debug_assert!(size > 0, "the size must be above zero");
         let at = self.at(key);
         if self.sizes[at] == 0 {
             (self.best, self.worst) =
@@ -46,7 +47,7 @@ impl Half {
         self.sizes[at] = size;
     }
 
-    /// Removes a level that is there.
+    /// Removes an existing level.
     #[inline(always)]
     pub(super) fn remove(&mut self, key: i64) {
         let at = self.at(key);
@@ -67,7 +68,7 @@ impl Half {
         }
     }
 
-    /// The level at `key`, or the next worse one, or the worst; some level, where there is one.
+    /// Key of the level at `key`, else of the next worse one, else of the worst one.
     #[inline(always)]
     pub(super) fn near(&self, key: i64) -> Option<i64> {
         match key {
@@ -89,7 +90,7 @@ impl Half {
         keys.rev().map(|key| (key, self.sizes[self.at(key)])).filter(|(_, size)| *size > 0)
     }
 
-    /// The first level below `key`; the caller knows that there is one.
+    /// The first level below `key`, which must exist.
     #[inline(always)]
     fn next_worse(&self, key: i64) -> i64 {
         let mut key = key - 1;

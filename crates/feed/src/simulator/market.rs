@@ -1,12 +1,15 @@
 //! One simulated instrument.
 //!
-//! Everything is counted in ticks from the base price. A *fair price* walks by chance, a step at some updates; the
-//! *middle* of the book follows it a tick at a time. Bids stand at the middle and below, asks above it. When the middle
-//! moves, what it leaves on the wrong side is removed first (as if it had been traded away), and so is what falls too far
-//! behind; only then come ordinary changes. So an update is one level's change and the book is never crossed.
+//! Prices are in ticks from the base price. A *fair price* makes a random walk; the *middle* of the book
+//! follows it by at most a tick at a time.
+//! Bids are at the middle and below, asks above. When the middle moves, levels on the wrong side are removed
+//! first, as if traded away, then
+//! levels that are too far behind; only then come ordinary changes. So an update changes one level and the
+//! book is never crossed.
 //!
-//! Invariant, between updates of books that may not be crossed: bids lie within `middle - 2 × levels` … `middle`, asks
-//! within `middle + 1` … `middle + 1 + 2 × levels`, but for the one or two levels that the next updates remove.
+//! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` …
+//! `middle`, asks within
+//! `middle + 1` … `middle + 1 + 2 × levels`, except for one or two levels that the next updates remove.
 
 use super::Update;
 use super::half::Half;
@@ -16,13 +19,14 @@ use crate::random::{Random, below};
 use crate::scale::UNITS_MAX;
 use crate::side::Side;
 
-/// Sizes are drawn from 1 to this.
+/// Largest size.
 const SIZE_MAX: u64 = 2500;
 /// Percentage of ordinary updates that remove a level.
 const REMOVALS: u64 = 20;
-/// A side with no more levels is not thinned out.
+/// Sides with at most this many levels lose none.
 const LEVELS_KEPT: usize = 2;
-/// Where crossing is allowed: how far beyond the middle a level may be set, one of how many is, and one of how many updates sets a crossed book right.
+/// For books that may be crossed: distance beyond the middle, how often a level is set there, and how often a
+/// crossed book is repaired.
 const CROSSING_TICKS: u64 = 3;
 const CROSSING_ONE_IN: u64 = 64;
 const UNCROSSING_ONE_IN: u64 = 8;
@@ -41,7 +45,7 @@ pub(super) struct Market {
     random: Random,
 }
 
-/// The fair price: at an update it goes up or down by `step` with a chance of `chance` ÷ 2^32.
+/// Random walk of the fair price: each update moves it by `step` up or down with probability `chance` ÷ 2^32.
 #[derive(Debug)]
 struct Walk {
     fair: i64,
@@ -90,7 +94,7 @@ impl Market {
         Update::Level
     }
 
-    /// Appends the payload of a record that makes any book this one.
+    /// Appends the payload of a record that replaces any book by this one.
     pub(super) fn write_whole(&self, payload: &mut Vec<u8>) {
         for side in [Side::Bid, Side::Ask] {
             BookEntry::Clear { side }.encode(payload);
@@ -102,7 +106,7 @@ impl Market {
         }
     }
 
-    /// A full side each, a tick off the middle, the sizes falling off.
+    /// Seeds full sides one tick off the middle, with decreasing sizes.
     fn seed(&mut self) {
         let (levels, middle) = (self.levels, self.middle);
         for (half, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {
@@ -113,7 +117,7 @@ impl Market {
         }
     }
 
-    /// The middle goes a tick towards the fair price, unless the book has not caught up with its last move.
+    /// Moves the middle by a tick towards the fair price, unless the book still follows the last move.
     #[inline(always)]
     fn follow(&mut self) {
         let behind = self.walk.fair - self.middle;
@@ -122,7 +126,7 @@ impl Market {
         }
     }
 
-    /// The level to remove before anything else is changed.
+    /// Level to remove before any other change.
     #[inline(always)]
     fn to_tidy(&self, bits: u64) -> Option<(Side, i64)> {
         if self.crossing && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
@@ -140,7 +144,7 @@ impl Market {
         crossing.or_else(|| half.worst().filter(|worst| *worst < limit - 2 * self.levels))
     }
 
-    /// An ordinary update: bit 0 the side, 8 bits the kind, 24 the level, 16 the size.
+    /// Makes an ordinary update: bit 0 selects the side, 8 bits the kind, 24 the level, 16 the size.
     #[inline(always)]
     fn change(&mut self, bits: u64, payload: &mut Vec<u8>) {
         let side = if bits & 1 == 0 { Side::Bid } else { Side::Ask };
@@ -160,7 +164,7 @@ impl Market {
         BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
     }
 
-    /// How far beyond the middle this level is to be set; mostly not at all.
+    /// Distance beyond the middle at which a level is set; mostly none.
     fn crossing_ticks(&mut self) -> i64 {
         let bits = self.random.next();
         let crosses = below(CROSSING_ONE_IN, bits >> 48, 16) == 0;
@@ -173,7 +177,7 @@ impl Market {
         BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
     }
 
-    /// The best key a side may have.
+    /// Best key that a side may have.
     #[inline(always)]
     fn limit(&self, side: Side) -> i64 {
         match side {
@@ -207,7 +211,7 @@ impl Market {
 }
 
 impl Walk {
-    /// The step's variance is the square of the volatility: a chance of `volatility² ÷ step²` of a step up or down.
+    /// The variance of a step equals the squared volatility: a step has probability `volatility² ÷ step²`.
     fn new(instrument: &Instrument) -> Walk {
         let step = instrument.volatility.ceil().max(1.0);
         let share = instrument.volatility / step;
@@ -223,7 +227,8 @@ impl Walk {
         }
     }
 
-    /// Bit 32 is the direction, the 32 below it decide whether there is a step. At the ends it stays where it is.
+    /// Bit 32 is the direction; the 32 bits below decide whether there is a step. The price stops at both
+    /// ends.
     #[inline(always)]
     fn go(&mut self, bits: u64) {
         if bits & 0xffff_ffff < self.chance {

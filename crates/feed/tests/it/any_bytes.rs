@@ -1,4 +1,5 @@
-//! Any bytes as records and as snapshots: taken in or refused, never a panic. The fuzz target runs the same.
+//! Any bytes as records and as snapshots are accepted or refused, without a panic. The fuzz target runs the
+//! same code.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use dunlin_feed::{KINDS, fold};
 use dunlin_topic::Fold;
 use dunlin_topic::frame::{Frame, Meta};
 
-/// The first byte says what the rest is: a snapshot, or records of that many bytes each.
+/// The first byte selects the meaning of the rest: a snapshot, or records of that many bytes each.
 pub fn try_states(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     for kind in KINDS {
@@ -23,7 +24,7 @@ pub fn try_states(bytes: &[u8]) {
     }
 }
 
-/// What is taken for a snapshot is the one that the state writes.
+/// A snapshot that is accepted equals the one that the state writes.
 fn try_snapshot(state: &mut dyn Fold, bytes: &[u8]) {
     if state.restore(1, bytes).is_ok() {
         assert_eq!(written(state), bytes);
@@ -32,7 +33,7 @@ fn try_snapshot(state: &mut dyn Fold, bytes: &[u8]) {
     }
 }
 
-/// What is accepted can be applied, and what is refused leaves no trace.
+/// A record that is accepted can be applied; one that is refused changes nothing.
 fn try_record(state: &mut dyn Fold, seq: u64, payload: &[u8]) {
     let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
     let meta = Meta { key, ..Meta::default() };

@@ -1,5 +1,5 @@
-//! Any bytes as a recording, and as a file of instruments: what comes of them is sound, or they are refused. Also what
-//! `cargo xtask fuzz recording` runs.
+//! Any bytes as a recording or an instrument file give valid results, or are refused. `cargo xtask fuzz
+//! recording` runs the same code.
 
 use dunlin_feed::recording::{Item, Layout, Recorded, Recording, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
@@ -11,10 +11,11 @@ enum State {
     Orders(Orders),
 }
 
-/// Reads them as a recording, cut where their first byte says. Every record must be one that its topic's fold takes.
+/// Reads the bytes as a recording, in pieces whose size the first byte gives. The topic's reducer must accept
+/// every record.
 ///
 /// # Panics
-/// When a record is refused, or comes before its book.
+/// If a record is refused, or comes before its book.
 pub fn try_recording(bytes: &[u8]) {
     let (Some((&head, file)), Some(layout)) = (bytes.split_first(), bytes.get(1..).and_then(Layout::of))
     else {
@@ -51,16 +52,17 @@ fn state(recorded: &Recorded) -> State {
     }
 }
 
-/// Reads them as instruments, in both notations. What is accepted can be simulated, and its records are taken by its folds.
+/// Reads the bytes as instruments, in both formats. Accepted instruments can be simulated, and their reducers
+/// accept the records.
 ///
 /// # Panics
-/// When a record is refused.
+/// If a record is refused.
 pub fn try_instruments(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for notation in [Notation::Json, Notation::Toml] {
         let Ok(instruments) = Instruments::parse(text, notation) else { continue };
         let levels: u32 = instruments.list().iter().map(|instrument| instrument.levels_per_side).sum();
-        // Larger books are no different, only slower.
+        // Larger books behave the same, but slowly.
         if levels > LEVELS_MAX {
             continue;
         }

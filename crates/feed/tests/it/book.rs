@@ -16,7 +16,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
     BookEntry::Remove { side, price }
 }
 
-/// No removal is forgotten.
+/// Limits with which no removal is forgotten.
 const ALL_KNOWN: Limits = Limits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
@@ -42,7 +42,7 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Bid), Just(Side::Ask)]
 }
 
-/// Few prices, so that levels come and go and meet.
+/// Few prices, so that levels appear, vanish and meet.
 fn entry() -> impl Strategy<Value = BookEntry> {
     let price = -6_i64..6;
     prop_oneof![
@@ -170,7 +170,7 @@ fn crossed_and_locked_books_are_reported_and_left_alone() {
     assert_eq!(book.best(Side::Ask), Some(Level { price: 100, size: 1 }));
 }
 
-/// A record is all or nothing, so what its entries pass through is nobody's book.
+/// A record takes effect as a whole, so states between its entries do not count.
 #[test]
 fn crossing_within_one_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
@@ -258,7 +258,7 @@ fn levels_beyond_the_depth_are_dropped_by_rule() {
     assert_eq!(bids(&book), [4, 3, 2]);
     let mut reader = Book::new(scale);
     reader.restore(1, &snapshot(&mut book)).unwrap();
-    // A better level pushes out the worst; a removed one does not bring it back.
+    // A better level removes the worst one, which does not return when the better one is removed.
     append(&mut book, 2, &record(&[set(Side::Bid, 5, 1)])).unwrap();
     append(&mut book, 3, &record(&[remove(Side::Bid, 5)])).unwrap();
     append(&mut book, 4, &record(&[set(Side::Ask, 9, 1)])).unwrap();

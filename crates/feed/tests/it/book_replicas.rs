@@ -1,4 +1,5 @@
-//! Replicas of real books, each read in another way while it is published: all end as the oracle does.
+//! Replicas of real books, with different read options, while records are published: all end equal to the
+//! oracle.
 
 use std::num::NonZeroU32;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -31,7 +32,8 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// How each replica reads, and after how many bursts it takes a turn; at 1 it also reads between its turns.
+/// Read options of each replica, and the bursts between its turns; a replica with 1 also reads between its
+/// turns.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let following = || SubscribeOptions {
         start: Start::Snapshot,
@@ -61,7 +63,7 @@ impl<F: Fold> Reading<F> {
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
-    /// A step a turn, and without end between turns if it is `eager`; until there are no more turns.
+    /// Makes one step a turn, or reads all the time if `eager`, until there are no more turns.
     fn takes(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =
@@ -92,7 +94,7 @@ impl<F: Fold> Reading<F> {
     }
 }
 
-/// Publishes while all kinds of readers read; gives what each was told.
+/// Publishes while all kinds of subscribers read; returns each one's counters.
 fn followed<F: Fold>(kind: &str, make: fn() -> F, payloads: &[Vec<u8>]) -> Vec<(&'static str, Counts)> {
     let topic = topic(kind);
     let log = topic.logs()[0].name().clone();
@@ -134,7 +136,7 @@ fn all_were_served_as_they_asked(told: &[(&'static str, Counts)]) {
     }
 }
 
-/// Numbers that look random, the same every time.
+/// Pseudorandom numbers, the same at every run.
 struct Dice(u64);
 
 impl Dice {
@@ -192,7 +194,7 @@ fn order_book_replicas_converge_for_every_way_of_reading() {
     all_were_served_as_they_asked(&followed("orders", || Orders::new(Scale::default()), &payloads));
 }
 
-/// The owner refuses what does not fit, and its readers never hear of it.
+/// The owner refuses records that do not fit, and subscribers never receive them.
 #[test]
 fn refused_records_reach_neither_the_log_nor_its_readers() {
     let topic = topic("orders");
@@ -205,7 +207,7 @@ fn refused_records_reach_neither_the_log_nor_its_readers() {
     let add = entry(OrderEntry::Add { side: Side::Bid, id: 1, price: 5, size: 5 });
     publisher.publish(add.as_slice()).unwrap();
     let refused = publisher.publish(add.as_slice()).unwrap_err();
-    assert!(refused.to_string().contains("order 1 is there already"), "{refused}");
+    assert!(refused.to_string().contains("order 1 already exists"), "{refused}");
     let garbage = publisher.publish([9_u8; 33].as_slice()).unwrap_err();
     assert!(garbage.to_string().contains("must be zero"), "{garbage}");
     publisher.publish(entry(OrderEntry::Delete { id: 1 }).as_slice()).unwrap();

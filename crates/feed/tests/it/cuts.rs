@@ -1,4 +1,4 @@
-//! A stream of records, taken apart at every record: whatever way a reader comes to the end, it is the same state.
+//! A stream of records, cut at every record: every way of reaching the end gives the same state.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::record::{Record, snapshot};
 /// States that differ by 4 KiB of changes are this long together; from there on a snapshot may be the shorter way.
 const LONG: usize = 2 << 10;
 
-/// The state after a record: as it was frozen then, and what it said of itself.
+/// The frozen state after a record, with its checksum and size.
 pub struct Cut {
     pub seq: u64,
     frozen: Arc<dyn Frozen>,
@@ -26,7 +26,7 @@ impl Cut {
     }
 }
 
-/// Replays the records, whose numbers begin at 1, and at every cut restores, resumes and catches up.
+/// Replays the records, numbered from 1, and at every cut restores, resumes and catches up.
 pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Fold>, records: &[Record]) {
     let mut fold = new();
     let mut cuts = Vec::new();
@@ -68,7 +68,7 @@ fn resumed_from_snapshot(
     restored
 }
 
-/// One merged record is all that came between.
+/// Catches up with one merged record.
 fn caught_up_by_changes(
     new: impl Fn() -> Box<dyn Fold>,
     owner: &dyn Fold,
@@ -90,7 +90,7 @@ fn caught_up_by_changes(
     let merged = Record::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
     is_at(&mut *reader, last, "caught up");
-    // Who was caught up can bring others on in turn.
+    // A state that caught up can produce changes for others.
     let mut payload = Vec::new();
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();

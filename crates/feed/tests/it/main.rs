@@ -1,7 +1,8 @@
-//! What the folds promise, kept over their public interface.
+//! Tests of the reducers through the crate's public interface.
 //!
-//! The oracles are naive models on `BTreeMap`s (`model.rs`), told the same entries; they know nothing of checksums, changes
-//! or snapshots. `cuts.rs` takes any fold apart at every record and puts it together again.
+//! The oracles are simple models on `BTreeMap`s (`model.rs`) that receive the same entries; they know nothing
+//! of checksums, changes or
+//! snapshots. `cuts.rs` cuts the records of any reducer at every record.
 
 #[path = "../../../topic/tests/it/board.rs"]
 mod board;

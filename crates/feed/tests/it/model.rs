@@ -1,4 +1,4 @@
-//! The folds as one would write them without a thought for speed.
+//! The reducers in their simplest form, without regard to speed.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl BookModel {
     }
 }
 
-/// All orders in the order in which they took their places.
+/// All orders in the order of their places.
 #[derive(Debug, Clone, Default)]
 pub struct OrdersModel(Vec<Order>);
 
@@ -68,7 +68,7 @@ impl OrdersModel {
         self.0.iter().filter(|order| order.side == side && order.price == price).copied().collect()
     }
 
-    /// The price levels, as entries that set them.
+    /// Price levels, as entries that set them.
     pub fn book(&self) -> BookModel {
         let mut sums: BTreeMap<(Side, i64), i64> = BTreeMap::new();
         for order in &self.0 {

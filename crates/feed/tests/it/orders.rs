@@ -34,7 +34,7 @@ fn orders_of(entries: &[OrderEntry]) -> Orders {
     orders
 }
 
-/// A wish, made an entry by what is in the book when its turn comes.
+/// A random choice that becomes an entry, depending on the book at that time.
 #[derive(Debug, Clone)]
 struct Wish {
     kind: u8,
@@ -52,7 +52,7 @@ fn wishes(prices: i64) -> impl Strategy<Value = Vec<Vec<Wish>>> {
 }
 
 impl Wish {
-    /// Numbers of deleted orders come again now and then.
+    /// Uses ids of deleted orders again now and then.
     fn entry(&self, model: &OrdersModel) -> OrderEntry {
         let there: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
         let new = || (self.pick as u64 % 50..).find(|id| !there.contains(id)).unwrap();
@@ -77,7 +77,7 @@ fn any_entry() -> impl Strategy<Value = OrderEntry> {
     ]
 }
 
-/// The entries that wishes come to, and the model after all of them.
+/// Entries of the choices, and the model after all of them.
 fn entries(wishes: &[Vec<Wish>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
     let mut model = OrdersModel::default();
     let mut records = Vec::new();
@@ -134,7 +134,7 @@ proptest! {
         every_way_leads_to_the_same_state(|| Box::new(Orders::new(Scale::default())), &records);
     }
 
-    /// All records as one append are refused or accepted as one by one.
+    /// Records in one append are accepted or refused as one by one.
     #[test]
     fn append_is_checked_as_if_its_records_came_one_by_one(
         wishes in wishes(4),
@@ -153,7 +153,7 @@ proptest! {
         prop_assert_eq!(whole.order_count(), 0);
     }
 
-    /// The same with few numbers, so that orders go and come on the other side within one append.
+    /// The same with few ids, so that orders change sides within one append.
     #[test]
     fn append_is_accepted_exactly_if_its_entries_apply(
         entries in prop::collection::vec(any_entry(), 1..12),
@@ -196,21 +196,21 @@ fn bad_entries_are_refused_with_the_order_they_name() {
     let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
     let (bytes, checksum) = (snapshot(&mut orders), orders.checksum());
     let refused = |entries: &[OrderEntry]| check(&orders, &[record(entries)]).unwrap_err().0;
-    assert_eq!(refused(&[add(Side::Ask, 7, 101, 1)]), "order 7 is there already");
+    assert_eq!(refused(&[add(Side::Ask, 7, 101, 1)]), "order 7 already exists");
     assert_eq!(refused(&[change(8, 100, 1)]), "order 8 is not known");
     assert_eq!(refused(&[delete(8)]), "order 8 is not known");
     assert_eq!(refused(&[delete(7), delete(7)]), "entry 2: order 7 is not known");
     assert_eq!(
         refused(&[add(Side::Bid, 9, 1, 1), add(Side::Bid, 9, 1, 1)]),
-        "entry 2: order 9 is there already"
+        "entry 2: order 9 already exists"
     );
     assert_eq!(refused(&[OrderEntry::Clear { side: Side::Bid }, delete(7)]), "entry 2: order 7 is not known");
     assert_eq!(refused(&[change(7, 100, 0)]), "size 0 is not above zero");
-    assert_eq!(refused(&[]), "there is no entry in it");
+    assert_eq!(refused(&[]), "the record has no entry");
     assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
 }
 
-/// A random run found it: the clearing of the new side made the old side be seen again.
+/// Found by a random run: after the new side was cleared, the old side was seen again.
 #[test]
 fn order_that_changed_sides_is_cleared_with_its_new_side() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);

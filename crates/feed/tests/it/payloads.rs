@@ -1,4 +1,4 @@
-//! The bytes of entries, which other programs write and read.
+//! Encoded entries, which other programs read and write.
 
 use dunlin_feed::{BookEntry, EntryError, OrderEntry, Side, ValueEntry};
 
@@ -93,8 +93,8 @@ fn unused_and_unknown_bytes_are_refused() {
     };
     assert_eq!(book(0, 9), "operation 9 is not known");
     assert_eq!(book(1, 3), "side 3 is not known");
-    assert_eq!(book(2, 1), "bytes 2 to 7 must be zero here");
-    assert_eq!(book(16, 1), "size must be zero here");
+    assert_eq!(book(2, 1), "bytes 2 to 7 must be zero for this operation");
+    assert_eq!(book(16, 1), "size must be zero for this operation");
     let order = |at: usize, byte: u8| {
         let mut bytes = Vec::new();
         OrderEntry::Delete { id: 5 }.encode(&mut bytes);
@@ -102,6 +102,6 @@ fn unused_and_unknown_bytes_are_refused() {
         OrderEntry::decode_all(&bytes).next().unwrap().unwrap_err().to_string()
     };
     assert_eq!(order(0, 5), "operation 5 is not known");
-    assert_eq!(order(1, 1), "side, price or size must be zero here");
+    assert_eq!(order(1, 1), "side, price or size must be zero for this operation");
     assert_eq!(order(0, 1), "side 0 is not known");
 }

@@ -1,4 +1,5 @@
-//! The real recordings, where `cargo xtask data` has fetched them: counted by another program, in another language.
+//! Real recordings that `cargo xtask data` has fetched, compared with counts of a program in another
+//! language.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +18,7 @@ fn file(name: &str) -> Option<Vec<u8>> {
     read.ok()
 }
 
-/// What was told of a file.
+/// Results of a file.
 struct Played {
     rows: HashMap<&'static str, u64>,
     books: Vec<Recorded>,
@@ -25,7 +26,7 @@ struct Played {
     phantoms: Vec<Phantom>,
 }
 
-/// Reads a file in pieces; hands records on, and gives what was told.
+/// Reads a file in pieces, passes records on, and returns the other results.
 fn play(
     name: &str,
     layout: Layout,
@@ -49,7 +50,7 @@ fn play(
     Some(Played { rows, books: recording.books().to_vec(), told, phantoms })
 }
 
-/// Lines, runner changes, levels set, removed, removed without being there, images, records and books.
+/// Counts: lines, runner changes, set, removed and absent levels, images, records and books.
 #[test]
 fn betfair_streams_match_the_counts_of_another_program() {
     for (name, counts) in [
@@ -119,8 +120,8 @@ fn bitstamp_orders_match_the_counts_of_another_program() {
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
 
-/// Two orders of the opening are contradicted by what came later. Without them the book is never crossed or locked at
-/// the end of a millisecond; with them it is most of the time.
+/// Later events contradict two orders of the opening. Without them the book is never crossed or locked at the
+/// end of a millisecond; with them it mostly is.
 #[test]
 fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
@@ -149,7 +150,7 @@ fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
     }
 }
 
-/// By then the last of the phantoms is proven.
+/// Time at which all phantoms are proven.
 const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 
 #[test]

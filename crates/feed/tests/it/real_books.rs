@@ -1,4 +1,4 @@
-//! The folds on the real recordings, where `cargo xtask data` has fetched them, beside their models.
+//! Reducers on real recordings that `cargo xtask data` has fetched, compared with their models.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::cuts::{self, Cut};
 use crate::model::{BookModel, OrdersModel};
 use crate::record::Record;
 
-/// The payloads of each book of a recording, in order.
+/// Payloads of each book of a recording, in order.
 fn books(name: &str, layout: Layout) -> Vec<Vec<Vec<u8>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = fs::read(&path) else {
@@ -54,7 +54,7 @@ fn betfair_books_equal_their_models() {
     }
 }
 
-/// Every order and its place for the first records, every level for all of them.
+/// Compares every order and its place for the first records, and every level for all of them.
 #[test]
 fn bitstamp_orders_equal_their_models() {
     for payloads in books("orders.csv", Layout::Bitstamp) {
@@ -81,7 +81,7 @@ fn bitstamp_orders_equal_their_models() {
     }
 }
 
-/// The levels that an entry is about to change.
+/// Levels that an entry is about to change.
 fn levels_of(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     let of = |id| orders.order(id).map(|order| (order.side, order.price));
     match *entry {
@@ -94,7 +94,7 @@ fn levels_of(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     }
 }
 
-/// What a book must be told of these levels.
+/// Entries that set these levels to their sums.
 fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (side, price) in levels.iter().copied() {
@@ -107,7 +107,7 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     payload
 }
 
-/// At some of its records a recording is cut; every way leads from there to its end.
+/// A recording is cut at some records; every way leads from there to its end.
 #[test]
 fn replicas_joining_anywhere_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", Layout::Betfair) {

@@ -1,9 +1,9 @@
-//! Records to feed to a fold.
+//! Records for reducers.
 
 use dunlin_topic::frame::{Frame, Meta};
 use dunlin_topic::{Fold, FoldError};
 
-/// A record's frame, as a log holds it.
+/// A record's frame, as in a log.
 #[derive(Debug, Clone)]
 pub struct Record(Vec<u8>);
 
@@ -32,13 +32,13 @@ pub fn check(fold: &dyn Fold, records: &[Record]) -> Result<(), FoldError> {
     fold.check(&mut records.iter().map(Record::frame))
 }
 
-/// What an owner does with an append of one record.
+/// Checks and applies an append of one record, as an owner does.
 pub fn append(fold: &mut dyn Fold, seq: u64, record: &Record) -> Result<(), FoldError> {
     fold.check(&mut std::iter::once(record.frame()))?;
     fold.apply(seq, &record.frame())
 }
 
-/// The state's bytes, the same for the same state.
+/// Bytes of the state's snapshot.
 pub fn snapshot(fold: &mut dyn Fold) -> Vec<u8> {
     let mut bytes = Vec::new();
     fold.freeze().write(&mut bytes);

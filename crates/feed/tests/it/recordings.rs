@@ -1,4 +1,4 @@
-//! Recordings written by hand, sound and broken.
+//! Hand-written recordings, valid and broken.
 
 use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
 use dunlin_feed::{BookEntry, OrderEntry};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::any_file;
 
-/// What came of a text: entries by book and time, and defects as they are told.
+/// Results of a text: entries by book and time, and messages of defects.
 #[derive(Debug, Default, PartialEq)]
 struct Came {
     books: usize,
@@ -149,7 +149,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
         "line 1: runner 7, price: `2.001` has more than 2 decimals",
         "line 2: runner 7, size: -100 is not a size",
         "line 3: not a message of the stream: expected value at column 1",
-        "line 5: a market change without its time",
+        "line 5: a market change has no time",
         "line 6: market id \"a b\" cannot be part of a topic's name",
         "line 7: runner 7, price: `\"2\"` is not a decimal number",
         "line 8: not a message of the stream: trailing characters",
@@ -288,7 +288,7 @@ fn format_is_recognized_by_its_first_bytes() {
     assert_eq!(Layout::of(b" {\"op\""), Some(Layout::Betfair));
     assert_eq!(Layout::of(b"id,timestamp\n{"), Some(Layout::Bitstamp));
     assert_eq!([Layout::of(b""), Layout::of(b"\x1f\x8b\x08"), Layout::of(b"a\nb,c")], [None; 3]);
-    // Another exchange's lines of JSON.
+    // Lines of JSON from another exchange.
     assert_eq!(Layout::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
 }
 
@@ -336,7 +336,8 @@ const LAST_LINE: &str =
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Whatever happens to a file, what comes out are sound records and told defects, and a sound line behind it is read.
+    /// From damaged files come valid records and reported defects, and a valid line behind the damage is
+    /// read.
     #[test]
     fn damaged_files_are_reported_and_read_to_the_end(
         damage in prop::collection::vec((0..400_usize, any::<u8>(), 0..3_u8), 1..6),
@@ -366,7 +367,7 @@ proptest! {
         any_file::try_recording(&[&[cut], &whole[..]].concat());
     }
 
-    /// Fields put together at random, so that many rows are about orders that are there.
+    /// Random fields, chosen so that many rows are about existing orders.
     #[test]
     fn rows_in_any_order_make_records_the_reducer_takes(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),

@@ -1,4 +1,4 @@
-//! Every replica ends equal to the oracle, whatever happened to it on the way. The truth is the publisher's own.
+//! After any faults every replica ends equal to the oracle, which the publisher maintains.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<Board,
     Replica::new(subscriber, |_| Board::default()).retrying_after(100_000_000)
 }
 
-/// Publishes sets at random and applies them to the oracle.
+/// Publishes random entries and applies them to the oracle.
 struct Source {
     publisher: Publisher,
     oracle: Board,
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// Reads on until the replica stands where the log does, and compares.
+    /// Reads until the replica reaches the log's end, and compares.
     fn agrees(&self, replica: &mut Replica<Board, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
@@ -90,7 +90,8 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let mut source = Source::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let lose_every = NonZeroU32::new(50);
-    // The last says how many more records are published before it reads on: the history holds some 700.
+    // The last number is how many records are published before the replica reads on; the history holds some
+    // 700.
     let kinds = [
         ("plain", following(), 0),
         ("slow", following(), 4_000),

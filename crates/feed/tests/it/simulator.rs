@@ -11,7 +11,7 @@ fn instruments(top: &str, volatility: f64, levels: u32, count: usize) -> Instrum
     Instruments::parse(&text, Notation::Json).unwrap().cloned_first(count).unwrap()
 }
 
-/// A book as plainly as can be.
+/// A simple book.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Plain {
     bids: BTreeMap<i64, i64>,
@@ -40,7 +40,7 @@ impl Plain {
         if side == Side::Bid { &mut self.bids } else { &mut self.asks }
     }
 
-    /// Best ask less best bid.
+    /// Difference of best ask and best bid.
     fn spread(&self) -> Option<i64> {
         Some(self.asks.keys().next()? - self.bids.keys().next_back()?)
     }
@@ -54,7 +54,7 @@ fn hash(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a of so many updates of each instrument, in turn, after their first records.
+/// FNV-1a hash of updates of each instrument in turn, after their first records.
 fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     let mut simulator = Simulator::new(instruments, seed);
     let (mut payload, mut sum) = (Vec::new(), 0xcbf2_9ce4_8422_2325);
@@ -73,8 +73,8 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     hash(sum, &payload)
 }
 
-/// The number was computed once. If it is another one, recordings and reports of simulated feeds mean something else from
-/// now on: say so in the changelog.
+/// A golden number. If it changes, earlier recordings and reports of simulated feeds are no longer
+/// comparable: note that in the changelog.
 #[test]
 fn seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
@@ -182,7 +182,7 @@ fn books_cross_where_allowed_and_uncross_again() {
     assert!((1_000..50_000).contains(&crossed) && locked > 100, "{crossed} crossed, {locked} locked");
 }
 
-/// What the volatility says: the standard deviation of the middle's move in n updates is volatility × √n ticks.
+/// The standard deviation of the middle's move in n updates is volatility × √n ticks.
 #[test]
 fn volatility_moves_the_middle_by_its_value() {
     const SPAN: usize = 1_000;

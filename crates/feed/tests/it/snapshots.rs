@@ -1,4 +1,4 @@
-//! The bytes of snapshots, which a later version must still read.
+//! Snapshots' bytes, which later versions must read.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn state(kind: &str) -> Box<dyn Fold> {
     fold
 }
 
-/// Words as they stand in the page's drawing.
+/// Words as in the drawing of `docs/feeds.md`.
 fn golden(kind: &str) -> (Vec<u8>, u64) {
     let words = |head: [u32; 4], entries: &[i64]| {
         let head = head.iter().flat_map(|word| word.to_le_bytes());
@@ -97,7 +97,7 @@ fn snapshot_refusal_names_the_defect() {
     };
     assert_eq!(refused(&|bytes| bytes[0] = 2), "the snapshot is of kind 2, not 1");
     assert_eq!(refused(&|bytes| bytes[1] = 2), "the snapshot has version 2; this reads version 1");
-    assert_eq!(refused(&|bytes| bytes.truncate(60)), "the snapshot has 60 bytes, 64 were announced");
+    assert_eq!(refused(&|bytes| bytes.truncate(60)), "the snapshot has 60 bytes, its header announces 64");
     assert_eq!(refused(&|bytes| bytes[32] = 11), "entry 1 of the snapshot is out of order");
     assert_eq!(refused(&|bytes| bytes[24] = 0), "entry 1 of the snapshot: size 0 is not above zero");
 }

@@ -1,4 +1,4 @@
-//! Encodings of version 1 never change: `tests/golden/*.hex` were written once. Other bytes are refused with
+//! Encodings of version 1 never change: `tests/golden/*.hex` were written once. All other bytes are refused with
 //! an error.
 //!
 //! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space` writes the files of new encodings.

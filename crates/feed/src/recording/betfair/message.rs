@@ -1,7 +1,8 @@
-//! The parts of the stream's messages that matter to books, borrowed from the line.
+//! Parts of the stream's messages that books need, borrowed from the line.
 //!
-//! Numbers of levels stay text: odds such as 1.01 have no exact float. On these messages serde_json with raw values reads
-//! 245 MB/s; sonic-rs with lazy ones read 175, since most of what it would skip fast is short.
+//! Numbers of levels stay text: odds such as 1.01 have no exact float. On these messages serde_json with raw
+//! values reads 245 MB/s;
+//! sonic-rs with lazy values reads 175, since most values are short.
 
 use std::borrow::Cow;
 
@@ -23,10 +24,10 @@ pub(super) struct Message<'a> {
 pub(super) struct MarketChange<'a> {
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// This is all there is.
+    /// Whether the change is a whole image.
     #[serde(default)]
     pub img: Option<bool>,
-    /// Several changes are merged in this one.
+    /// Whether the change merges several.
     #[serde(default)]
     pub con: Option<bool>,
     #[serde(borrow, default, rename = "marketDefinition")]

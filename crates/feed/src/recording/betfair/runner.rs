@@ -1,5 +1,4 @@
-//! One runner's book, as far as a reader of the stream has to know it: which levels there are, and what the message at hand
-//! does to them.
+//! One runner's book: the levels that exist, and the current message's changes.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +7,11 @@ use crate::side::Side;
 
 #[derive(Debug, Default)]
 pub(super) struct Runner {
-    /// Something was told of it. The record that does so first clears the book, whatever the topic held before.
+    /// Whether a record was made. The first one clears the book, whatever the topic held before.
     begun: bool,
     bids: BTreeSet<i64>,
     asks: BTreeSet<i64>,
-    /// What the message at hand does; the record's content.
+    /// Payload of the current message's record.
     payload: Vec<u8>,
 }
 
@@ -29,7 +28,7 @@ impl Runner {
         &self.payload
     }
 
-    /// Both sides are empty, whatever the message did before.
+    /// Clears both sides, and drops the message's earlier changes.
     pub(super) fn clear(&mut self) {
         self.begun = true;
         self.payload.clear();
@@ -47,7 +46,7 @@ impl Runner {
         BookEntry::Set { side, price, size }.encode(&mut self.payload);
     }
 
-    /// Whether there was such a level.
+    /// Removes a level; returns whether it existed.
     pub(super) fn remove(&mut self, side: Side, price: i64) -> bool {
         let was_there = self.levels(side).remove(&price);
         if was_there {

@@ -1,17 +1,21 @@
-//! Orders of the opening that cannot be there.
+//! Phantoms: orders of the opening that cannot exist.
 //!
-//! A recorder that asks for all orders and then listens to the events misses what happens in between. An order that went away
-//! then stays in the recorded book for ever: a phantom. The venue matches by price, so the market itself shows it up:
+//! A recorder that first requests all orders and then listens to events misses what happens in between. An
+//! order that was deleted meanwhile stays
+//! in the recorded book for ever: a phantom. The venue matches by price, so the market shows phantoms:
 //!
-//! - **Traded through.** A trade at a worse price than a bid offers (or an ask asks) would have had to take that one first.
-//! - **Stood across.** An order that rests at a price at which it would match with it would have matched.
+//! - **Traded through.** A trade at a worse price than a bid offers (or an ask asks) should have taken that
+//!   order first.
+//! - **Stood across.** An order that rests at a price at which it would match the phantom should have
+//!   matched.
 //!
-//! The first is proof if no event names the opening order until [`GRACE_MS`] later, the second if besides the other order
-//! still rests then; so neither the order of rows within a match nor orders on their way through the matching deceive it.
-//! Both ask for trust in the later event and none in the opening. An order that no event ever names and that the market
-//! never reaches may be a phantom just the same, and nothing in the recording can tell.
+//! The first is proof if no event names the opening order until [`GRACE_MS`] later; the second if in addition
+//! the other order still rests then. So
+//! the order of rows within a match, and orders in the middle of matching, give no false proof. Both rely on
+//! the later event and not on the
+//! opening. A phantom that the market never reaches cannot be detected.
 //!
-//! Limit: [`EVIDENCE_MAX`] prices in waiting; beyond it further evidence is passed over, and found again at the next trade.
+//! At most [`EVIDENCE_MAX`] prices wait; beyond that, evidence is dropped and found again at the next trade.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -21,42 +25,42 @@ use super::standing::Order;
 use crate::decimal;
 use crate::side::Side;
 
-/// How long an opening order may still be named after the market was seen where it could not be.
+/// Time after contrary evidence within which an event may still name an opening order, ms.
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;
 
-/// An order of the opening that cannot be there.
+/// An order of the opening that cannot exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phantom {
-    /// The order.
+    /// Id of the order.
     pub id: u64,
-    /// Its side.
+    /// Bid or ask.
     pub side: Side,
-    /// Its price, units.
+    /// Price, units.
     pub price: i64,
-    /// Its size, units.
+    /// Size, units.
     pub size: i64,
-    /// Why it cannot be there.
+    /// The proof.
     pub proof: Proof,
-    /// Exchange time of what proves it.
+    /// Exchange time of the evidence, ms.
     pub seen_ms: u64,
-    /// The line that was read when the grace had passed.
+    /// Line at which the grace period had passed.
     pub line: u64,
 }
 
-/// Where the market was seen.
+/// Evidence against an opening order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// A trade took place at this price.
     Trade {
-        /// Units.
+        /// Price, units.
         price: i64,
     },
     /// An order rested at this price, on the other side.
     Rest {
-        /// The order.
+        /// Id of the resting order.
         order: u64,
-        /// Units.
+        /// Price, units.
         price: i64,
     },
 }
@@ -82,34 +86,34 @@ fn price_text(price: i64) -> String {
     decimal::text(price, PRICE_DECIMALS)
 }
 
-/// The opening orders that no event has named, and what was seen of the market.
+/// Opening orders that no event has named, and evidence from the market.
 #[derive(Debug, Default)]
 pub(super) struct Phantoms {
-    /// By price and number.
+    /// By price and id.
     bids: BTreeSet<(i64, u64)>,
     asks: BTreeSet<(i64, u64)>,
     evidence: VecDeque<(u64, Proof)>,
 }
 
 impl Phantoms {
-    /// An opening order.
+    /// Adds an opening order.
     pub(super) fn watch(&mut self, id: u64, side: Side, price: i64) {
         self.half(side).insert((price, id));
     }
 
-    /// An event has named the order.
+    /// Removes an order that an event has named.
     pub(super) fn forget(&mut self, id: u64, side: Side, price: i64) {
         self.half(side).remove(&(price, id));
     }
 
-    /// A trade took place.
+    /// Notes a trade.
     pub(super) fn trade(&mut self, at_ms: u64, price: i64) {
         if self.is_past(price - 1, price + 1) {
             self.note(at_ms, Proof::Trade { price });
         }
     }
 
-    /// An order came into the book.
+    /// Notes an order that came into the book.
     pub(super) fn stands(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
         let across = match side {
             Side::Bid => self.asks.first().is_some_and(|(ask, _)| *ask <= price),
@@ -120,7 +124,7 @@ impl Phantoms {
         }
     }
 
-    /// The orders that what was seen [`GRACE_MS`] ago shows to be phantoms. `standing` are all orders.
+    /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `standing` are all open orders.
     pub(super) fn prove(&mut self, now_ms: u64, line: u64, standing: &HashMap<u64, Order>) -> Vec<Phantom> {
         let mut found = Vec::new();
         while let Some((seen_ms, proof)) = self.evidence.front().copied()
@@ -151,7 +155,7 @@ impl Phantoms {
         bids.map(on(Side::Bid)).chain(asks.map(on(Side::Ask))).collect()
     }
 
-    /// Whether a watched ask stands at `ask` or lower, or a watched bid at `bid` or higher.
+    /// Whether a watched ask is at `ask` or lower, or a watched bid at `bid` or higher.
     fn is_past(&self, ask: i64, bid: i64) -> bool {
         self.asks.first().is_some_and(|(price, _)| *price <= ask)
             || self.bids.last().is_some_and(|(price, _)| *price >= bid)

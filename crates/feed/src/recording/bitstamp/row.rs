@@ -1,7 +1,8 @@
-//! A row of the recording, and the heading that says where its fields are.
+//! Rows of the recording, and the heading with the positions of columns.
 //!
-//! The rows hold no quotes, so they are cut at the commas; a quote makes its field none of what its column holds, and the
-//! row is refused. (The `csv` crate cuts them at three quarters of the speed.)
+//! Rows hold no quotes, so they are split at commas; a quote makes its field invalid, and the row is refused.
+//! (The `csv` crate reads at three
+//! quarters of the speed.)
 
 use crate::decimal::{self, DecimalError};
 use crate::recording::defect::{NumberError, What};
@@ -11,9 +12,10 @@ use crate::side::Side;
 pub(super) const PRICE_DECIMALS: u8 = 1;
 pub(super) const SIZE_DECIMALS: u8 = 8;
 
-/// What the venue writes as the price of a market order to buy; to sell it is 0. A bid at 0 is one below five cents.
+/// Price that the venue writes for a market order to buy; to sell it is 0. A bid at 0 is one below five
+/// cents.
 const MARKET_BUY: i64 = 9_999_999_990;
-/// No heading has more.
+/// Most columns of a heading.
 const COLUMNS_MAX: usize = 32;
 
 const NAMES: [&str; 7] = ["id", "timestamp", "exchange_timestamp", "price", "volume", "action", "direction"];
@@ -45,7 +47,7 @@ impl Row {
     }
 }
 
-/// Where the columns of [`NAMES`] stand, and how many there are in all.
+/// Positions of the columns of [`NAMES`], and the number of all columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns {
     at: [usize; NAMES.len()],
@@ -132,7 +134,7 @@ fn unknown(column: &'static str, field: &[u8], wanted: &'static str) -> What {
     What::UnknownWord { column, found: text(field), wanted }
 }
 
-/// As much of a field as is worth showing.
+/// A field, shortened for display.
 fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..field.len().min(64)]).into_owned()
 }

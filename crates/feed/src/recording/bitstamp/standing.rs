@@ -1,4 +1,4 @@
-//! The orders that stand, as far as a reader of the recording has to know them, and what a row does to the book.
+//! Open orders of a recording, and what a row does to the book.
 
 use std::collections::HashMap;
 
@@ -15,26 +15,26 @@ pub(super) struct Standing {
     phantoms: Phantoms,
 }
 
-/// An order that was created and is not gone.
+/// An order that was created and not deleted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order {
     pub side: Side,
-    /// What it was created with, or amended to.
+    /// Price at creation, or after an amendment.
     pub price: i64,
     pub size: i64,
-    /// It takes any price, and never rests.
+    /// A market order, which takes any price and never rests.
     pub market: bool,
 }
 
 impl Order {
-    /// Whether it is part of the book.
+    /// Whether the order is part of the book.
     pub(super) fn rests(&self) -> bool {
         !self.market && self.size > 0
     }
 }
 
 impl Standing {
-    /// Takes in an order of the opening.
+    /// Adds an order of the opening.
     pub(super) fn open(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
         let entry = self.create(row, tally)?;
         tally.opening += u64::from(entry.is_some());
@@ -44,7 +44,7 @@ impl Standing {
         Ok(entry)
     }
 
-    /// Takes in an event, and says what it does to the book.
+    /// Applies an event; returns its change to the book.
     pub(super) fn event(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
         match row.action {
             Action::Created => {
@@ -59,13 +59,13 @@ impl Standing {
         }
     }
 
-    /// The phantoms that are proven by now, with the number of the line that was read when they were.
+    /// Phantoms that are proven by now, with the current line's number.
     pub(super) fn prove(&mut self, line: u64, now_ms: u64) -> Vec<Phantom> {
         let orders = &self.orders;
         self.phantoms.prove(now_ms, line, orders)
     }
 
-    /// The order is taken for gone; rows that still name it are about an order that is not known.
+    /// Removes an order; later rows that name it are defects.
     pub(super) fn evict(&mut self, id: u64) {
         self.orders.remove(&id);
     }
@@ -89,7 +89,7 @@ impl Standing {
     fn change(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
         let held = self.known(row, "changed")?;
         let (id, size) = (row.id, row.size);
-        // The row's price is the trade's, unless there was none.
+        // The row's price is the trade's, unless there was no trade.
         let amended = size == held.size && !held.market && !row.is_market_order();
         let order = Order { price: if amended { row.price } else { held.price }, size, ..held };
         self.note_trade(row, size < held.size, tally);
@@ -111,7 +111,7 @@ impl Standing {
         Ok(held.rests().then_some(OrderEntry::Delete { id: row.id }))
     }
 
-    /// The order that a row names. One that is named is no phantom.
+    /// The order that a row names. A named order is not a phantom.
     fn known(&mut self, row: &Row, action: &'static str) -> Result<Order, What> {
         let id = row.id;
         let held = *self.orders.get(&id).ok_or(What::UnknownOrder { id, action })?;

@@ -1,35 +1,35 @@
-//! What was counted of a recording.
+//! Counters of a Bitstamp recording.
 
-/// What was counted of a recording.
+/// Counters of a Bitstamp recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BitstampTally {
     /// Orders of the opening, all in the first record.
     pub opening: u64,
-    /// Orders created, the opening's included.
+    /// Created orders, including the opening's.
     pub created: u64,
-    /// Orders changed.
+    /// Changed orders.
     pub changed: u64,
-    /// Orders deleted, the closing's apart.
+    /// Deleted orders, without the closing's.
     pub deleted: u64,
-    /// Of the changed and deleted, those that a trade filled, in part or whole.
+    /// Of the changed and deleted orders, those that a trade filled in part or whole.
     pub fills: u64,
     /// Rows at the end by which the recorder emptied the book; not passed on.
     pub closing: u64,
     /// Market orders, which never rest; not passed on.
     pub market_orders: u64,
-    /// Orders created without a size; not passed on before they have one.
+    /// Orders created without a size; passed on once they have one.
     pub without_size: u64,
-    /// Rows whose exchange time is before that of the row before.
+    /// Rows with an earlier exchange time than the row before.
     pub times_back: u64,
-    /// Orders of the opening that cannot be there.
+    /// Orders of the opening that cannot exist.
     pub phantoms: u64,
     /// Of these, those that were deleted from the book.
     pub evicted: u64,
-    /// Records made.
+    /// Records.
     pub records: u64,
-    /// Rows that were left out.
+    /// Skipped rows.
     pub defects: u64,
-    /// Rows behind a heading that cannot be used.
+    /// Rows under a heading that cannot be used.
     pub unreadable: u64,
 }
 
