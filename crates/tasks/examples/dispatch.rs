@@ -1,9 +1,12 @@
-//! What a dispatch costs, and what a queued task takes: `cargo run --release -p dunlin-tasks --example dispatch TENANTS QUEUED [SETS] [label]`.
-//! Tasks need SETS different labels of workers, in turn, and workers have all of them; none if nothing is said.
-//! One case for each process: memory that one has given back would count as the next one's.
+//! Measures the cost of a dispatch and the memory of a queued task:
+//! `cargo run --release -p dunlin-tasks --example dispatch TENANTS QUEUED [SETS] [label]`.
+//! Tasks need SETS different labels of workers in turn (default none), and workers have all of them. Run one
+//! case for each process, since freed memory would
+//! count for the next case.
 //!
-//! A dispatch is all that the state does for a task that waits: it is given to a worker and completed, and another is submitted in its place,
-//! so that as many wait at the end as at the beginning. Counted is the processor time of this thread's process, not the clock's.
+//! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place, so the
+//! number of waiting tasks stays the same. The time is
+//! this thread's processor time.
 
 use std::fs;
 
@@ -25,7 +28,7 @@ fn main() {
     measure(number(0, 1), number(1, 1_000), &Labels { labels, sets: &sets });
 }
 
-/// What tasks have, and what each needs one of, in turn.
+/// Labels of the tasks, and the label sets that they need in turn.
 #[derive(Clone, Copy)]
 struct Labels<'l> {
     labels: &'l [Label<'l>],
@@ -102,7 +105,7 @@ fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Rep
 }
 
 fn cpu_ns() -> u64 {
-    // Of this process, in the scheduler's own count.
+    // Processor time by the kernel's scheduler.
     let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }

@@ -1,17 +1,22 @@
-//! Tasks that workers have at hand while they do others.
+//! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
-//! A worker that is given its next task only when it has answered the last waits in between: for the way there and back, and for a disk. So it
-//! may be given some ahead, and begins the next at once. But a task that was given ahead waits for this very worker, however soon another were free.
-//! So it is only done where that is no loss: where more tasks are ready than there are workers, each would have waited for its turn longer than
-//! for one task to end.
+//! A worker that receives its next task only after it has reported the last one waits in between for a round
+//! trip and a disk. With a task ahead it
+//! continues at once. But such a task waits for this worker even if another becomes free sooner. So a task is
+//! given ahead only if that costs
+//! nothing: if more tasks are ready than workers could start, each would wait longer than one task takes.
 //!
-//! Where fewer are ready, one is given ahead only to a worker that is about to end: who is foreseen to end next would be given it next in any case,
-//! but for the time in which its answer and the order are on their way. What is foreseen is what tasks of a lane cost lately, of workers whose
-//! last tasks took as long as was foreseen. A worker that is late by more than its answer's way is not waited for: nobody knows when it ends.
+//! If fewer tasks are ready, only a worker that is about to finish receives one: the worker predicted to
+//! finish next would be given that task in any
+//! case. Predictions use the recent cost of a lane's tasks, for workers whose last tasks took as long as
+//! predicted. A worker that is late by more
+//! than a report's travel time is not waited for.
 //!
 //! Invariants:
-//! - A task that was given ahead is held like any other, under a token, and takes no credit; what the next answers give pays for it first.
-//! - Who is idle comes first: a worker is given tasks ahead when it answers, or when it is about to end and nobody is idle.
+//! - A task given ahead is held like any other, under a token, and takes no credit; credit of later reports
+//!   pays for it first.
+//! - Idle workers come first. A worker is given tasks ahead when it reports, or when it is about to finish
+//!   and no worker is idle.
 
 use crate::effects::Effects;
 use crate::error::{Limit, Refusal};
@@ -20,26 +25,27 @@ use crate::layout::layout;
 use crate::reply::Reply;
 use crate::state::State;
 
-/// So long before it is foreseen to end a worker may be given its next task: about as long as an order's way, with a disk, takes where machines are busy.
+/// Time before the predicted end at which a worker may receive its next task: about the travel time of an
+/// order, with a disk, on busy machines.
 const SOON_MS: u64 = 4;
-/// And so long after: its answer is on its way.
+/// Time after the predicted end during which a report may still be on its way.
 const LATE_MS: u64 = 8;
-/// A worker is foreseen to end only where its tasks were off by no more than this share of what was foreseen.
+/// A worker's end is predicted only if its tasks were off by at most this fraction of the prediction.
 const STEADY_SHARE: u32 = 8;
-/// So many that are about to end are looked at for one that can take a task.
+/// Most workers that are checked for one that can take a task.
 const LOOKED_AT_MAX: usize = 32;
 
 layout! {
-    /// What a worker may have at hand, and has.
+    /// How many tasks a worker may hold ahead, and holds.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Ahead {
-        /// At most so many.
+        /// Most tasks ahead.
         pub most: u32,
-        /// So many, beside those it does.
+        /// Tasks ahead at present.
         pub given: u32,
-        /// When it is foreseen to end what it does; 0 where it does nothing.
+        /// Predicted end of the running task; 0 if there is none.
         pub ends_ms: u64,
-        /// By how much its tasks were off lately, in µs, 1 at least; 0 before the first.
+        /// Recent prediction error, µs, at least 1; 0 before the first.
         pub off_us: u32,
     }
 }
@@ -49,14 +55,14 @@ impl Ahead {
         self.most > 0 || self.given > 0
     }
 
-    /// Its place among those that may be given something when they are about to end.
+    /// Position among the workers that may receive a task shortly before they finish.
     pub(crate) fn place(&self) -> Option<u64> {
         (self.ends_ms > 0 && self.given < self.most).then_some(self.ends_ms)
     }
 }
 
 impl State {
-    /// A worker does so many tasks at once, and may have so many more at hand, whatever it said before.
+    /// Sets a worker's number of slots and of tasks ahead, whatever they were before.
     pub(crate) fn set_slots(
         &mut self,
         id: u64,
@@ -78,7 +84,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// A worker that has answered gets what it may have at hand.
+    /// Gives a worker that has reported its tasks ahead.
     pub(crate) fn fill_ahead(&mut self, worker: u32, effects: &mut Effects) {
         while let Some(&ahead) = self.ahead.get(&worker)
             && ahead.given < ahead.most
@@ -89,7 +95,7 @@ impl State {
         {}
     }
 
-    /// More is ready than the workers that serve the same as this one could begin, if all did now.
+    /// Whether more tasks are ready than the workers with the same kinds could start if all were free.
     fn abounds(&self, worker: u32) -> bool {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;
@@ -99,7 +105,7 @@ impl State {
         })
     }
 
-    /// Of a pool's workers, those that are about to end are given what nobody else can begin.
+    /// Gives workers that are about to finish tasks that no other worker can start.
     pub(crate) fn serve_soon(&mut self, effects: &mut Effects) {
         for pool in 0..self.pools.len() {
             while self.has_standing(pool)
@@ -115,7 +121,7 @@ impl State {
             && pool.classes.iter().any(|class| self.foremost(&pool.serves, *class).is_some())
     }
 
-    /// The worker of a pool that is foreseen to end next, soon, and may be given a task before.
+    /// The worker of a pool that is predicted to finish next, soon, and may receive a task before.
     fn about_to_end(&self, pool: usize) -> Option<u32> {
         let pool = &self.pools[pool];
         let (from_ms, to_ms) = (self.now_ms.saturating_sub(LATE_MS), self.now_ms.saturating_add(SOON_MS));
@@ -123,7 +129,8 @@ impl State {
         soon.map(|(_, worker)| *worker).find(|worker| self.is_foreseen(*worker))
     }
 
-    /// A worker does one task, and nobody waits for it to take one; it ends when it was foreseen to.
+    /// Whether a worker runs one task without tasks ahead and with free capacity for one, so that its end is
+    /// predictable.
     fn is_foreseen(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());
@@ -132,13 +139,13 @@ impl State {
         does_one && ahead.off_us > 0 && ahead.off_us <= self.tasks[worker.held.head].charged_us / STEADY_SHARE
     }
 
-    /// A task was given ahead.
+    /// Counts a task that was given ahead.
     pub(crate) fn count_ahead(&mut self, worker: u32) {
         let ahead = self.ahead.get(&worker).copied().unwrap_or_default();
         self.set_ahead(worker, Ahead { given: ahead.given + 1, ..ahead });
     }
 
-    /// What is left of so much credit when it has paid for what was given ahead.
+    /// Pays for tasks ahead from this credit; returns the rest.
     pub(crate) fn pay(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let paid = ahead.given.min(credit);
@@ -146,7 +153,7 @@ impl State {
         credit - paid
     }
 
-    /// A worker has just been given its first task.
+    /// Predicts the end of a worker's first task.
     pub(crate) fn foresee(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;
@@ -157,7 +164,7 @@ impl State {
         self.set_ahead(worker_at, Ahead { ends_ms, ..ahead });
     }
 
-    /// A worker has one task less, which was charged so much; what it has next it begins now.
+    /// Updates the prediction error after a task with this charge; the worker now starts its next task.
     pub(crate) fn was_foreseen(&mut self, worker_at: u32, charged_us: u32, spent: Spent) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let off_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);
@@ -169,7 +176,7 @@ impl State {
         self.foresee(worker_at);
     }
 
-    /// A worker has nothing at hand any more, and will not have.
+    /// Removes a worker's tasks ahead for good.
     pub(crate) fn forget_ahead(&mut self, worker: u32) {
         self.set_ahead(worker, Ahead::default());
     }

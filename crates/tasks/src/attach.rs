@@ -1,7 +1,8 @@
-//! Workers that attach to a node: anew, or again after they lost it.
+//! Workers that attach to a node, for the first time or after a lost connection.
 //!
-//! A worker's lease is the cluster's, and outlives a connection. Who comes again says what it still has; what the cluster knows
-//! besides got lost on the way and is given again, under the same token.
+//! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the
+//! tasks it still has. Tasks that only the
+//! cluster knows were lost on the way, and are given again under the same token.
 
 use std::collections::BTreeSet;
 
@@ -13,52 +14,52 @@ use crate::state::State;
 use crate::task::Stage;
 
 layout! {
-    /// A worker wants to be sent what is for it.
+    /// A worker's request to attach.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Attach<'a> {
-        /// Who it was before; 0 where it comes anew, or has to.
+        /// Id of the worker from an earlier connection; 0 for a new worker.
         pub worker: u64,
-        /// In which life of the cluster's tasks it was that.
+        /// Life of the cluster's tasks in which the id was given.
         pub life: u32,
-        /// How many tasks it takes at once, those it has included.
+        /// Tasks that the worker runs at once, including those it has.
         pub slots: u32,
-        /// How many more it is given before it can begin them, where many wait.
+        /// Tasks that it may hold ahead.
         pub ahead: u32,
-        /// What it has, or has answered without hearing what came of it: tasks and their tokens.
+        /// Tasks and tokens that it has, or has reported without a reply.
         pub has: Vec<(u64, u64)>,
-        /// Who it is where it is not known any more. Its credit counts for nothing: `slots` does.
+        /// Description, for a worker whose id is not known. Its credit is ignored; `slots` counts.
         pub new: NewWorker<'a>,
     }
 }
 
 layout! {
-    /// It will be sent what is for it.
+    /// Response to a worker that attaches.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Attached {
-        /// Who it is: another where it was not known any more, and all that it had went to others.
+        /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
         pub worker: u64,
-        /// The life of the cluster's tasks. A node without a disk begins another each time that it starts, and its numbers anew.
+        /// Life of the cluster's tasks. A node without a disk starts a new life each time, with new ids.
         pub life: u32,
-        /// Of what it has: tasks that are not its own any more, with the tokens it showed.
+        /// Tasks and tokens that the worker has but may no longer report.
         pub lost: Vec<(u64, u64)>,
     }
 }
 
-/// What a worker holds.
+/// Tasks of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Held {
-    /// All of it, as it was given.
+    /// All of them, as they were given.
     pub starts: Vec<Start>,
-    /// Those of it that are to be stopped.
+    /// Orders to stop some of them.
     pub stops: Vec<Order>,
-    /// Tasks that it takes besides.
+    /// Further tasks that the worker would take.
     pub credit: u32,
-    /// It takes nothing new.
+    /// Whether the worker takes no new tasks.
     pub is_draining: bool,
 }
 
 impl State {
-    /// What a worker holds.
+    /// Returns a worker's tasks.
     pub fn held(&self, worker: u64) -> Result<Held, Refusal> {
         let found = &self.workers[self.find_worker(worker)?];
         let mut held = Held { credit: found.credit, is_draining: found.is_draining, ..Held::default() };
@@ -71,12 +72,12 @@ impl State {
         Ok(held)
     }
 
-    /// When a worker is taken for dead, as it stands: each sign of life moves it.
+    /// Time at which a worker counts as dead, ms; each sign of life moves it.
     pub fn lease_end_ms(&self, worker: u64) -> Result<u64, Refusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }
 
-    /// Whether a worker is known, and is for these tenants and no others; none for all.
+    /// Whether a worker is known and serves exactly these tenants; none means all.
     pub fn is_worker_for(&self, worker: u64, tenants: &[Vec<u8>]) -> bool {
         let Ok(at) = self.find_worker(worker) else { return false };
         let serves = &self.pools[self.workers[at].pool as usize].serves.tenants;
@@ -84,7 +85,7 @@ impl State {
             && tenants.iter().all(|tenant| serves.contains(tenant.as_slice()))
     }
 
-    /// Whose a task is, by name, if it is known.
+    /// Name of a task's tenant, if the task is known.
     pub fn tenant_of_task(&self, task: u64) -> Option<&[u8]> {
         let at = self.find_task(task).ok()?;
         Some(&self.tenants[self.tasks[at].tenant as usize].name)
@@ -92,7 +93,7 @@ impl State {
 }
 
 impl<'a> Attach<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
         if self.new.says_more() {
@@ -100,7 +101,7 @@ impl<'a> Attach<'a> {
         }
     }
 
-    /// Reads one; what it names lies in `bytes`.
+    /// Decodes a request, borrowing from `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Attach<'a>, DecodeError> {
         let [version, rest @ ..] = bytes else { return Err(DecodeError::Short) };
         if *version != crate::VERSION {
@@ -116,12 +117,12 @@ impl<'a> Attach<'a> {
 }
 
 impl Attached {
-    /// Appends its bytes.
+    /// Appends the encoded response.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a response.
     pub fn decode(bytes: &[u8]) -> Result<Attached, DecodeError> {
         decode(bytes)
     }

@@ -1,4 +1,4 @@
-//! What people do with tasks: end them, begin dead letters anew, let them go.
+//! Cancels tasks, retries dead letters and discards them.
 
 use crate::effects::{Effects, Happened, Order};
 use crate::error::Refusal;
@@ -17,7 +17,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// And all that waits for them, however far; by id, because what was cancelled may be forgotten before it is come to again.
+    /// Cancels tasks and everything that waits for them. Works with ids, since a cancelled task may be
+    /// forgotten meanwhile.
     fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut Effects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
@@ -37,13 +38,13 @@ impl State {
         }
     }
 
-    /// Its worker has let go of a task that was cancelled.
+    /// Ends a cancelled task after its worker has released it.
     pub(crate) fn end_cancelled(&mut self, at: u32, effects: &mut Effects) {
         let dependents = self.end_one_cancelled(at, effects);
         self.cancel_all(dependents, effects);
     }
 
-    /// Those that waited for it.
+    /// Ends one cancelled task; returns the tasks that waited for it.
     fn end_one_cancelled(&mut self, at: u32, effects: &mut Effects) -> Vec<u64> {
         self.tenant_of(at).account.cancelled += 1;
         let outcome = self.tasks[at].outcome.as_deref().cloned();
@@ -74,7 +75,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// With all its retries, and no deadline: that may be what killed it.
+    /// Restarts a dead letter with all its retries and without a deadline, which may have killed it.
     fn begin_anew(&mut self, at: u32, effects: &mut Effects) {
         self.unlist_dead(at);
         let now_ms = self.now_ms;
@@ -125,7 +126,7 @@ impl State {
         u64::from(self.tenants[tenant as usize].dead.len.min(most))
     }
 
-    /// The oldest dead letter is let go. What waits for it will never be done.
+    /// Discards the oldest dead letter; tasks that wait for it are cancelled.
     pub(crate) fn discard_first(&mut self, tenant: u32, effects: &mut Effects) {
         let at = self.tenants[tenant as usize].dead.head;
         if at == NONE {

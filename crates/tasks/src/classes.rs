@@ -1,9 +1,11 @@
-//! Places for lanes, classes and names, which clients choose.
+//! Numbers of lanes, classes and names that clients choose.
 //!
-//! A lane and a class are used as long as a task of theirs is known. One that nobody uses stays what it was, and makes room for another where there may be
-//! no more. A name is there as long as a class or a pool has it.
+//! A lane or class is in use while a task of it is known. An unused one stays until its number is needed for
+//! another. A name stays while a class or a
+//! pool has it.
 //!
-//! Limits: [`Limits::lanes_max`] used by each tenant, [`LANES_MAX`] in all; [`Limits::classes_max`]; [`Limits::DEMANDS_MAX`].
+//! Bounds: [`Limits::lanes_max`] lanes of each tenant, [`LANES_MAX`] in all; [`Limits::classes_max`];
+//! [`Limits::DEMANDS_MAX`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use crate::state::State;
 /// Lanes of all tenants.
 const LANES_MAX: usize = 262_144;
 
-/// Where a task waits.
+/// Queue, kind and needed labels of a task, which determine its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
     queue: &'a [u8],
@@ -32,7 +34,7 @@ impl<'a> Place<'a> {
 }
 
 impl State {
-    /// There is room for the queues, kinds and policies that are new.
+    /// Checks that there is room for new queues, kinds and policies.
     pub(crate) fn check_places<'n>(
         &self,
         tenant: u32,
@@ -62,7 +64,7 @@ impl State {
         self.policies.check(tenant, &policies, self.limits.policies_max)
     }
 
-    /// There is a place for new classes, beside those that are used, or wanted with them.
+    /// Checks that there is room for new classes beside those in use or needed by the same command.
     fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), Refusal> {
         let spare = |at: &&u32| !wanted.contains(at);
         let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
@@ -79,7 +81,7 @@ impl State {
         Ok(())
     }
 
-    /// The same for new lanes of a tenant.
+    /// Checks that there is room for a tenant's new lanes.
     fn check_lanes(
         &self,
         tenant: u32,
@@ -105,7 +107,7 @@ impl State {
         Ok(())
     }
 
-    /// One more task of a lane is known.
+    /// Counts one more known task of a lane.
     pub(crate) fn use_lane(&mut self, lane: u32) {
         self.lane_tasks[lane as usize] += 1;
         if self.lane_tasks[lane as usize] == 1 {
@@ -119,7 +121,7 @@ impl State {
         }
     }
 
-    /// A task of a lane is not known any more.
+    /// Counts one known task of a lane less.
     pub(crate) fn unuse_lane(&mut self, lane: u32) {
         self.lane_tasks[lane as usize] -= 1;
         if self.lane_tasks[lane as usize] == 0 {
@@ -133,7 +135,7 @@ impl State {
         }
     }
 
-    /// The lane of a place; a task follows into it.
+    /// Number of a task's lane; the caller adds a task to it.
     pub(crate) fn lane_that(&mut self, tenant: u32, place: &Place<'_>) -> u32 {
         let class = self.class_that(place);
         if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
@@ -154,14 +156,14 @@ impl State {
         lane
     }
 
-    /// One that nobody uses yet.
+    /// Adds an unused lane.
     pub(crate) fn push_lane(&mut self, lane: Lane) {
         self.unused_lanes.insert(self.lanes.len() as u32);
         self.lanes.push_back(lane);
         self.lane_tasks.push_back(0);
     }
 
-    /// Where there may be no more, a lane that nobody uses: of the tenant, if that has as many as it may.
+    /// At the limit, an unused lane to replace: one of the tenant if the tenant is at its own limit.
     fn place_for_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {
@@ -201,13 +203,13 @@ impl State {
         at
     }
 
-    /// One that nobody uses yet.
+    /// Adds an unused class.
     pub(crate) fn push_class(&mut self, class: Class) {
         self.unused_classes.insert(self.classes.len() as u32);
         self.classes.push_back(class);
     }
 
-    /// Where there may be no more, a class that nobody uses; lanes of it are of the next one.
+    /// At the limit, an unused class to replace; its lanes then belong to the new class.
     fn place_for_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
         let is_full_of_needs = has_needs && self.demands >= Limits::DEMANDS_MAX;

@@ -1,4 +1,4 @@
-//! What can be asked of a [`State`](crate::State) that changes it.
+//! Commands: changes to a [`State`](crate::State).
 
 use crate::error::DecodeError;
 use crate::layout::{Later, Whole, choice, decode, encode, layout};
@@ -8,136 +8,138 @@ use crate::rate::Rate;
 use crate::retry::Retry;
 
 choice! {
-    /// One change, whole or refused. Times that people give are milliseconds since 1970, 0 for none; times that pass are the
-    /// cluster's own, so that a clock that is set does not change them.
+    /// A change, applied as a whole or refused. Times from clients are milliseconds since 1970, 0 for none.
+    /// Elapsed times use the cluster's own clock, so a clock that is set does not affect them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Command<'a> {
-        /// Makes a tenant, or changes one; its limits hold from the next start on.
-        Tenant { /// It.
+        /// Creates or changes a tenant; its limits hold from the next start on.
+        Tenant { /// The tenant.
             tenant: Tenant<'a> } = 1,
-        /// Takes tasks in, all or none.
-        Submit { /// Whose they are.
-            tenant: &'a [u8], /// They.
+        /// Submits tasks, all or none.
+        Submit { /// Tenant of the tasks.
+            tenant: &'a [u8], /// The tasks.
             tasks: Vec<NewTask<'a>> } = 2,
-        /// Ends a task, and those that wait for it. A running one is over when its worker says so, or its time is.
-        Cancel { /// Which.
+        /// Cancels a task and those that wait for it. A running task is over when its worker confirms, or its
+        /// time is up.
+        Cancel { /// Id of the task.
             task: u64 } = 3,
-        /// Begins a dead letter anew, with all its retries.
-        Retry { /// Which.
+        /// Restarts a dead letter with all its retries.
+        Retry { /// Id of the task.
             task: u64 } = 4,
-        /// Does so with the oldest dead letters of a tenant, those under which workers died among them.
-        Redrive { /// Whose.
-            tenant: &'a [u8], /// At most so many; 0 for as many as may be.
+        /// Restarts the oldest dead letters of a tenant, including those under which workers died.
+        Redrive { /// Name of the tenant.
+            tenant: &'a [u8], /// Most tasks; 0 for the limit.
             count: u32 } = 5,
-        /// Lets go of the oldest dead letters of a tenant, and ends what waits for them.
-        Discard { /// Whose.
-            tenant: &'a [u8], /// At most so many; 0 for as many as may be.
+        /// Discards the oldest dead letters of a tenant, and cancels tasks that wait for them.
+        Discard { /// Name of the tenant.
+            tenant: &'a [u8], /// Most tasks; 0 for the limit.
             count: u32 } = 6,
-        /// A worker comes.
-        Join { /// It.
+        /// Adds a worker.
+        Join { /// The worker.
             worker: NewWorker<'a> } = 7,
-        /// A worker takes so many more tasks.
-        Pull { /// Which.
-            worker: u64, /// How many more.
+        /// Adds credit: the worker takes this many more tasks.
+        Pull { /// Id of the worker.
+            worker: u64, /// Number of tasks.
             credit: u32 } = 8,
-        /// These workers live.
-        Beat { /// Which.
+        /// Signs of life of workers.
+        Beat { /// Ids of the workers.
             workers: Vec<u64> } = 9,
-        /// A task is done.
-        Complete { /// By whom, under which token.
-            answer: Answer, /// What came of it.
+        /// A worker completed a task.
+        Complete { /// Worker, task and token.
+            answer: Answer, /// Result of the task.
             result: &'a [u8] } = 10,
-        /// A task has failed.
-        Fail { /// By whom, under which token.
-            answer: Answer, /// Why.
-            error: &'a [u8], /// It may be tried again.
+        /// An attempt of a task failed.
+        Fail { /// Worker, task and token.
+            answer: Answer, /// The error.
+            error: &'a [u8], /// Whether a retry is allowed.
             retry: bool } = 11,
-        /// How far a task has come.
-        Progress { /// By whom.
-            worker: u64, /// Which task.
-            task: u64, /// The token it was given with.
-            token: u64, /// In thousandths.
-            permille: u16, /// In words.
+        /// Reports the progress of a task.
+        Progress { /// Id of the worker.
+            worker: u64, /// Id of the task.
+            task: u64, /// Token of its start.
+            token: u64, /// Progress in thousandths.
+            permille: u16, /// A note.
             note: &'a [u8] } = 12,
-        /// A task takes longer: its timeout begins anew.
-        Extend { /// By whom.
-            worker: u64, /// Which task.
-            task: u64, /// The token it was given with.
-            token: u64, /// From now on; 0 for what it was.
+        /// Restarts the timeout of a task.
+        Extend { /// Id of the worker.
+            worker: u64, /// Id of the task.
+            task: u64, /// Token of its start.
+            token: u64, /// New timeout from now on, ms; 0 for the same.
             timeout_ms: u32 } = 13,
-        /// A worker takes nothing new, and is to go when it has done what it holds.
-        Drain { /// Which.
+        /// Drains a worker: it takes no new tasks, and ends when it has done what it holds.
+        Drain { /// Id of the worker.
             worker: u64 } = 14,
-        /// A worker goes; what it holds goes to others.
-        Leave { /// Which.
+        /// Removes a worker; its tasks go to others.
+        Leave { /// Id of the worker.
             worker: u64 } = 15,
-        /// Makes a schedule, or changes one: a task for each time that the expression names, in UTC.
-        Schedule { /// Whose.
-            tenant: &'a [u8], /// Its name.
-            name: &'a [u8], /// Five fields, or six with seconds.
-            cron: &'a [u8], /// What it submits.
+        /// Creates or changes a schedule: a task for each time of the expression, in UTC.
+        Schedule { /// Name of the tenant.
+            tenant: &'a [u8], /// Name of the schedule.
+            name: &'a [u8], /// Cron expression: five fields, or six with seconds.
+            cron: &'a [u8], /// Task that is submitted.
             task: NewTask<'a> } = 16,
-        /// Ends a schedule; what it submitted stays.
-        Unschedule { /// Whose.
-            tenant: &'a [u8], /// Its name.
+        /// Removes a schedule; submitted tasks stay.
+        Unschedule { /// Name of the tenant.
+            tenant: &'a [u8], /// Name of the schedule.
             name: &'a [u8] } = 17,
-        /// These tasks have been published.
-        Published { /// Which.
+        /// These tasks' payloads were published.
+        Published { /// Ids of the tasks.
             tasks: Vec<u64> } = 18,
-        /// So late it is in the world.
+        /// Sets the time of the world's clock.
         Clock { /// Milliseconds since 1970.
             unix_ms: u64 } = 19,
-        /// Other limits; what is there already stays.
-        Limit { /// The limits.
+        /// Sets the limits; existing items stay.
+        Limit { /// New limits.
             limits: Limits } = 20,
-        /// Makes a tenant with a share of 1 and no limits, where there is none of this name; else changes nothing.
-        Found { /// Its name.
+        /// Creates a tenant with weight 1 and without limits, unless it exists.
+        Found { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
-        /// A worker does so many tasks at once, those that it holds among them, whatever it took before.
-        Slots { /// Which.
-            worker: u64, /// How many.
-            slots: u32, /// And where many wait, so many more are given to it before it can begin them.
+        /// Sets how many tasks a worker runs at once, including those it holds, whatever it took before.
+        Slots { /// Id of the worker.
+            worker: u64, /// Number of slots.
+            slots: u32, /// Tasks that it may hold ahead.
             ahead: u32 } = 22,
-        /// A worker that has joined in another shard takes tasks of this one as well, under the id that it has there. One that is known lives on.
-        Enlist { /// Under which id.
-            id: u64, /// It.
+        /// Lets a worker that joined in another shard take tasks of this one, under the same id. A known
+        /// worker's lease is renewed.
+        Enlist { /// Id from the other shard.
+            id: u64, /// The worker.
             worker: NewWorker<'a> } = 23,
-        /// Begins the oldest dead letters of a tenant anew, but for those under which workers died.
-        RedriveSafe { /// Whose.
-            tenant: &'a [u8], /// At most so many; 0 for as many as may be.
+        /// Restarts the oldest dead letters of a tenant, except those under which workers died.
+        RedriveSafe { /// Name of the tenant.
+            tenant: &'a [u8], /// Most tasks; 0 for the limit.
             count: u32 } = 24,
-        /// A task may not publish its payload: it is a dead letter.
-        Unpublished { /// Which.
-            task: u64, /// Why.
+        /// Makes a task that is not allowed to publish its payload a dead letter.
+        Unpublished { /// Id of the task.
+            task: u64, /// The error.
             error: &'a [u8] } = 25,
     }
 }
 
 layout! {
-    /// A tenant as it is to be.
+    /// Settings of a tenant.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Tenant<'a> {
-        /// Its name.
+        /// Name of the tenant.
         pub name: &'a [u8],
-        /// Its share, against that of others; 1 at least.
+        /// Weight against other tenants; at least 1.
         pub weight: u32,
-        /// Tasks that wait, at most; 0 for no limit.
+        /// Most waiting tasks; 0 for no limit.
         pub queued_max: u64,
         /// Retries for each hundred first starts, beyond a few; 0 for no limit.
         pub retry_percent: u32,
-        /// Of tasks running at once.
+        /// Quota of tasks running at once.
         pub concurrency: Quota,
-        /// Of thousandths of a processor that they need.
+        /// Quota of processor thousandths that running tasks need.
         pub cpu_milli: Quota,
-        /// Of bytes of memory that they need.
+        /// Quota of memory bytes that running tasks need.
         pub memory_bytes: Quota,
-        /// Limits by a key of its tasks, several at once.
+        /// Limits by key; a task may count in several.
         pub limits: Vec<KeyLimit<'a>>,
     }
 }
 
 impl<'a> Tenant<'a> {
-    /// One of weight 1 without limits.
+    /// Creates a tenant of weight 1 without limits.
     pub fn new(name: &'a [u8]) -> Tenant<'a> {
         Tenant {
             name,
@@ -153,127 +155,129 @@ impl<'a> Tenant<'a> {
 }
 
 layout! {
-    /// Of a tenant's tasks that have the same value under this key, so many run at once, and so many start in a time.
+    /// Limits on a tenant's tasks that have the same value under a key: how many run at once, and how many
+    /// start in a time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
-        /// A label's key, or `tenant`, `queue` or `kind`.
+        /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: &'a [u8],
-        /// How many run at once; 0 for none, `u32::MAX` for any number.
+        /// Most tasks running at once; 0 for none, `u32::MAX` for any number.
         pub running_max: u32,
-        /// How often they start; every start counts, another attempt's too.
+        /// Most starts in a time; retries count as well.
         pub rate: Option<Rate>,
     }
 }
 
 impl<'a> KeyLimit<'a> {
-    /// So many at once.
+    /// Limits how many run at once.
     pub fn running(key: &'a [u8], running_max: u32) -> KeyLimit<'a> {
         KeyLimit { key, running_max, rate: None }
     }
 
-    /// So often.
+    /// Limits how often they start.
     pub fn starting(key: &'a [u8], rate: Rate) -> KeyLimit<'a> {
         KeyLimit { key, running_max: u32::MAX, rate: Some(rate) }
     }
 }
 
 layout! {
-    /// A task as it is submitted.
+    /// A task to submit.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewTask<'a> {
-        /// In which queue it waits.
+        /// Name of its queue.
         pub queue: &'a [u8],
-        /// What is to be done; `publish` publishes the payload, without a worker.
+        /// Kind of work; kind `publish` publishes the payload without a worker.
         pub kind: &'a [u8],
-        /// With what.
+        /// Payload for the worker.
         pub payload: &'a [u8],
-        /// 0 to 9, the highest.
+        /// Priority from 0 to 9, the highest.
         pub priority: u8,
-        /// It does not start before.
+        /// Earliest start.
         pub not_before_ms: u64,
-        /// It is a dead letter if it is not done by then.
+        /// Deadline: a task that is not done by then becomes a dead letter.
         pub deadline_ms: u64,
-        /// How long one attempt may take; 0 for `timeout_ms_default`.
+        /// Timeout of an attempt, ms; 0 for `timeout_ms_default`.
         pub timeout_ms: u32,
-        /// What is done when it fails; three retries if nothing is said.
+        /// Retry policy; `None` for three retries.
         pub retry: Option<Retry>,
-        /// A second task with the same key is the first; with another queue, kind, payload or subject it is refused. Empty for none.
+        /// A second task with the same key is taken as the first one; with another queue, kind, payload or
+        /// subject it is refused. Empty for none.
         pub idempotency_key: &'a [u8],
-        /// What has to be done before.
+        /// Tasks that must be done before.
         pub after: Vec<After>,
-        /// What people know it by, and what limits count it by.
+        /// Labels, for searches and limits.
         pub labels: Vec<Label<'a>>,
-        /// Thousandths of a processor that it needs.
+        /// Processor thousandths that it needs.
         pub cpu_milli: u32,
-        /// Bytes of memory that it needs.
+        /// Memory bytes that it needs.
         pub memory_bytes: u64,
-        /// Where a task that publishes does so: a [`Destination`](crate::Destination).
+        /// Where a task of kind `publish` publishes: a [`Destination`](crate::Destination).
         pub subject: &'a [u8],
     } later {
-        /// Labels that a worker has to have to be given it, all of them.
+        /// Labels that a worker must have, all of them.
         pub needs: Vec<Label<'a>>,
     }
 }
 
 impl<'a> NewTask<'a> {
-    /// One of the usual priority, 5, in the queue `default`.
+    /// Creates a task of the usual priority, 5, in the queue `default`.
     pub fn new(kind: &'a [u8], payload: &'a [u8]) -> NewTask<'a> {
         NewTask { queue: b"default", kind, payload, priority: 5, ..NewTask::default() }
     }
 }
 
 choice! {
-    /// A task that has to be done before another.
+    /// A task that must be done before another.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum After {
-        /// One that is known already.
-        Task { /// Which.
+        /// A task that is already known.
+        Task { /// Id of the task.
             task: u64 } = 1,
-        /// One of the same command.
-        Batch { /// The how manieth, from 0.
+        /// A task of the same command.
+        Batch { /// Index of the task, from 0.
             index: u32 } = 2,
     }
 }
 
 layout! {
-    /// What a task is known by.
+    /// A label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
-        /// As what.
+        /// Key of the label.
         pub key: &'a [u8],
-        /// As which.
+        /// Value of the label.
         pub value: &'a [u8],
     }
 }
 
 layout! {
-    /// A worker as it comes.
+    /// A worker that joins.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewWorker<'a> {
-        /// For people.
+        /// Display name.
         pub name: &'a [u8],
-        /// What it can do.
+        /// Kinds of tasks that it can run.
         pub kinds: Vec<&'a [u8]>,
-        /// The queues it serves; none for all.
+        /// Queues that it serves; none for all.
         pub queues: Vec<&'a [u8]>,
-        /// Thousandths of a processor that it has; 0 where it does not say.
+        /// Processor thousandths that it has; 0 if not stated.
         pub cpu_milli: u32,
-        /// Bytes of memory that it has; 0 where it does not say.
+        /// Memory bytes that it has; 0 if not stated.
         pub memory_bytes: u64,
-        /// It is dead when it gave no sign of life for so long.
+        /// Time without a sign of life after which it counts as dead, ms.
         pub ttl_ms: u64,
         /// Tasks that it takes at once.
         pub credit: u32,
     } later {
-        /// What it has that tasks may need.
+        /// Labels that tasks may need.
         pub labels: Vec<Label<'a>>,
-        /// The tenants whose tasks it takes; none for all.
+        /// Tenants whose tasks it takes; none for all.
         pub tenants: Vec<&'a [u8]>,
     }
 }
 
 choice! {
-    /// Commands that say what was added later have numbers of their own: those of the others, and 128.
+    /// Commands with fields that were added later. Their number is that of the basic command plus 128.
     #[derive(Debug)]
     pub enum Longer<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
@@ -284,7 +288,7 @@ choice! {
 }
 
 impl<'a> Longer<'a> {
-    /// Of a command that says any of it.
+    /// Converts a command that uses such a field.
     fn of(command: &Command<'a>) -> Option<Longer<'a>> {
         match command {
             Command::Submit { tenant, tasks } if tasks.iter().any(Later::says_more) => {
@@ -318,28 +322,28 @@ impl<'a> Longer<'a> {
 }
 
 layout! {
-    /// By whom a task was done, and what it took.
+    /// A worker's report about an attempt.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Answer {
-        /// The worker.
+        /// Id of the worker.
         pub worker: u64,
-        /// The task.
+        /// Id of the task.
         pub task: u64,
-        /// The token it was given with.
+        /// Token of the task's start.
         pub token: u64,
-        /// How long it ran, in µs.
+        /// Run time, µs.
         pub run_us: u64,
-        /// Of a processor, in µs.
+        /// Processor time, µs.
         pub cpu_us: u64,
-        /// The most it took.
+        /// Peak memory, bytes.
         pub memory_bytes: u64,
-        /// The worker takes so many more tasks.
+        /// Further tasks that the worker takes.
         pub credit: u32,
     }
 }
 
 impl<'a> Command<'a> {
-    /// The tenant that has to be there for it.
+    /// Tenant that must exist for the command.
     pub fn tenant(&self) -> Option<&'a [u8]> {
         match *self {
             Command::Submit { tenant, .. }
@@ -352,7 +356,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded command.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match Longer::of(self) {
             Some(longer) => encode(&longer, out),
@@ -360,7 +364,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Reads one; what it names lies in `bytes`.
+    /// Decodes a command, borrowing from `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
         match bytes.get(1) {
             Some(130 | 135 | 144 | 151) => decode(bytes).map(Longer::command),
@@ -368,7 +372,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The workers that it is said by, or that it is about.
+    /// Workers that send the command, or that it concerns.
     pub fn workers(&self) -> &[u64] {
         match self {
             Command::Beat { workers } => workers,

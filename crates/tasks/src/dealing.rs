@@ -1,18 +1,25 @@
-//! How what workers do at once is dealt to the shards of a cluster's tasks, so that tenants get their shares of all of it, whichever shard they live in.
+//! Allocates workers' slots to the shards of a cluster's tasks, so that every tenant gets its share of all
+//! slots, whichever shard it is in.
 //!
-//! Each shard gives its own part of a worker's slots to its own tenants, fairly (`give`). So across shards it is fair if each shard has as many slots as its tenants
-//! are due of all of them: by weight, nobody more than it can use ([`due`]). Slots are whole: what is left over goes to each in turn ([`Dealer`]), so that
-//! even of one slot everybody has its share of the time. Which worker's slot changes its shard is decided last ([`place`]).
+//! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if
+//! each shard has as many slots as its tenants
+//! are due of the total: by weight, and at most what they can use ([`due`]). Slots are whole, so remainders
+//! go to each shard in turn
+//! ([`Dealer`]); even of one slot each gets its share of the time. [`place`] then selects the workers whose
+//! slots move.
 //!
-//! Each node deals the slots of the workers that are attached to it, by what it knows of all. Workers that serve the same are dealt together. One that says how
-//! many processors or how much memory it has is dealt whole: two shards cannot both count on the same memory.
+//! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
+//! serve the same are allocated together. A worker that
+//! states its processors or memory is allocated to a single shard: two shards cannot both count on the same
+//! memory.
 //!
 //! Invariants:
-//! - Slots move only where a shard could use more than it has; what no shard has is given away at once.
-//! - What a shard could use and does not have is dealt anew every [`EVERY_MS`], of workers that are dealt whole every [`EVERY_WHOLE_MS`]: then a slot has moved
-//!   when the task is done that it holds.
+//! - Slots move only if a shard could use more than it has; unallocated slots are given away at once.
+//! - Allocation is repeated every [`EVERY_MS`], for workers of a single shard every [`EVERY_WHOLE_MS`]. A
+//!   moving slot changes its shard when its task is
+//!   done.
 //!
-//! Soft quotas order tenants within their shard only.
+//! Soft quotas order tenants only within their shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,49 +27,49 @@ use crate::quota::Quota;
 use crate::slots::{Dealer, Seat, Want, due, place};
 use crate::state::State;
 
-/// How often slots are dealt anew, by the time of who deals.
+/// Time between allocations, by the caller's clock.
 const EVERY_MS: u64 = 50;
-/// The same of workers that are dealt whole, each of which first does all it has.
+/// Time between allocations of workers of a single shard, which first finish all their tasks.
 const EVERY_WHOLE_MS: u64 = 1_000;
 
-/// What a shard's tenants could use, and what it has.
+/// Demand and slots of one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Wanting {
-    /// Of each tenant that has something to do, or something kept for it.
+    /// Demand of each tenant that has tasks or reserved capacity.
     wants: Vec<Want>,
-    /// Slots that the shard has of the workers, of all nodes.
+    /// Slots that the shard has of these workers, on all nodes.
     slots: u64,
 }
 
 impl Wanting {
-    /// More could be done than there are slots.
+    /// Whether the shard could use more slots.
     fn lacks(&self) -> bool {
         self.wants.iter().map(|want| want.demand.max(want.kept)).sum::<u64>() > self.slots
     }
 }
 
-/// A shard, as far as it matters to whom slots are dealt.
+/// A shard's state, as far as allocation needs it.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
     workers: BTreeMap<u64, Part>,
-    /// By the shard's numbers of pools.
+    /// Demand by the shard's pool numbers.
     wanting: BTreeMap<u32, Wanting>,
 }
 
-/// What a shard has of a worker.
+/// A worker in one shard.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     pool: u32,
-    /// It says how many processors or how much memory it has.
+    /// Whether the worker states its processors or memory.
     is_whole: bool,
     allotted: u32,
     held: u32,
 }
 
-/// Slots that workers are to have of a shard: each with how many, and how many tasks it may have at hand.
+/// Changes in one shard: workers with their new slots and tasks ahead.
 pub type Slots = Vec<(u64, u32, u32)>;
 
-/// Deals the slots of some workers.
+/// Allocates the slots of some workers.
 #[derive(Debug, Clone, Default)]
 pub struct Dealing {
     workers: BTreeMap<u64, Known>,
@@ -72,14 +79,14 @@ pub struct Dealing {
 /// A worker.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// What it does at once.
+    /// Number of slots.
     slots: u32,
     ahead: u32,
-    /// Slots that no shard has; nobody knows yet of one that has just come.
+    /// Unallocated slots; `None` for a new worker.
     pending: Option<u32>,
 }
 
-/// The last deal of workers that serve the same.
+/// Last allocation among workers that serve the same.
 #[derive(Debug, Clone, Default)]
 struct Dealt {
     dealer: Dealer,
@@ -88,36 +95,37 @@ struct Dealt {
 }
 
 impl Dealing {
-    /// A worker does so many tasks at once from now on, and may have so many at hand besides.
+    /// Adds a worker, or sets its slots and tasks ahead.
     pub fn came(&mut self, worker: u64, slots: u32, ahead: u32) {
         self.workers.insert(worker, Known { slots, ahead, pending: None });
     }
 
-    /// Only those are left.
+    /// Keeps only these workers.
     pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
         self.workers.retain(|worker, _| is_there(*worker));
     }
 
-    /// All that it deals with.
+    /// All workers.
     pub fn workers(&self) -> Vec<u64> {
         self.workers.keys().copied().collect()
     }
 
-    /// Slots wait for a task to end, or for a shard to be known.
+    /// Whether slots wait for a task to end, or for a shard to become known.
     pub fn is_open(&self) -> bool {
         self.workers.values().any(|known| known.pending != Some(0))
     }
 
-    /// What is to change, of each shard, as the shards are; what has changed [`Dealing::settle`] is told. Times are of who asks, in ms.
+    /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
+    /// [`Dealing::settle`]. The time is the caller's, ms.
     pub fn deal(&mut self, now_ms: u64, shards: &[Look]) -> Vec<Slots> {
         let mut slots = vec![Slots::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
-            // One that a shard does not know is about to attach again, or is gone.
+            // A worker that a shard does not know is about to attach again, or is gone.
             let Some(has) = allotted(worker, shards) else { continue };
             let has: u32 = has.iter().sum();
-            // Who has been seen before and has more than it said has asked for more.
+            // A known worker with more slots than before has requested them.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(has + pending));
             let rest = known.slots.saturating_sub(has);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));
@@ -183,7 +191,7 @@ impl Dealing {
         Seat { slots, ahead, pending: pending.unwrap_or(0), allotted, held }
     }
 
-    /// What was to change was asked for, and has come about as far as it has: `before` is how the shards were, `now` how they are.
+    /// Compares the shards before and after the changes, and updates the unallocated slots.
     pub fn settle(&mut self, before: &[Look], now: &[Look]) {
         for (&worker, known) in &mut self.workers {
             let sum = |shards| allotted(worker, shards).map(|has| has.iter().sum::<u32>());
@@ -195,13 +203,13 @@ impl Dealing {
     }
 }
 
-/// What each shard has of a worker; `None` where one of them does not know it.
+/// Slots of a worker in each shard; `None` if a shard does not know it.
 fn allotted(worker: u64, shards: &[Look]) -> Option<Vec<u32>> {
     shards.iter().map(|shard| Some(shard.workers.get(&worker)?.allotted)).collect()
 }
 
 impl Look {
-    /// At those of these workers that it knows, and what it could use of them.
+    /// The state of a shard for those workers that it knows.
     pub fn at(state: &State, workers: &[u64]) -> Look {
         let part = |&id: &u64| {
             let at = state.find_worker(id).ok()?;
@@ -217,7 +225,7 @@ impl Look {
 }
 
 impl State {
-    /// What tenants could use of the workers of a pool, and what there is of them here.
+    /// Tenants' demand for a pool's workers, and the slots that this shard has of them.
     fn wanting(&self, pool_at: u32) -> Wanting {
         let mut slots = 0;
         let mut wants: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -257,7 +265,7 @@ impl State {
         (worker.credit + worker.held.len).saturating_sub(given)
     }
 
-    /// Something could start, and no worker that has slots of this shard takes it.
+    /// Whether a task could start for which no worker with slots in this shard has room.
     pub fn is_waiting(&self) -> bool {
         self.classes.iter().any(|class| !class.standing.is_empty())
     }

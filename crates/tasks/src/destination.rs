@@ -1,23 +1,24 @@
-//! Where a task of kind [`PUBLISH`](crate::PUBLISH) publishes, and with whose permissions.
+//! Destination of a task of kind [`PUBLISH`](crate::PUBLISH): its subject, and the user whose permissions
+//! apply.
 //!
 //! ```text
 //!  NewTask::subject = subject | subject, a zero byte, the user's name
 //! ```
 //!
-//! A subject has no zero byte. Nodes add the user's name when they take the task in, and refuse one from a client: see
-//! `Node::permit_task`.
+//! A subject has no zero byte. Nodes add the user's name when they accept the task, and refuse one from a
+//! client (`Node::permit_task`).
 
-/// See the module.
+/// Where a task publishes, and with whose permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination<'a> {
     /// The subject.
     pub subject: &'a [u8],
-    /// The user who submitted the task; `None` where nodes have no users.
+    /// User who submitted the task; `None` on nodes without users.
     pub user: Option<&'a [u8]>,
 }
 
 impl<'a> Destination<'a> {
-    /// Reads one.
+    /// Decodes a destination.
     pub fn read(bytes: &'a [u8]) -> Destination<'a> {
         match bytes.iter().position(|byte| *byte == 0) {
             Some(at) => Destination { subject: &bytes[..at], user: Some(&bytes[at + 1..]) },
@@ -25,7 +26,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the destination.
     pub fn bytes(&self) -> Vec<u8> {
         match self.user {
             Some(user) => [self.subject, &[0], user].concat(),

@@ -1,24 +1,24 @@
-//! What follows from commands for others than who asked.
+//! Effects of commands on workers, topics and watchers.
 
 use std::sync::Arc;
 
 use crate::error::DecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
-/// What happened, in order; whoever applies commands acts on it, and clears it.
+/// Effects in order. The caller carries them out and clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// For workers.
+    /// Orders for workers.
     pub orders: Vec<Order>,
-    /// For topics: to be published and then confirmed with [`Command::Published`](crate::Command::Published). A task may come
-    /// more than once, under the same id.
+    /// Payloads to publish; confirm each with [`Command::Published`](crate::Command::Published). A task may
+    /// appear more than once, with the same id.
     pub publishes: Vec<Publish>,
-    /// For those who watch.
+    /// Events for watchers.
     pub events: Vec<Event>,
 }
 
 impl Effects {
-    /// Forgets all of it.
+    /// Removes all effects.
     pub fn clear(&mut self) {
         self.orders.clear();
         self.publishes.clear();
@@ -26,29 +26,29 @@ impl Effects {
     }
 }
 
-/// What a worker is told.
+/// An order for a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// Do this.
+    /// Start a task.
     Start(Start),
-    /// Stop this; the answer is a [`Command::Fail`](crate::Command::Fail) or what else came of it.
+    /// Stop a task; the worker replies with [`Command::Fail`](crate::Command::Fail) or the task's result.
     Stop {
-        /// Who.
+        /// Id of the worker.
         worker: u64,
-        /// Which task.
+        /// Id of the task.
         task: u64,
-        /// The token it was given with.
+        /// Token of its start.
         token: u64,
     },
-    /// All it held is done, and it may go.
+    /// The drained worker holds no task any more and may end.
     Drained {
-        /// Who.
+        /// Id of the worker.
         worker: u64,
     },
 }
 
 impl Order {
-    /// For whom it is.
+    /// The worker that receives the order.
     pub fn worker(&self) -> u64 {
         match self {
             Order::Start(start) => start.worker,
@@ -58,50 +58,51 @@ impl Order {
 }
 
 layout! {
-    /// A task that a worker is given.
+    /// A start of a task.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Start {
-        /// Who.
+        /// Id of the worker.
         pub worker: u64,
-        /// Which task.
+        /// Id of the task.
         pub task: u64,
-        /// Every answer shows it. Grows from start to start: whoever is shown an older one refuses it.
+        /// Token that every report must contain. It grows with each start, so receivers can refuse older
+        /// ones.
         pub token: u64,
-        /// Whose it is.
+        /// Name of the tenant.
         pub tenant: Arc<[u8]>,
-        /// What is to be done.
+        /// Kind of work.
         pub kind: Arc<[u8]>,
-        /// With what.
+        /// Payload of the task.
         pub payload: Arc<[u8]>,
-        /// The how manieth, from 1.
+        /// Number of the attempt, from 1.
         pub attempt: u32,
-        /// How long it may take.
+        /// Timeout of the attempt, ms.
         pub timeout_ms: u32,
     }
 }
 
-/// What is published now.
+/// A payload to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publish {
-    /// By which task; what comes twice has the same.
+    /// Id of the task; repeated publications have the same.
     pub task: u64,
-    /// Where: a [`Destination`](crate::Destination).
+    /// Where to publish: a [`Destination`](crate::Destination).
     pub subject: Arc<[u8]>,
-    /// What.
+    /// The payload.
     pub payload: Arc<[u8]>,
 }
 
 layout! {
-    /// Something happened to a task.
+    /// Something that happened to a task.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Event {
-        /// Which.
+        /// Id of the task.
         pub task: u64,
-        /// Whose, by number: [`State::tenant_name`](crate::State::tenant_name).
+        /// Number of the tenant, for [`State::tenant_name`](crate::State::tenant_name).
         pub tenant: u32,
-        /// When, by the cluster's count.
+        /// When, on the cluster's clock.
         pub at_ms: u64,
-        /// What.
+        /// What happened.
         pub what: Happened,
     }
 }
@@ -110,60 +111,60 @@ choice! {
     /// What happened to a task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Happened {
-        /// It was taken in.
+        /// The task was submitted.
         Submitted = 1,
-        /// A worker was given it.
-        Started { /// Who.
-            worker: u64, /// Under which token.
+        /// The task was given to a worker.
+        Started { /// Id of the worker.
+            worker: u64, /// Token of the start.
             token: u64 } = 2,
-        /// It goes on.
-        Progressed { /// How far, in thousandths.
+        /// The worker reported progress.
+        Progressed { /// Progress in thousandths.
             permille: u16 } = 3,
-        /// It is done.
-        Completed { /// Of a processor.
-            cpu_us: u64, /// How long it ran.
+        /// The task is done.
+        Completed { /// Processor time, µs.
+            cpu_us: u64, /// Run time, µs.
             run_us: u64 } = 4,
-        /// An attempt came to nothing, and there will be another.
-        Retrying { /// Why.
-            why: Failure, /// After how long.
+        /// An attempt failed, and a retry follows.
+        Retrying { /// Reason of the failure.
+            why: Failure, /// Delay before the retry, ms.
             delay_ms: u32 } = 5,
-        /// Its worker is gone, and it waits for another.
-        Lost { /// How many workers it has lost.
+        /// The worker died, and the task waits for another.
+        Lost { /// Workers that died under the task so far.
             times: u32 } = 6,
-        /// It is a dead letter.
-        Dead { /// Why.
+        /// The task became a dead letter.
+        Dead { /// Reason of the failure.
             why: Failure } = 7,
-        /// It was cancelled.
+        /// The task was cancelled.
         Cancelled = 8,
-        /// It was a dead letter and begins anew.
+        /// The dead letter was restarted.
         Redriven = 9,
-        /// A dead letter was let go.
+        /// The dead letter was discarded.
         Discarded = 10,
     }
 }
 
 choice! {
-    /// Why an attempt came to nothing.
+    /// Why an attempt failed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Failure {
-        /// The worker said so.
+        /// The worker reported an error.
         Failed = 1,
-        /// It took longer than it may.
+        /// The attempt exceeded its timeout.
         TimedOut = 2,
-        /// Its deadline passed.
+        /// The task's deadline passed.
         Deadline = 3,
-        /// Too many workers died under it.
+        /// Too many workers died under the task.
         Poisoned = 4,
     }
 }
 
 impl Event {
-    /// Appends its bytes.
+    /// Appends the encoded event.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes an event.
     pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         decode(bytes)
     }

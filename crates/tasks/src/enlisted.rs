@@ -1,6 +1,7 @@
-//! Workers that joined in another shard of the cluster's tasks, and work for this one as well, under the id that they have there.
+//! Workers that joined in another shard and also work for this one, under the same id.
 //!
-//! Each shard deals with its own part of what a worker takes at once (`dealing`); its lease, and whether it drains, all shards are told.
+//! Each shard manages its own part of a worker's slots (`dealing`). The lease and the draining state are sent
+//! to all shards.
 
 use imbl::OrdMap;
 
@@ -10,7 +11,7 @@ use crate::reply::Reply;
 use crate::shard::shard_of_id;
 use crate::state::State;
 
-/// Their ids by their slots, and the other way round.
+/// Ids by slot, and slots by id.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,
@@ -18,7 +19,7 @@ pub(crate) struct Enlisted {
 }
 
 impl Enlisted {
-    /// Whether neither was taken.
+    /// Adds a pair; returns whether neither was taken.
     pub(crate) fn insert(&mut self, at: u32, id: u64) -> bool {
         self.ids.insert(at, id).is_none() && self.slots.insert(id, at).is_none()
     }
@@ -47,7 +48,7 @@ impl Enlisted {
 }
 
 impl State {
-    /// A worker of another shard takes tasks of this one, too. One that does already lives on.
+    /// Adds a worker of another shard, or renews its lease.
     pub(crate) fn enlist(&mut self, id: u64, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
         if let Ok(at) = self.find_worker(id) {
             self.renew(at);

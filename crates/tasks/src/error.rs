@@ -1,198 +1,199 @@
-//! Why bytes are none of ours, and why a command is refused.
+//! Errors: malformed bytes and refused commands.
 
 use crate::layout::{choice, decode, encode};
 
-/// Why bytes mean nothing.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// They end too early.
-    #[error("the bytes end before what they announce")]
+    /// The bytes end too early.
+    #[error("the bytes are cut short: they announce more than follows")]
     Short,
-    /// More than one whole.
+    /// Bytes are left over.
     #[error("{0} bytes are left over")]
     Trailing(usize),
-    /// Of another version.
+    /// The version is unknown.
     #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
     Version(u8),
-    /// A choice that is none.
-    #[error("{number} is no {what}")]
+    /// The number of a choice is unknown.
+    #[error("{number} is not a known {what}")]
     Unknown {
-        /// Of what.
+        /// Name of the choice.
         what: &'static str,
         /// The number.
         number: u8,
     },
-    /// They are not in the order that the encoding has.
+    /// Items are not in the order of the encoding.
     #[error("{0} are out of order")]
     Order(&'static str),
-    /// They name what is not there, or name it twice.
+    /// Numbers or ids refer to missing items, or are repeated.
     #[error("{0} do not fit together")]
     Inconsistent(&'static str),
 }
 
 choice! {
-    /// Why a command is refused. It has changed nothing.
+    /// Why a command is refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum Refusal {
-        /// Nobody made this tenant.
-        #[error("there is no such tenant")]
+        /// The tenant does not exist.
+        #[error("the tenant does not exist")]
         NoTenant = 1,
-        /// There is no such task, or no more.
+        /// The task does not exist, or is no longer known.
         #[error("there is no task {task:x}")]
-        NoTask { /// Which.
+        NoTask { /// Id of the task.
             task: u64 } = 2,
-        /// There is no such worker, or no more.
+        /// The worker does not exist, or is no longer known.
         #[error("there is no worker {worker:x}: it left, or was silent for too long, and what it held went to others")]
-        NoWorker { /// Which.
+        NoWorker { /// Id of the worker.
             worker: u64 } = 3,
-        /// A name that has to be there has no bytes.
+        /// A required name is empty.
         #[error("a name (of a tenant, queue, kind, label or schedule) needs at least one byte")]
         EmptyName = 4,
         /// A name is longer than `name_bytes_max`.
         #[error("a name of {bytes} bytes is longer than name_bytes_max = {bytes_max}")]
-        NameTooLong { /// Its bytes.
+        NameTooLong { /// Length of the name.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 5,
         /// A payload is longer than `payload_bytes_max`.
         #[error("a payload of {bytes} bytes is longer than payload_bytes_max = {bytes_max}")]
-        PayloadTooLong { /// Its bytes.
+        PayloadTooLong { /// Length of the payload.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 6,
         /// A result is longer than `result_bytes_max`.
         #[error("a result of {bytes} bytes is longer than result_bytes_max = {bytes_max}")]
-        ResultTooLong { /// Its bytes.
+        ResultTooLong { /// Length of the result.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 7,
-        /// There are as many of something as may be, or more of it in one command.
+        /// A limit of a number of items is exceeded.
         #[error("{count} are more than {} = {count_max}", .limit.name())]
-        TooMany { /// Which limit.
-            limit: Limit, /// How many there would be.
+        TooMany { /// The limit's name.
+            limit: Limit, /// Requested number.
             count: u64, /// The limit.
             count_max: u64 } = 8,
-        /// A priority above 9.
+        /// The priority is above 9.
         #[error("priority {priority} is not one of 0 to 9")]
-        Priority { /// It.
+        Priority { /// The priority.
             priority: u8 } = 9,
-        /// A deadline that is over.
+        /// The deadline has passed.
         #[error("the deadline was {by_ms} ms ago")]
-        DeadlinePast { /// By how much.
+        DeadlinePast { /// Time since the deadline, ms.
             by_ms: u64 } = 10,
-        /// Tasks of a batch that wait for one another.
+        /// The dependencies of a batch are cyclic.
         #[error("task {index} of the batch waits for itself, by way of others")]
-        Cycle { /// One of them.
+        Cycle { /// Index of one of them.
             index: u32 } = 11,
-        /// A task of a batch that waits for one of the batch which is not there.
+        /// A task of a batch waits for an index beyond the batch.
         #[error("task {index} of the batch waits for a task of the batch that is not there: they are counted from 0")]
-        NoDependency { /// Which waits.
+        NoDependency { /// Index of the waiting task.
             index: u32 } = 12,
-        /// What it waits for was cancelled, and will never be done.
+        /// A task waits for a cancelled task, which will never be done.
         #[error("task {index} of the batch waits for task {task:x}, which was cancelled")]
-        DependencyCancelled { /// Which waits.
-            index: u32, /// For which.
+        DependencyCancelled { /// Index of the waiting task.
+            index: u32, /// Id of the cancelled task.
             task: u64 } = 13,
-        /// The tenant has as many tasks waiting as it may, or soon: those of the upper priorities are taken longer.
+        /// The tenant has too many waiting tasks. Tasks of higher priority are accepted longer.
         #[error("{queued} tasks of the tenant wait, of queued_max = {queued_max}: try again in {retry_after_ms} ms")]
-        QueueFull { /// How many wait.
+        QueueFull { /// Number of waiting tasks.
             queued: u64, /// The limit.
-            queued_max: u64, /// When room is expected.
+            queued_max: u64, /// Time until room is expected, ms.
             retry_after_ms: u64 } = 14,
-        /// A quota whose parts contradict one another.
-        #[error("a quota has reserved ≤ soft ≤ hard, and burst only with hard")]
+        /// The parts of a quota contradict each other.
+        #[error("a quota needs reserved ≤ soft ≤ hard, and burst only together with hard")]
         Quota = 15,
-        /// A tenant's weight of nothing.
+        /// The weight is out of range.
         #[error("a tenant's weight is 1 to 10,000")]
         Weight = 16,
-        /// A worker that can do nothing.
-        #[error("a worker names at least one kind")]
+        /// A worker names no kind.
+        #[error("a worker must name at least one kind")]
         NoKinds = 17,
-        /// A time to live of nothing, or beyond `worker_ttl_ms_max`.
-        #[error("a worker lives without a sign from 1 to worker_ttl_ms_max = {ttl_ms_max} ms")]
+        /// The time to live is 0 or above `worker_ttl_ms_max`.
+        #[error("a worker's time to live must be 1 to worker_ttl_ms_max = {ttl_ms_max} ms")]
         WorkerTtl { /// The limit.
             ttl_ms_max: u64 } = 18,
-        /// The answer comes too late: the task has another token now.
+        /// The report is late: the task has another token now.
         #[error("token {token} of task {task:x} is no longer good: it timed out, was cancelled, or went to another worker")]
-        StaleToken { /// Which task.
-            task: u64, /// The token that was shown.
+        StaleToken { /// Id of the task.
+            task: u64, /// Token of the report.
             token: u64 } = 19,
-        /// The worker never had this task.
+        /// The worker does not hold the task.
         #[error("worker {worker:x} does not hold task {task:x}")]
-        NotHeld { /// Who answers.
-            worker: u64, /// For what.
+        NotHeld { /// Id of the worker.
+            worker: u64, /// Id of the task.
             task: u64 } = 20,
         /// The task is over.
         #[error("task {task:x} is over already")]
-        Over { /// Which.
+        Over { /// Id of the task.
             task: u64 } = 21,
-        /// The task is no dead letter.
+        /// The task is not a dead letter.
         #[error("task {task:x} is no dead letter")]
-        NotDead { /// Which.
+        NotDead { /// Id of the task.
             task: u64 } = 22,
-        /// There is no such schedule.
+        /// The schedule does not exist.
         #[error("there is no such schedule")]
         NoSchedule = 23,
-        /// Not a cron expression, or one that never comes.
-        #[error("the cron expression is none, or names no time to come")]
+        /// The cron expression is malformed, or never matches.
+        #[error("the cron expression is not valid, or never matches a time")]
         Cron = 24,
-        /// A task that publishes without a subject, or one that does not with one.
+        /// The subject is missing, or not allowed for this kind.
         #[error("tasks of kind `publish`, and only they, need a subject")]
         Subject = 25,
-        /// A schedule's task that waits for others, or has times of its own.
+        /// The task of a schedule waits for others, or has times or a key of its own.
         #[error("a schedule's task has no dependencies, times or idempotency key of its own")]
         ScheduledTask = 26,
-        /// Tasks have grown to `state_bytes_max`, which nodes set as `tasks.bytes_max`, each shard an equal part.
+        /// Tasks take `state_bytes_max`, which nodes set from `tasks.bytes_max`, in equal parts for each
+        /// shard.
         #[error("tasks would take {bytes} bytes, more than the {bytes_max} of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
-        NoRoom { /// What they would have.
+        NoRoom { /// Bytes that tasks would take.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 27,
-        /// A task that needs more memory than any worker has.
+        /// The task needs more memory than any worker may have.
         #[error("a task that needs {bytes} bytes of memory needs more than need_bytes_max = {bytes_max}")]
-        NeedsTooMuch { /// What it needs.
+        NeedsTooMuch { /// Needed bytes.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 28,
-        /// A rate of nothing.
-        #[error("a rate has a count, a time and a burst of 1 at least")]
+        /// A part of the rate is 0.
+        #[error("the count, time and burst of a rate must be at least 1")]
         Rate = 29,
-        /// A task of a batch waits for one of a tenant that lives in another shard.
+        /// A task of a batch waits for a task of another shard.
         #[error("task {index} of the batch waits for task {task:x}, which lives in another shard: where tasks.shards > 1, tasks wait for those of their own tenant")]
-        DependencyElsewhere { /// Which waits.
-            index: u32, /// For which.
+        DependencyElsewhere { /// Index of the waiting task.
+            index: u32, /// Id of the task in the other shard.
             task: u64 } = 30,
-        /// A known idempotency key, for something else.
+        /// The idempotency key belongs to a different task.
         #[error("task {index} of the batch has the idempotency key of task {task:x}, which has another queue, kind, payload or subject: use another key")]
-        KeyReused { /// Which has the key.
-            index: u32, /// Whose key it is.
+        KeyReused { /// Index of the refused task.
+            index: u32, /// Id of the task with the key.
             task: u64 } = 31,
-        /// A known idempotency key, of a task that was cancelled.
+        /// The idempotency key belongs to a cancelled task.
         #[error("task {index} of the batch has the idempotency key of task {task:x}, which was cancelled: use another key to have it done")]
-        KeyCancelled { /// Which has the key.
-            index: u32, /// Whose key it is.
+        KeyCancelled { /// Index of the refused task.
+            index: u32, /// Id of the task with the key.
             task: u64 } = 32,
-        /// Two tasks of a batch with one key, for different things.
+        /// Two different tasks of a batch have the same key.
         #[error("tasks {before} and {index} of the batch have the same idempotency key, but another queue, kind, payload or subject")]
-        KeyInBatch { /// The second.
-            index: u32, /// The first.
+        KeyInBatch { /// Index of the second task.
+            index: u32, /// Index of the first task.
             before: u32 } = 33,
-        /// A time that is far from now.
+        /// A time is too far from now.
         #[error("{at_ms} is more than ten years from now, which is {now_ms}: times are milliseconds since 1970")]
         TimeFar { /// The time.
-            at_ms: u64, /// The cluster's.
+            at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,
-        /// A tenant has as much as one may have of what there is.
+        /// The tenant's tasks take as much as one tenant may.
         #[error("the tenant's tasks would take {bytes} bytes, more than {bytes_max}, three times what is free of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
-        NoShare { /// What they would take.
-            bytes: u64, /// What they may.
+        NoShare { /// Bytes that its tasks would take.
+            bytes: u64, /// Bytes that they may take.
             bytes_max: u64 } = 35,
-        /// A task of a batch that waits for one which is not known.
+        /// A task of a batch waits for an unknown task.
         #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it was over too long ago")]
-        DependencyUnknown { /// Which waits.
-            index: u32, /// For which.
+        DependencyUnknown { /// Index of the waiting task.
+            index: u32, /// Id of the unknown task.
             task: u64 } = 36,
     }
 }
 
-/// Says that there is no tenant of this name, of which 64 characters are shown.
+/// Text for an unknown tenant; shows at most 64 characters of the name.
 pub fn no_tenant(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let shown: String = name.chars().take(64).collect();
@@ -201,7 +202,7 @@ pub fn no_tenant(name: &[u8]) -> String {
 }
 
 choice! {
-    /// The limit of a [`Refusal::TooMany`].
+    /// A limit, for [`Refusal::TooMany`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub enum Limit {
@@ -225,7 +226,7 @@ choice! {
 }
 
 impl Limit {
-    /// As it is called in `Limits`.
+    /// Name of the limit in `Limits`.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Batch => "batch_max",
@@ -247,19 +248,19 @@ impl Limit {
         }
     }
 
-    /// Refuses what is more.
+    /// Refuses a count above the limit.
     pub(crate) fn check(self, count: u64, count_max: u64) -> Result<(), Refusal> {
         if count > count_max { Err(Refusal::TooMany { limit: self, count, count_max }) } else { Ok(()) }
     }
 }
 
 impl Refusal {
-    /// Appends its bytes.
+    /// Appends the encoded refusal.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a refusal.
     pub fn decode(bytes: &[u8]) -> Result<Refusal, DecodeError> {
         decode(bytes)
     }

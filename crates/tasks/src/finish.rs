@@ -1,4 +1,4 @@
-//! How an attempt ends, and what becomes of the task.
+//! Ends of attempts, and what becomes of the task.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{NEVER_MS, Outcome, Stage};
 
-/// What an attempt took, when nobody says: it ran since it was given.
+/// What an attempt used. Without a report: the time since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     run_us: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// What it is charged as: the longer of the time the worker was held and the processor's.
+    /// Charged time, µs: the longer of the run time and the processor time.
     pub(crate) fn cost_us(&self) -> u64 {
         self.run_us.max(self.cpu_us).max(1)
     }
@@ -38,7 +38,7 @@ impl State {
             return Err(Refusal::ResultTooLong { bytes, bytes_max });
         }
         let (worker, at) = match self.check_answer(answer) {
-            // The answer to the same answer was lost.
+            // The reply to an earlier report of the same attempt was lost.
             Err(Refusal::Over { .. }) if self.is_completed(answer.task) => return Ok(Reply::Done),
             checked => checked?,
         };
@@ -50,7 +50,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Tasks whose payload has been published. Of those that are not known, or done already, nothing becomes.
+    /// Completes tasks whose payload was published. Ignores tasks that are unknown or over.
     pub(crate) fn published(&mut self, tasks: &[u64], effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_batch(tasks.len())?;
         for &id in tasks {
@@ -64,7 +64,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// A task's payload may not be published. Of one that is not known, or done already, nothing becomes.
+    /// Makes a task that may not publish its payload a dead letter. Ignores a task that is unknown or over.
     pub(crate) fn unpublished(
         &mut self,
         task: u64,
@@ -84,7 +84,7 @@ impl State {
         self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Completed)
     }
 
-    /// Done, and out of everybody's hands.
+    /// Completes a task.
     pub(crate) fn succeed(&mut self, at: u32, spent: Spent, result: &[u8], effects: &mut Effects) {
         let Spent { run_us, cpu_us, .. } = spent;
         self.tenant_of(at).account.completed += 1;
@@ -116,7 +116,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// An attempt has failed: there is another, or the task is a dead letter.
+    /// Handles a failed attempt: schedules a retry, or makes the task a dead letter.
     fn come_to_nothing(
         &mut self,
         at: u32,
@@ -148,7 +148,7 @@ impl State {
         self.enter(at, effects);
     }
 
-    /// Its worker is gone.
+    /// Puts a task back after its worker is gone.
     pub(crate) fn lose_task(&mut self, at: u32, effects: &mut Effects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
@@ -172,7 +172,7 @@ impl State {
         }
     }
 
-    /// The time has come that a task's timer was set to.
+    /// Handles a task's timer.
     pub(crate) fn task_is_due(&mut self, at: u32, effects: &mut Effects) {
         let (stage, deadline_ms) = (self.tasks[at].stage, self.tasks[at].deadline_ms);
         let is_late = self.now_ms >= deadline_ms;
@@ -180,7 +180,7 @@ impl State {
         match stage {
             Stage::Running if self.tasks[at].is_published() => self.give_out(at, effects),
             Stage::Running | Stage::Stopping => {
-                // What it needed may be what another waits for.
+                // Another task may wait for the resources of this one.
                 let pool = self.workers[self.tasks[at].worker].pool;
                 self.dirty.extend(self.pools[pool as usize].classes.iter());
                 self.time_out(at, is_late, effects);
@@ -212,7 +212,8 @@ impl State {
         Spent { run_us, ..Spent::default() }
     }
 
-    /// What a worker says, as far as it can be: not longer than since the start, by a clock that counts whole ms.
+    /// The reported use, limited to what is possible: at most the time since the start, on a clock of whole
+    /// ms.
     fn spent(&self, at: u32, answer: &Answer) -> Spent {
         let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
         let run_us = if answer.run_us == 0 { most_us - 2_000 } else { answer.run_us.min(most_us) };
@@ -226,7 +227,7 @@ impl State {
         self.amend(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// A task's worker has it no more. Its places in groups stay its own if it is given again at once.
+    /// Takes a task from its worker. It keeps its places in groups if it starts again at once.
     pub(crate) fn release(&mut self, at: u32, spent: Spent, keeps_places: bool, effects: &mut Effects) {
         self.set_due(at, NEVER_MS);
         self.settle_cost(at, spent);
@@ -255,7 +256,7 @@ impl State {
         self.stand(tenant);
     }
 
-    /// The tenant uses less, and is charged what the attempt really cost.
+    /// Reduces the tenant's use, and charges it the real cost of the attempt.
     fn settle_cost(&mut self, at: u32, spent: Spent) {
         let cost_us = spent.cost_us();
         let (need, now_ms) = (self.tasks[at].need(), self.now_ms);
@@ -286,7 +287,7 @@ impl State {
         }
     }
 
-    /// Over for good, and known for a while.
+    /// Ends a task for good; it stays known for a while.
     pub(crate) fn end(&mut self, at: u32, stage: Stage) {
         self.tasks[at].stage = stage;
         let task = &self.tasks[at];
@@ -297,7 +298,7 @@ impl State {
         self.finished = finished;
     }
 
-    /// A dead letter. What waits for it goes on waiting: it may yet be done.
+    /// Makes a task a dead letter. Tasks that wait for it go on waiting, since it may still be done.
     pub(crate) fn die(&mut self, at: u32, why: Failure, effects: &mut Effects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
             self.set_outcome(at, Some(why), Spent::default(), b"");
@@ -333,7 +334,7 @@ impl State {
         if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
     }
 
-    /// What has been over for long enough, or is too much, is not known any more.
+    /// Forgets tasks that were over for long enough, or exceed the limit.
     pub(crate) fn trim_finished(&mut self) {
         while self.finished.len > 0 {
             let at = self.finished.head;

@@ -1,4 +1,4 @@
-//! Who gets what: workers with credit, and the tasks that are next.
+//! Gives ready tasks to workers with credit.
 
 use std::ops::Bound;
 
@@ -7,16 +7,16 @@ use crate::lane::Standing;
 use crate::state::State;
 use crate::task::{List, Stage};
 
-/// So many tenants, or idle workers, are passed over because a task needs more than a worker has left, before it is given up.
+/// Most tenants, or idle workers, that are skipped because a task needs more than a worker has left.
 const PASSED_MAX: usize = 32;
-/// What a task is taken to cost in a lane of which nothing is known.
+/// Assumed cost of a task in a lane without history, µs.
 const COST_US_FIRST: u32 = 1_000;
 
-/// How it compares (tier, tag, rank: the least is next), its lane, its task.
+/// Rank (tier, tag, rank; the lowest is next), lane and task.
 type Candidate = ((u8, u64, i64), u32, u32);
 
 impl State {
-    /// Serves all classes in which somebody has come to stand.
+    /// Dispatches all classes that have new ready tasks.
     pub(crate) fn dispatch(&mut self, effects: &mut Effects) {
         let has_come = !self.dirty.is_empty();
         while let Some(class) = self.dirty.pop() {
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// Workers of a pool that are idle get what stands in a class, or what else comes before.
+    /// Gives idle workers of a pool tasks of a class, or others that rank before.
     fn serve(&mut self, class: u32, pool: u32, effects: &mut Effects) {
         let mut passed = None;
         let serves = self.pools[pool as usize].serves.clone();
@@ -54,19 +54,19 @@ impl State {
         }
     }
 
-    /// A worker gets as many tasks as it takes.
+    /// Gives a worker as many tasks as it takes.
     pub(crate) fn fill(&mut self, worker: u32, effects: &mut Effects) {
         while self.give(worker, effects) {}
         self.fill_ahead(worker, effects);
         self.settle_idle(worker);
     }
 
-    /// A worker gets the task that is next for it, if any is.
+    /// Gives a worker its next task, if there is one and the worker takes more.
     fn give(&mut self, worker: u32, effects: &mut Effects) -> bool {
         self.workers[worker].takes() && self.give_next(worker, effects)
     }
 
-    /// The same, whether it takes one or not.
+    /// Gives a worker its next task, whether it takes more or not.
     pub(crate) fn give_next(&mut self, worker: u32, effects: &mut Effects) -> bool {
         while let Some((lane, at)) = self.choose(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
@@ -78,12 +78,12 @@ impl State {
                 self.start(at, lane, worker, effects);
                 return true;
             }
-            self.stand_lane(lane); // Its burst has just ended.
+            self.stand_lane(lane); // The tenant's burst has just ended.
         }
         false
     }
 
-    /// Of all that a worker serves, the lane that is next, and its first task.
+    /// The lane that is next among all that a worker serves, and its first task.
     fn choose(&mut self, worker: u32) -> Option<(u32, u32)> {
         if let Some(kept) = self.kept_for(worker) {
             return kept;
@@ -110,7 +110,7 @@ impl State {
         best.map(|(_, lane, at)| (lane, at))
     }
 
-    /// How what a lane has first compares with others, and which task it is, if the worker can take it.
+    /// Rank of a lane's first task, if the worker has room for it.
     fn first_that_fits(&mut self, worker: u32, (standing, lane_at): (Standing, u32)) -> Option<Candidate> {
         let lane = &self.lanes[lane_at as usize];
         let (rank, at) = lane.first(&self.tasks, self.limits.ageing_ms)?;
@@ -157,7 +157,7 @@ impl State {
         self.tell(at, Happened::Started { worker, token }, effects);
     }
 
-    /// What the worker that holds a task was told of it.
+    /// The start that the worker of a task received.
     pub(crate) fn start_of(&self, at: u32) -> Start {
         let task = &self.tasks[at];
         Start {
@@ -172,7 +172,7 @@ impl State {
         }
     }
 
-    /// A tenant uses so much more, settled before.
+    /// Increases a tenant's use; the caller has settled it before.
     fn use_more(&mut self, tenant: u32, need: &[u64; 3]) {
         let tenant = self.tenant(tenant);
         let before = tenant.kept_free();
@@ -208,7 +208,7 @@ impl State {
         self.settle_idle(worker_at);
     }
 
-    /// A worker's place among the idle of its pool.
+    /// Updates a worker's place among the idle of its pool.
     pub(crate) fn settle_idle(&mut self, at: u32) {
         let worker = &mut self.workers[at];
         let idle = worker.takes().then_some(worker.held.len);

@@ -1,11 +1,14 @@
-//! Limits by a key: tasks of a tenant that have the same value under it.
+//! Limits by key: they apply to a tenant's tasks that have the same value under a key.
 //!
-//! A place in a group is taken when a task becomes ready, not when it starts: a lane never holds more of a group than may
-//! run, so nobody who is next has to be passed over, however many wait. It is given back when the task no longer runs
-//! or no longer wants to. The same goes for how often they start (`rate`): who is ready counts on a token, and takes it when it starts.
-//! Who finds no place waits with the group, by priority and age.
+//! A task takes a place in its group when it becomes ready, not when it starts. So a lane never holds more
+//! tasks of a group than may run, and no task
+//! that is next has to be skipped. The place is returned when the task neither runs nor waits to run. The
+//! same holds for rates (`rate`): a ready
+//! task reserves a token, and takes it when it starts. Tasks without a place wait with the group, by priority
+//! and age.
 //!
-//! Invariant: no place is kept by a task that nobody could run, for whom there is no worker, while one waits for it that somebody could.
+//! Invariant: a task that no worker could run keeps no place while another waits for it that a worker could
+//! run.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,19 +19,19 @@ use crate::rate::Bucket;
 use crate::task::NEVER_MS;
 use crate::tenant::Limited;
 
-/// Which group: of whom, by which limit, with which value.
+/// A group: tenant, limit and value.
 pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 
-/// What a group is counted as besides its value, in bytes.
+/// Bytes that a group counts besides its value.
 const GROUP_BYTES: u64 = 192;
 
-/// Tasks for which the same workers do: a lane, and what each needs, in thousandths of a processor and bytes of memory.
+/// Tasks that the same workers can run: lane, processor thousandths and memory bytes.
 pub(crate) type Sort = (u32, u64, u64);
 
-/// Members of a group, sort by sort, by how each ranks.
+/// Members of a group by sort and rank.
 pub(crate) type Members = OrdSet<(Sort, i64, u32)>;
 
-/// The first of each sort.
+/// First member of each sort.
 pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (Sort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
@@ -39,19 +42,19 @@ pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (Sort, i64, u32)
     })
 }
 
-/// Those that have the same value under a key.
+/// Tasks with the same value under a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
-    /// Ready or held.
+    /// Tasks that are ready or held.
     pub(crate) places: u32,
-    /// Ready, and counting on a token; only where there is a rate.
+    /// Ready tasks that reserve a token; counted only with a rate.
     pub(crate) ready: u32,
     pub(crate) bucket: Bucket,
-    /// When somebody gets a token, or nothing is left to remember.
+    /// Time at which a token becomes available, or the group can be forgotten.
     pub(crate) due_ms: u64,
-    /// Those that have no place.
+    /// Tasks without a place.
     pub(crate) waiting: Members,
-    /// Those that have a place and are ready: no worker has them.
+    /// Ready tasks with a place, which no worker has.
     pub(crate) ready_members: Members,
 }
 
@@ -63,18 +66,18 @@ impl Default for Group {
 }
 
 impl Group {
-    /// There is nothing to remember.
+    /// Whether nothing needs to be remembered.
     pub(crate) fn is_empty(&self, limit: &Limited, now_ms: u64) -> bool {
         let is_full = limit.rate.is_none_or(|rate| self.bucket.missing(&rate, now_ms) == 0);
         self.places == 0 && self.waiting.is_empty() && is_full
     }
 
-    /// Whether one more may be ready.
+    /// Whether one more task may become ready.
     pub(crate) fn has_place(&self, limit: &Limited, now_ms: u64) -> bool {
         self.places < limit.running_max && self.has_token(limit, now_ms)
     }
 
-    /// Whether one more may be ready once another that was is not any more.
+    /// Whether one more task may become ready in place of another.
     pub(crate) fn has_place_of_another(&self, limit: &Limited, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)
@@ -84,7 +87,8 @@ impl Group {
         limit.rate.is_none_or(|rate| u64::from(self.ready) < self.bucket.tokens(&rate, now_ms))
     }
 
-    /// When time alone changes something: who waits for nothing but a token gets it, or the group is forgotten.
+    /// Next time at which the passing of time has an effect: a waiting task gets a token, or the group is
+    /// forgotten.
     pub(crate) fn next_due_ms(&self, limit: &Limited) -> u64 {
         let Some(rate) = &limit.rate else { return NEVER_MS };
         if !self.waiting.is_empty() && self.places < limit.running_max && self.ready < rate.burst {
@@ -97,7 +101,7 @@ impl Group {
     }
 }
 
-/// What a group is counted as, in bytes.
+/// Counted size of a group, bytes.
 pub(crate) fn bytes(key: &GroupKey) -> u64 {
     GROUP_BYTES + key.2.len() as u64
 }

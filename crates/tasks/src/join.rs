@@ -1,4 +1,4 @@
-//! What the shards of a cluster's tasks answer to the same question, as one answer.
+//! Joins the results of all shards for one query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use crate::signals::{KindSignals, Signals};
 use crate::view::WorkerView;
 
 impl Found {
-    /// One answer of those of all shards, in the order of the shards, to a question that is about all of them; `None` where there are none, or
-    /// they are answers to something else.
+    /// Joins results in the order of the shards. `None` if there are none, or if they cannot be joined.
     pub fn join(parts: Vec<Found>) -> Option<Found> {
         let mut parts = parts.into_iter();
         let first = parts.next()?;
@@ -44,7 +43,7 @@ impl Found {
     }
 }
 
-/// A worker is one in all shards: it holds what it holds of each.
+/// A worker is one and the same in all shards; its tasks are added up.
 fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<WorkerView> {
     let mut more: BTreeMap<u64, WorkerView> =
         more.into_iter().map(|worker| (worker.worker, worker)).collect();
@@ -61,7 +60,7 @@ fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<Work
 }
 
 impl Signals {
-    /// Those of all shards. A worker is idle that is so in each.
+    /// Joins the signals of all shards. A worker is idle if it is idle in each.
     pub fn join(parts: impl IntoIterator<Item = Signals>) -> Signals {
         parts.into_iter().reduce(Signals::and).unwrap_or_default()
     }

@@ -1,8 +1,10 @@
-//! Lanes and classes: where tasks wait for their turn.
+//! Lanes and classes, in which tasks wait for their turn.
 //!
-//! A class is a queue, a kind, and the labels that its tasks need of a worker: whoever may do one of its tasks has what all of them need. A lane is what one
-//! tenant has ready of a class: a list for each priority, first come first served. Whose lane is next in a class is a matter of shares (`tenant`); which task
-//! of a lane, of priority and age.
+//! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can
+//! run all of them. A lane holds one tenant's
+//! ready tasks of a class: a list for each priority, in order of arrival. Shares (`tenant`) decide which lane
+//! of a class is next; priority and age
+//! decide which task of a lane.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,25 +20,25 @@ use crate::worker::Serves;
 const LEVELS: usize = PRIORITY_MAX as usize + 1;
 
 layout! {
-    /// What a tenant has ready of a class.
+    /// A tenant's ready tasks of a class.
     #[derive(Debug, Clone)]
     pub struct Lane {
         pub tenant: u32,
         pub class: u32,
         pub levels: [List; LEVELS],
         pub len: u32,
-        /// What one of its tasks costs, by those that were done lately; 0 before there are any.
+        /// Recent cost of one of its tasks, µs; 0 before the first.
         pub cost_us: u32,
-        /// Whether it stands among those that may be next in its class, and as what.
+        /// The lane's rank among those that may be next; `None` if it has no task for it.
         pub standing: Option<Standing>,
     }
 }
 
 layout! {
-    /// A lane's place among those of its class.
+    /// Rank of a lane among those of its class.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Standing {
-        /// 0 below what is reserved for the tenant, 1 within its soft quota, 2 beyond.
+        /// 0 within the tenant's reserved quota, 1 within its soft quota, 2 beyond.
         pub tier: u8,
         /// The tenant's start tag.
         pub tag: u64,
@@ -48,7 +50,7 @@ impl Lane {
         Lane { tenant, class, levels: Default::default(), len: 0, cost_us: 0, standing: None }
     }
 
-    /// Who is back, because its worker is gone, comes first.
+    /// Adds a task; one whose worker was lost goes to the front.
     pub(crate) fn push(&mut self, tasks: &mut Slab<Task>, at: u32, is_back: bool) {
         let level = &mut self.levels[usize::from(tasks[at].priority)];
         if is_back {
@@ -64,7 +66,7 @@ impl Lane {
         self.len -= 1;
     }
 
-    /// Who is next, and how it ranks.
+    /// The next task with its rank.
     pub(crate) fn first(&self, tasks: &Slab<Task>, ageing_ms: u32) -> Option<(i64, u32)> {
         if self.len == 0 {
             return None;
@@ -74,29 +76,29 @@ impl Lane {
     }
 }
 
-/// Labels that a worker has to have, by order, each once.
+/// Labels that a worker must have, sorted and without repetition.
 pub(crate) type Needs = Arc<[Labelled]>;
 
-/// As it is kept.
+/// Converts labels to their stored form.
 pub(crate) fn needs_of(labels: &[Label<'_>]) -> Needs {
     let sorted: BTreeSet<&Label<'_>> = labels.iter().collect();
     sorted.into_iter().map(|label| Labelled { key: label.key.into(), value: label.value.into() }).collect()
 }
 
-/// A queue, a kind, and what its tasks need.
+/// A queue, a kind, and the labels that tasks need.
 #[derive(Debug, Clone)]
 pub(crate) struct Class {
     pub(crate) queue: u32,
     pub(crate) kind: u32,
     pub(crate) needs: Needs,
-    /// Where each lane stands that may be next, and which it is.
+    /// Lanes that may be next, by rank.
     pub(crate) standing: OrdSet<(Standing, u32)>,
-    /// Sets of workers that serve it, in the order in which they are asked ([`Serves::rank`], then number), and that order.
+    /// Pools that serve the class, in the order in which they are tried ([`Serves::rank`], then number).
     pub(crate) pools: Vec<u32>,
     ranks: Vec<(bool, usize, u32)>,
-    /// Tasks that are ready.
+    /// Number of ready tasks.
     pub(crate) ready: u64,
-    /// Tasks that are known.
+    /// Number of known tasks.
     pub(crate) tasks: u64,
 }
 

@@ -1,17 +1,20 @@
-//! How commands, replies, events and snapshots become bytes.
+//! Encoding of commands, replies, events and snapshots.
 //!
-//! Integers are little-endian and unaligned; bytes are a `u32` length and that many bytes; lists are a `u32` count and
-//! that many items; an optional item is one byte and the item; a choice is one byte and its fields. Fields follow one
-//! another in the order in which they are declared: the declaration *is* the layout. As in `control`, which has its own: they are versioned apart.
+//! Integers are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists are a `u32`
+//! count and that many items; an optional item is
+//! one byte and the item; a choice is one byte and its fields. Fields follow in the order of their
+//! declaration: the declaration *is* the layout. Crate
+//! `control` has the same rules with its own version.
 //!
-//! Bytes that were written once stay readable. What is added to a struct later (`later { … }`) is not among its bytes: it follows behind them, in a [`Whole`],
-//! where it says anything and something else says that it is there. So old bytes mean what they meant, and who does not know the new ones refuses them.
+//! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow behind its bytes,
+//! in a [`Whole`], only if they are used and another
+//! part announces them. So old bytes keep their meaning, and older versions refuse new ones.
 
 use std::sync::Arc;
 
 use crate::error::DecodeError;
 
-/// Bytes that are still to be read.
+/// Bytes that are still to be decoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
@@ -24,14 +27,14 @@ impl<'a> Fields<'a> {
         Ok(here)
     }
 
-    /// How many items of a list follow; each takes a byte at least.
+    /// Reads a count of items of at least one byte each.
     pub(crate) fn count(&mut self) -> Result<usize, DecodeError> {
         let count = u32::read(self)? as usize;
         if count > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
     }
 }
 
-/// Reads one whole `T`, which begins with the version.
+/// Decodes the version and one whole `T`.
 pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut fields = Fields { rest: bytes };
     let version = u8::read(&mut fields)?;
@@ -42,18 +45,18 @@ pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeErro
     if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
 }
 
-/// Writes the version and a whole `T`.
+/// Encodes the version and one whole `T`.
 pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     out.push(crate::VERSION);
     whole.write(out);
 }
 
-/// Bytes that are shared. Most payloads and results are empty, and those all share the one that takes no memory.
+/// Shared bytes. Empty ones, the most frequent, share one allocation-free value.
 pub(crate) fn shared(bytes: &[u8]) -> Arc<[u8]> {
     if bytes.is_empty() { Arc::default() } else { bytes.into() }
 }
 
-/// Something that has a place among the bytes.
+/// A value with an encoding.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, DecodeError>;
     fn write(&self, out: &mut Vec<u8>);
@@ -180,15 +183,15 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
     }
 }
 
-/// What was added to a layout later: not among its own bytes.
+/// Fields that were added to a layout later, outside its own bytes.
 pub(crate) trait Later<'a>: Layout<'a> {
-    /// Whether it says anything.
+    /// Whether any of them is used.
     fn says_more(&self) -> bool;
     fn read_more(&mut self, fields: &mut Fields<'a>) -> Result<(), DecodeError>;
     fn write_more(&self, out: &mut Vec<u8>);
 }
 
-/// One with what was added later behind it.
+/// A value followed by its later fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whole<T>(pub T);
 
@@ -205,7 +208,7 @@ impl<'a, T: Later<'a>> Layout<'a> for Whole<T> {
     }
 }
 
-/// Declares a struct whose fields are laid out one after another.
+/// Declares a struct whose fields are encoded in order.
 macro_rules! layout {
     ($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
         $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)*
@@ -270,7 +273,7 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Declares an enum: one byte that says which, and its fields.
+/// Declares an enum, encoded as one byte for the variant and its fields.
 macro_rules! choice {
     ($(#[$meta:meta])* pub enum $name:ident $(<$life:lifetime>)? {
         $($(#[$variant_meta:meta])* $variant:ident

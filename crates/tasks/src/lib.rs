@@ -1,15 +1,26 @@
-//! The scheduler of many tenants' tasks: queues, workers, leases, shares, quotas.
+//! Scheduler of many tenants' tasks: queues, workers, leases, fair shares and quotas.
 //!
-//! A [`State`] takes in [`Command`]s and says what came of them, and what follows for workers. It has no clock, disk or socket: who
-//! replicates it hands it the same commands in the same order everywhere, and says with each how late it is.
+//! A [`State`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. It has no
+//! clock, disk or socket: its caller replicates the
+//! commands, and passes the time.
 //!
+//! ```
+//! use dunlin_tasks::{Command, Effects, Limits, NewTask, Reply, State, Tenant};
+//!
+//! let (mut state, mut effects) = (State::new(Limits::default()), Effects::default());
+//! state.apply(&Command::Tenant { tenant: Tenant::new(b"shop") }, &mut effects).expect("a valid tenant");
+//! let tasks = vec![NewTask::new(b"resize", b"image 7")];
+//! let reply = state.apply(&Command::Submit { tenant: b"shop", tasks }, &mut effects).expect("a valid task");
+//! assert!(matches!(reply, Reply::Submitted { .. }));
+//! ```
 //! Invariants:
 //! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.
-//! - A refused command leaves no trace.
-//! - A task that was taken in is in one [`Stage`] until it is over, and is over in one of three: completed, cancelled, dead.
-//! - A task has one holder at most, and only that one's answer, under the token of its last start, counts.
-//! - What runs is counted by who holds it: no quota and no limit is exceeded, and none leaks.
-//! - A start costs what the number of its worker's kinds says, and of the sets of labels that tasks of them need, not that of tenants, tasks or workers, but for a few logarithms.
+//! - A refused command changes nothing.
+//! - A submitted task is in one [`Stage`] until it is over: completed, cancelled or dead.
+//! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
+//! - Every running task is counted for its tenant, and no quota or limit is exceeded.
+//! - The cost of a start depends on the kinds and label sets that a worker serves; on tenants, tasks and
+//!   workers only logarithmically.
 
 mod ahead;
 mod attach;
@@ -82,7 +93,7 @@ pub use task::{Labelled, Outcome, PRIORITY_MAX, Stage};
 pub use tenant::{Account, Limited};
 pub use view::{Filter, QueueView, TaskView, TenantView, WorkerView};
 
-/// The version of every encoding here; the first byte of each.
+/// Version of every encoding in this crate; the first byte of each.
 pub const VERSION: u8 = 1;
-/// The kind of tasks that publish their payload.
+/// Kind of tasks that publish their payload.
 pub const PUBLISH: &[u8] = b"publish";

@@ -1,70 +1,72 @@
-//! How much a [`State`](crate::State) takes.
+//! Bounds of a [`State`](crate::State).
 
 use crate::layout::layout;
 
 layout! {
-    /// The same on every node: they stand in the state, and in its snapshots.
+    /// Limits of a state, the same on every node; they are part of the state and its snapshots.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits {
-        /// Of a name: a tenant's, queue's, kind's, worker's or schedule's, a label's key or value, an idempotency key, a subject.
+        /// Length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an
+        /// idempotency key, a subject.
         pub name_bytes_max: u32,
-        /// Of a task's payload.
+        /// Size of a task's payload, bytes.
         pub payload_bytes_max: u32,
-        /// Of a result, an error or a note of progress; longer errors and notes are cut.
+        /// Size of a result, an error or a progress note, bytes; longer errors and notes are cut.
         pub result_bytes_max: u32,
-        /// Tasks that one command submits, and that one command redrives or discards.
+        /// Tasks that one command submits, redrives or discards.
         pub batch_max: u32,
         /// Tasks that one task waits for.
         pub dependencies_max: u32,
-        /// Labels of one task, and those it needs; kinds, queues, labels and tenants of one worker; limits of one tenant.
+        /// Labels of a task, and those it needs; kinds, queues, labels and tenants of a worker; limits of a
+        /// tenant.
         pub labels_max: u32,
         /// Tenants.
         pub tenants_max: u32,
-        /// Pairs of queue and kind, with the labels that tasks need of workers, over all tenants, that known tasks have.
+        /// Classes (queue, kind and needed labels) of known tasks, over all tenants.
         pub classes_max: u32,
-        /// Such pairs that known tasks of one tenant have.
+        /// Classes of known tasks of one tenant.
         pub lanes_max: u32,
         /// Different sets of kinds, queues, labels and tenants that workers serve at once.
         pub pools_max: u32,
         /// Workers at once.
         pub workers_max: u32,
-        /// Tasks a worker may hold at once.
+        /// Tasks that a worker may hold at once.
         pub credit_max: u32,
         /// Schedules at once.
         pub schedules_max: u32,
-        /// Different retry policies that one tenant's tasks use, those that are over not among them.
+        /// Different retry policies of one tenant's tasks, without those that are over.
         pub policies_max: u32,
         /// Tasks that are not over.
         pub tasks_max: u64,
-        /// Payloads, results and what tasks take besides, roughly; what grows beyond is refused.
+        /// Approximate size of all tasks, bytes; growth beyond it is refused.
         pub state_bytes_max: u64,
         /// Tasks that are over and still known.
         pub finished_max: u64,
-        /// For how long they are.
+        /// How long tasks that are over stay known, ms.
         pub finished_ms: u64,
-        /// Dead letters of one tenant; the oldest go.
+        /// Dead letters of one tenant; the oldest are dropped.
         pub dead_max: u64,
-        /// A worker's time to live without a sign of life.
+        /// Longest time to live of a worker without a sign of life, ms.
         pub worker_ttl_ms_max: u64,
-        /// The timeout of a task that names none.
+        /// Timeout of a task that names none, ms.
         pub timeout_ms_default: u32,
-        /// A task that has waited so long counts as one priority higher.
+        /// Waiting time that counts as one level of priority, ms.
         pub ageing_ms: u32,
-        /// For a task that has waited so long, and is next, and that no worker has room for, one worker is kept from taking others.
+        /// Waiting time after which a worker is reserved for a task that is next but fits no worker, ms.
         pub reserve_ms: u32,
-        /// A task under which so many workers died is a dead letter.
+        /// Deaths of workers under a task after which it becomes a dead letter.
         pub poison_max: u32,
-        /// Of memory that a task says it needs.
+        /// Memory that a task may need, bytes.
         pub need_bytes_max: u64,
-        /// A task that publishes is given out again when nobody confirmed it for so long.
+        /// Time without confirmation after which a publication is repeated, ms.
         pub publish_retry_ms: u32,
     }
 }
 
 impl Limits {
-    /// Of the classes, those that need labels of workers. Each is one more to look at for every worker that has its labels.
+    /// Classes that need labels. Each costs a look-up for every worker with its labels.
     pub const DEMANDS_MAX: u32 = 1_024;
-    /// Of those, the ones that one tenant uses.
+    /// Classes of one tenant that need labels.
     pub const DEMANDS_OF_TENANT_MAX: u32 = 64;
     /// Schedules of one tenant.
     pub const SCHEDULES_OF_TENANT_MAX: u32 = 10_000;

@@ -1,5 +1,5 @@
-//! Names as numbers. A name is there as long as something has it; how many there are is bounded by what has names. The number of one that is gone is the
-//! next new one's; until then its place is empty.
+//! Numbers of names. A name exists while something uses it; its users bound how many exist. The number of a
+//! freed name is reused by the next new one.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::pages::Pages;
 
-/// Numbers by name. Hashed: in a map by order each look-up compares a dozen names that lie anywhere. The hash has no seed, and nothing follows from its
-/// order, so that all nodes do the same.
+/// Numbers by name, in a hash map: an ordered map would compare a dozen scattered names for each look-up. The
+/// hash has no seed and its order is never used, so all nodes do the same.
 pub(crate) type ByName =
     imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 
-/// All names, in the order in which they came.
+/// All names by number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     names: Pages<Arc<[u8]>>,
     numbers: ByName,
-    /// How many have it.
+    /// Number of uses of each name.
     uses: Pages<u32>,
     free: OrdSet<u32>,
 }
@@ -29,7 +29,7 @@ impl Names {
         self.numbers.get(name).copied()
     }
 
-    /// Its number. A new one is for whoever takes it next.
+    /// Number of a name. A new name still needs a `take`.
     pub(crate) fn insert(&mut self, name: &[u8]) -> u32 {
         if let Some(number) = self.find(name) {
             return number;
@@ -42,7 +42,7 @@ impl Names {
         number
     }
 
-    /// One of a snapshot, behind those before it; empty where its place is free.
+    /// Appends a name from a snapshot; empty for a free number.
     pub(crate) fn push(&mut self, name: &[u8]) -> u32 {
         let number = self.names.len() as u32;
         self.names.push_back(name.into());
@@ -54,18 +54,18 @@ impl Names {
         number
     }
 
-    /// Something has the name.
+    /// Counts one more use of a name.
     pub(crate) fn take(&mut self, number: u32) {
         self.uses[number as usize] += 1;
     }
 
-    /// Something does not have it any more.
+    /// Counts one use of a name less.
     pub(crate) fn give_back(&mut self, number: u32) {
         self.uses[number as usize] -= 1;
         self.free_unused(number);
     }
 
-    /// Frees it if nothing has it.
+    /// Frees a name without uses.
     fn free_unused(&mut self, number: u32) {
         if self.uses[number as usize] == 0 {
             self.numbers.remove(&self.names[number as usize]);
@@ -74,7 +74,7 @@ impl Names {
         }
     }
 
-    /// All that have names have taken theirs: nothing has the others.
+    /// Frees all names without uses, after all uses are counted.
     pub(crate) fn free_all_unused(&mut self) {
         (0..self.len() as u32).for_each(|number| self.free_unused(number));
     }

@@ -1,4 +1,4 @@
-//! Orders on their way to workers.
+//! Encoded orders for workers.
 //!
 //! ```text
 //!  version u8, then orders one after another:
@@ -45,17 +45,17 @@ impl<'a> Layout<'a> for Order {
 }
 
 impl Order {
-    /// Appends what orders begin with.
+    /// Appends the header of a list of orders.
     pub fn begin(out: &mut Vec<u8>) {
         out.push(crate::VERSION);
     }
 
-    /// Appends it, behind [`Order::begin`] and others.
+    /// Appends the order, behind [`Order::begin`] and other orders.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.write(out);
     }
 
-    /// Reads orders, as many as there are.
+    /// Decodes a list of orders.
     pub fn decode_all(bytes: &[u8]) -> Result<Vec<Order>, DecodeError> {
         let mut fields = Fields { rest: bytes };
         let version = u8::read(&mut fields)?;

@@ -1,14 +1,15 @@
-//! Things by number, on pages that copies share until one of them is changed.
+//! Items by number, on pages that copies share until one of them changes.
 //!
 //! ```text
-//!   root     [ ● ][ ● ] …             a copy costs this list: one entry for 8,192 things
+//!   root     [ ● ][ ● ] …             a copy costs this list: one entry for 8,192 items
 //!              ▼
 //!   branch   [ ● ][ ● ] … 256         shared until something below it is changed
 //!              ▼
 //!   page     [ T ][ T ] … 32          shared until one of these is changed
 //! ```
-//! A thing is three steps away, always, and changing it asks two counters whether anybody shares the way to it. The persistent vector of `imbl`, which
-//! was here before, copies for nothing, but took half of all the time of a dispatch: it keeps four buffers beside a tree of changing depth.
+//! Every item is three steps away, and a change checks two reference counts. The persistent vector of `imbl`
+//! copies for nothing, but took half of the time
+//! of a dispatch: it keeps four buffers beside a tree of variable depth.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const SPAN: usize = PAGE * BRANCH;
 type Page<T> = [Option<T>; PAGE];
 type Branch<T> = [Option<Arc<Page<T>>>; BRANCH];
 
-/// Things by number; none is ever taken away.
+/// Items by number; none is ever removed.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     root: Vec<Arc<Branch<T>>>,
@@ -87,14 +88,14 @@ impl<T> Index<usize> for Pages<T> {
 
     #[inline]
     fn index(&self, at: usize) -> &T {
-        self.get(at).expect("what others name by number is there")
+        self.get(at).expect("a number in use has an item")
     }
 }
 
 impl<T: Clone> IndexMut<usize> for Pages<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.get_mut(at).expect("what others name by number is there")
+        self.get_mut(at).expect("a number in use has an item")
     }
 }
 

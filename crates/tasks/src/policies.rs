@@ -1,9 +1,10 @@
-//! Retry policies by number, as tasks name them.
+//! Retry policies by number, as tasks refer to them.
 //!
-//! A tenant uses a policy as long as one of its tasks may be tried again by it: until the task is completed, cancelled or
-//! let go. A policy that nobody uses makes room for another. The default one stays, and is not counted.
+//! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed,
+//! cancelled or discarded. An unused policy makes room
+//! for another. The default policy stays, and is not counted.
 //!
-//! Limits: [`Limits::policies_max`](crate::Limits) for each tenant, 65,535 in all.
+//! Bounds: [`Limits::policies_max`](crate::Limits) for each tenant, 65,535 in all.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +16,13 @@ use crate::retry::Retry;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policies {
-    /// One that nobody uses stays what it was until another takes its place.
+    /// All policies by number; an unused one stays until another replaces it.
     all: Pages<Retry>,
-    /// Those in use.
+    /// Numbers of policies in use.
     numbers: OrdMap<Retry, u16>,
-    /// How many tasks of which tenant use which.
+    /// Number of tasks by tenant and policy.
     uses: OrdMap<(u32, u16), u32>,
-    /// How many tenants use which.
+    /// Number of tenants by policy.
     tenants: OrdMap<u16, u32>,
     free: OrdSet<u16>,
 }
@@ -39,7 +40,7 @@ impl Policies {
         self.all.iter()
     }
 
-    /// Refuses what would be more than a tenant may use, or than have numbers.
+    /// Refuses policies beyond the tenant's limit, or beyond all numbers.
     pub(crate) fn check(&self, tenant: u32, wanted: &BTreeSet<Retry>, max: u32) -> Result<(), Refusal> {
         let uses = |policy: &u16| self.uses.contains_key(&(tenant, *policy));
         let is_new =
@@ -51,11 +52,11 @@ impl Policies {
         let used = self.uses.range((tenant, 0)..=(tenant, u16::MAX)).count();
         Limit::Policies.check((used + new) as u64, max.into())?;
         let unknown = wanted.iter().filter(|wanted| !self.numbers.contains_key(*wanted)).count();
-        // The default one has a place, too.
+        // The default policy has a number, too.
         Limit::Policies.check((self.numbers.len() + unknown + 1) as u64, u16::MAX.into())
     }
 
-    /// One more task of the tenant's uses it; its number.
+    /// Counts one more task of a tenant with this policy; returns the policy's number.
     pub(crate) fn take(&mut self, tenant: u32, retry: Retry) -> u16 {
         let policy = match self.numbers.get(&retry) {
             Some(policy) => *policy,
@@ -92,7 +93,7 @@ impl Policies {
         }
     }
 
-    /// A task of the tenant's does not use it any more.
+    /// Counts one task of a tenant with this policy less.
     pub(crate) fn give_back(&mut self, tenant: u32, policy: u16) {
         let Some(uses) = self.uses.get_mut(&(tenant, policy)) else { return };
         *uses -= 1;
@@ -110,12 +111,12 @@ impl Policies {
         }
     }
 
-    /// One of a snapshot, behind those before it.
+    /// Appends a policy from a snapshot.
     pub(crate) fn push(&mut self, retry: Retry) {
         self.all.push_back(retry);
     }
 
-    /// These are all that use any, as tenant and policy: the others are free.
+    /// Restores the uses as pairs of tenant and policy; other policies are unused.
     pub(crate) fn restore(&mut self, uses: impl Iterator<Item = (u32, u16)>) -> Result<(), DecodeError> {
         uses.for_each(|(tenant, policy)| self.count(tenant, policy));
         for policy in 0..self.all.len().min(usize::from(u16::MAX)) as u16 {

@@ -1,4 +1,4 @@
-//! What can be asked of a [`State`] that changes nothing, and what is answered.
+//! Queries of a [`State`], which change nothing, and their results.
 
 use std::sync::Arc;
 
@@ -11,111 +11,111 @@ use crate::state::State;
 use crate::task::Stage;
 use crate::view::{Filter, QueueView, TaskView, TenantView, WorkerView};
 
-/// Tasks on one page of a list, unless fewer are asked for.
+/// Tasks on a page of a list, unless the query asks for fewer.
 const PAGE_MAX: u32 = 1_000;
 
 choice! {
-    /// One question.
+    /// A query.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Query<'a> {
-        /// All of a task.
-        Get { /// Which.
+        /// Everything about a task.
+        Get { /// Id of the task.
             task: u64 } = 1,
-        /// Tasks that fit, in the order of their places, which is not that of time.
-        List { /// Which fit.
-            filter: ListFilter<'a>, /// From where on; 0 for the first page.
-            from: u32, /// At most so many; 0 for as many as may be.
-            limit: u32, /// With what they are to do and what came of them.
+        /// Tasks that match a filter, by slot and not by time.
+        List { /// The filter.
+            filter: ListFilter<'a>, /// Start of the page; 0 for the first.
+            from: u32, /// Most tasks of the page; 0 for the limit.
+            limit: u32, /// Whether payloads and results are included.
             whole: bool } = 2,
         /// Why a task does not run, or what it does.
-        Why { /// Which.
+        Why { /// Id of the task.
             task: u64 } = 3,
-        /// What tenants have waiting, by queue and kind.
-        Queues { /// Of one tenant; empty for all.
+        /// Waiting tasks of tenants, by queue and kind.
+        Queues { /// Name of the tenant; empty for all.
             tenant: &'a [u8] } = 4,
-        /// Tenants and what they have had.
-        Tenants { /// One; empty for all.
+        /// Tenants with their totals.
+        Tenants { /// Name of the tenant; empty for all.
             tenant: &'a [u8] } = 5,
-        /// Workers.
+        /// All workers.
         Workers = 6,
-        /// What a scaler goes by.
+        /// Inputs of the autoscaler.
         Signals = 7,
-        /// What there is in all.
+        /// Sizes and limits.
         Status = 8,
     }
 }
 
 layout! {
-    /// Which tasks are listed; what is empty, or 0, says nothing.
+    /// A filter of tasks; empty and zero fields match every task.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct ListFilter<'a> {
-        /// Whose.
+        /// Name of the tenant.
         pub tenant: &'a [u8],
-        /// Where.
+        /// Name of the queue.
         pub queue: &'a [u8],
-        /// Of what kind.
+        /// Kind of work.
         pub kind: &'a [u8],
-        /// How far.
+        /// The stage of the task.
         pub stage: Option<Stage>,
-        /// With a label of this key, if it is not empty, and this value.
+        /// Key and value of a label, if the key is not empty.
         pub label: (&'a [u8], &'a [u8]),
     }
 }
 
 choice! {
-    /// What is so.
+    /// Result of a query.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    // One answer at a time, on the stack of who encodes or reads it.
+    // Boxing is not worth it: one value at a time exists, on the stack of its encoder or reader.
     #[allow(clippy::large_enum_variant)]
     pub enum Found {
         /// A task.
-        Task { /// It.
-            task: TaskView, /// By the cluster's count of milliseconds.
+        Task { /// The task.
+            task: TaskView, /// The cluster's time, ms.
             now_ms: u64 } = 1,
         /// Tasks.
-        Tasks { /// They.
-            tasks: Vec<TaskView>, /// From where the next page goes on; none where there is none.
-            next: Option<u32>, /// By the cluster's count of milliseconds.
+        Tasks { /// The tasks.
+            tasks: Vec<TaskView>, /// Start of the next page, if there is one.
+            next: Option<u32>, /// The cluster's time, ms.
             now_ms: u64 } = 2,
-        /// A sentence.
-        Why { /// It.
+        /// An explanation.
+        Why { /// One sentence.
             why: String } = 3,
-        /// What waits.
-        Queues { /// By tenant, queue and kind.
+        /// Waiting tasks.
+        Queues { /// Entries by tenant, queue and kind.
             queues: Vec<QueueView> } = 4,
         /// Tenants.
-        Tenants { /// They.
+        Tenants { /// The tenants.
             tenants: Vec<TenantView> } = 5,
         /// Workers.
-        Workers { /// They.
+        Workers { /// The workers.
             workers: Vec<WorkerView> } = 6,
-        /// What a scaler goes by.
-        Signals { /// It.
+        /// Inputs of the autoscaler.
+        Signals { /// The inputs.
             signals: Signals } = 7,
-        /// What there is in all.
-        Status { /// Tasks that are known.
-            tasks: u64, /// Of how many bytes they are, roughly.
-            bytes: u64, /// By the cluster's count of milliseconds.
-            now_ms: u64, /// How much may be.
+        /// Sizes and limits.
+        Status { /// Number of known tasks.
+            tasks: u64, /// Approximate size of all tasks.
+            bytes: u64, /// The cluster's time, ms.
+            now_ms: u64, /// The limits.
             limits: Limits } = 8,
     }
 }
 
 choice! {
-    /// What came of a command.
+    /// The outcome of a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Answered {
-        /// It was taken in.
-        Done { /// What came of it.
+        /// The command was applied.
+        Done { /// The reply.
             reply: Reply } = 1,
-        /// It was refused.
-        Refused { /// Why.
+        /// The command was refused.
+        Refused { /// The reason.
             refusal: Refusal } = 2,
     }
 }
 
 impl State {
-    /// Answers a question.
+    /// Runs a query.
     pub fn answer(&self, query: &Query<'_>) -> Result<Found, Refusal> {
         let is = |wanted: &[u8], name: &Arc<[u8]>| wanted.is_empty() || *wanted == **name;
         Ok(match *query {
@@ -157,36 +157,36 @@ impl State {
 }
 
 impl<'a> Query<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded query.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one; its names lie in `bytes`.
+    /// Decodes a query, borrowing from `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, DecodeError> {
         decode(bytes)
     }
 }
 
 impl Found {
-    /// Appends its bytes.
+    /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a result.
     pub fn decode(bytes: &[u8]) -> Result<Found, DecodeError> {
         decode(bytes)
     }
 }
 
 impl Answered {
-    /// Appends its bytes.
+    /// Appends the encoded outcome.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes an outcome.
     pub fn decode(bytes: &[u8]) -> Result<Answered, DecodeError> {
         decode(bytes)
     }

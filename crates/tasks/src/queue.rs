@@ -1,4 +1,4 @@
-//! How a task comes to stand in its lane, and how it leaves it.
+//! How a task enters and leaves its lane.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::tenant::Limited;
 use crate::worker::Pool;
 
 impl State {
-    /// Nothing but its time is in the way of a task that is nowhere now.
+    /// Makes a task ready that waits for nothing but its time.
     pub(crate) fn enter(&mut self, at: u32, effects: &mut Effects) {
         let task = &mut self.tasks[at];
         if task.since_ms > self.now_ms {
@@ -29,7 +29,8 @@ impl State {
         self.admit(at, false);
     }
 
-    /// To where it was, its worker being gone. It keeps its places in groups, unless a limit was lowered since; starting again is a start.
+    /// Makes a task ready again after its worker was lost. It keeps its places in groups, unless a limit was
+    /// lowered since. The next start counts as a start.
     pub(crate) fn enter_again(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
@@ -56,7 +57,7 @@ impl State {
         &self.tenants[key.0 as usize].limits[key.1 as usize]
     }
 
-    /// A task that publishes needs nobody.
+    /// Hands out a task that publishes, which needs no worker.
     pub(crate) fn give_out(&mut self, at: u32, effects: &mut Effects) {
         let due_ms = self.now_ms + u64::from(self.limits.publish_retry_ms);
         let task = &mut self.tasks[at];
@@ -72,7 +73,7 @@ impl State {
         self.set_due(at, due_ms);
     }
 
-    /// The groups that a task counts in, by the limits that its tenant has now.
+    /// The groups of a task, by its tenant's present limits.
     pub(crate) fn groups_of(&self, at: u32) -> Vec<GroupKey> {
         let task = &self.tasks[at];
         let limits = &self.tenants[task.tenant as usize].limits;
@@ -103,8 +104,8 @@ impl State {
         }
     }
 
-    /// Into its lane if each of its groups has a place for it, if need be that of a task that nobody could run; else to the first
-    /// that has none.
+    /// Puts a task into its lane if each of its groups has a place, if need be one of a task that no worker
+    /// could run. Else the task waits with the first group without a place.
     pub(crate) fn admit(&mut self, at: u32, is_back: bool) {
         let groups = self.groups_of(at);
         let full = groups.iter().find(|key| !self.has_place(key) && self.gives_way(key, at).is_none());
@@ -113,7 +114,7 @@ impl State {
         }
         let mut gave_way = Vec::new();
         for key in &groups {
-            // One that gave way may have made room in several.
+            // A task that yielded its place may have made room in several groups.
             if !self.has_place(key)
                 && let Some(other) = self.gives_way(key, at)
             {
@@ -137,7 +138,7 @@ impl State {
         self.settle_group(key);
     }
 
-    /// How members of groups rank follows from the limits.
+    /// Recomputes the ranks of group members after the limits changed.
     pub(crate) fn rank_again(&mut self) {
         let keys: Vec<GroupKey> = self.groups.keys().cloned().collect();
         for key in &keys {
@@ -150,14 +151,14 @@ impl State {
         }
     }
 
-    /// As what a task stands among the members of its groups.
+    /// The sort and rank of a task as a member of its groups.
     pub(crate) fn member(&self, at: u32) -> (Sort, i64, u32) {
         let task = &self.tasks[at];
         let [_, cpu_milli, memory_bytes] = task.need();
         ((task.lane, cpu_milli, memory_bytes), task.rank(self.limits.ageing_ms), at)
     }
 
-    /// Whether a worker is there that could run tasks of this sort, now or when it has done others.
+    /// Whether a worker exists that could run tasks of this sort, now or after others.
     pub(crate) fn is_served(&self, (lane, cpu_milli, memory_bytes): &Sort) -> bool {
         let lane = &self.lanes[*lane as usize];
         let tenant = &self.tenants[lane.tenant as usize].name;
@@ -166,7 +167,8 @@ impl State {
         pools.any(|pool| pool.serves.is_for(tenant) && pool.has_one_for(&[1, *cpu_milli, *memory_bytes]))
     }
 
-    /// Of a full group, the one whose place another gets that somebody could run: nobody could run this one.
+    /// Member of a full group that yields its place, because no worker could run it while a worker could run
+    /// the other task.
     fn gives_way(&self, key: &GroupKey, to: u32) -> Option<u32> {
         let group = self.groups.get(key)?;
         if !group.has_place_of_another(self.limit_of(key), self.now_ms) || !self.is_served(&self.member(to).0)
@@ -176,7 +178,7 @@ impl State {
         firsts(&group.ready_members).find(|(sort, ..)| !self.is_served(sort)).map(|(.., at)| at)
     }
 
-    /// A task that is ready waits for its place in a group instead; its other groups, in which a place is free now.
+    /// Moves a ready task back to waiting for a group; returns its other groups, which now have a free place.
     fn give_way(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
         let lane = self.tasks[at].lane;
         self.unready(at);
@@ -202,7 +204,7 @@ impl State {
         }
     }
 
-    /// A task that was ready starts.
+    /// Takes tokens when a ready task starts.
     pub(crate) fn spend_tokens(&mut self, at: u32) {
         let now_ms = self.now_ms;
         for key in &self.groups_of(at) {
@@ -215,7 +217,7 @@ impl State {
         }
     }
 
-    /// A task that was ready will not start.
+    /// Releases the tokens of a ready task that will not start.
     fn leave_tokens(&mut self, at: u32) {
         for key in &self.groups_of(at) {
             if self.limit_of(key).rate.is_some() {
@@ -244,7 +246,7 @@ impl State {
         if is_new { self.stand(tenant_at) } else { self.stand_lane(lane_at) }
     }
 
-    /// A task leaves its lane, for a worker or for good; its places in groups it keeps.
+    /// Removes a task from its lane, for a worker or for good; it keeps its places in groups.
     pub(crate) fn unready(&mut self, at: u32) {
         let (tenant, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
         self.unreserve(at);
@@ -258,7 +260,7 @@ impl State {
         self.classes[lane.class as usize].ready -= 1;
     }
 
-    /// A task that waits, for whatever, waits no more.
+    /// Removes a task that waits for anything.
     pub(crate) fn withdraw(&mut self, at: u32) {
         let (stage, tenant, lane) = (self.tasks[at].stage, self.tasks[at].tenant, self.tasks[at].lane);
         match stage {
@@ -281,7 +283,7 @@ impl State {
         self.set_due(at, NEVER_MS);
     }
 
-    /// Its places in groups go to those who wait for them.
+    /// Passes a task's places in groups to waiting tasks.
     pub(crate) fn free_places(&mut self, at: u32) {
         let groups = self.groups_of(at);
         for key in &groups {
@@ -292,7 +294,7 @@ impl State {
         }
     }
 
-    /// Who waits for a place in a group gets it, as far as there are any: first those that somebody could run.
+    /// Gives free places of a group to waiting tasks, first to those that a worker could run.
     pub(crate) fn wake_group(&mut self, key: &GroupKey) {
         while let Some((member, is_served)) = self.next_waiting(key) {
             let has_place = self.has_place(key) || is_served && self.gives_way(key, member.2).is_some();
@@ -305,14 +307,14 @@ impl State {
         self.settle_group(key);
     }
 
-    /// Who is next to get a place in a group, and whether somebody could run it.
+    /// The next task to get a place in a group, and whether a worker could run it.
     fn next_waiting(&self, key: &GroupKey) -> Option<((Sort, i64, u32), bool)> {
         let all = firsts(&self.groups.get(key)?.waiting).map(|member| (member, self.is_served(&member.0)));
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Other tasks than before are those that somebody could run, since a worker came or went that had none like it: they get the
-    /// places. Takes as long as there are groups.
+    /// Redistributes places after the set of workers changed, since workers can now run other tasks. Takes
+    /// time proportional to the number of groups.
     pub(crate) fn served_anew(&mut self) {
         let contested = self
             .groups
@@ -322,8 +324,8 @@ impl State {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether each class that a pool serves has, for the same tenants, a worker that is as large as one that comes or has gone, in
-    /// this or another pool.
+    /// Whether each class of the pool has, for the same tenants, another worker at least as large, in this or
+    /// another pool.
     pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
         let ours = &self.pools[pool as usize];
         let is_as_good = |other: &Pool| {
@@ -338,7 +340,7 @@ impl State {
         })
     }
 
-    /// When time changes something of a group, after anything else did; one with nothing to remember is forgotten.
+    /// Updates the time at which a group changes by itself; forgets a group with nothing to remember.
     pub(crate) fn settle_group(&mut self, key: &GroupKey) {
         let limit = self.limit_of(key);
         let Some(group) = self.groups.get(key) else { return };
@@ -357,7 +359,7 @@ impl State {
         }
     }
 
-    /// Where a tenant's lanes stand, after what it uses, or its tag, has changed.
+    /// Updates the ranks of a tenant's lanes, after its use or its tag changed.
     pub(crate) fn stand(&mut self, tenant: u32) {
         for at in 0..self.tenants[tenant as usize].lanes.len() {
             let lane = self.tenants[tenant as usize].lanes[at];
@@ -390,7 +392,7 @@ impl State {
         }
     }
 
-    /// Whether so much is left when what is kept for others stays free.
+    /// Whether this much is free besides what is reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].kept_free();
         (0..3).all(|at| {

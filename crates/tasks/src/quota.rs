@@ -1,35 +1,36 @@
-//! What a tenant may use of something at once.
+//! Quotas: what a tenant may use of a resource at once.
 //!
-//! `reserved` is kept free for it, `soft` is given up to before anybody gets more, `hard` is the most; with `burst` it may have that
-//! much more, for as long as it saved up by using less than `hard`: a full burst for a minute.
+//! `reserved` is kept free for the tenant. Up to `soft` it comes before tenants that are beyond theirs.
+//! `hard` is the maximum; `burst` allows more than that
+//! for a time that it saved by using less than `hard`. A full burst lasts a minute.
 
 use crate::layout::layout;
 
-/// How long a full burst lasts.
+/// How long a full burst lasts, ms.
 pub(crate) const BURST_MS: u64 = 60_000;
 
 layout! {
-    /// Numbers of one resource; 0 is none, of `soft` and `hard` no limit.
+    /// Amounts of one resource; 0 means none, and no limit for `soft` and `hard`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Quota {
-        /// Kept free.
+        /// Amount that is kept free.
         pub reserved: u64,
-        /// Beyond it others come first.
+        /// Amount beyond which other tenants come first.
         pub soft: u64,
-        /// Beyond it nothing starts, but for a burst.
+        /// Amount beyond which nothing starts, except for a burst.
         pub hard: u64,
-        /// Beyond `hard`, for a while.
+        /// Amount beyond `hard`, for a time.
         pub burst: u64,
     }
 }
 
 impl Quota {
-    /// At most so much.
+    /// Creates a quota with this maximum.
     pub fn at_most(hard: u64) -> Quota {
         Quota { hard, ..Quota::default() }
     }
 
-    /// `reserved` ≤ `soft` ≤ `hard`, as far as there are such.
+    /// Whether `reserved` ≤ `soft` ≤ `hard`, for the parts that are set.
     pub(crate) fn is_ordered(&self) -> bool {
         let soft = if self.soft == 0 { self.hard } else { self.soft };
         (self.soft == 0 || self.reserved <= self.soft)
@@ -37,30 +38,30 @@ impl Quota {
             && (self.hard > 0 || self.burst == 0)
     }
 
-    /// The most that may ever be used; none if there is no limit.
+    /// The most that may ever be used; `None` without a limit.
     pub fn most(&self) -> Option<u64> {
         (self.hard > 0).then(|| self.hard.saturating_add(self.burst))
     }
 }
 
-/// A task's needs, or a tenant's use: tasks, thousandths of a processor, bytes of memory.
+/// Needs of a task, or use of a tenant: tasks, processor thousandths, memory bytes.
 pub(crate) type Amounts = [u64; 3];
 
 layout! {
-    /// What a tenant uses of one resource, and what it has saved up.
+    /// Use of one resource by a tenant, and its saved burst.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Used {
-        /// Now.
+        /// Present use.
         pub now: u64,
-        /// How much × ms beyond `hard` are left.
+        /// Saved burst: amount × ms beyond `hard`.
         pub saved: u64,
-        /// When that was counted.
+        /// Time of the last update.
         pub at_ms: u64,
     }
 }
 
 impl Used {
-    /// Counts what was saved or spent until now; before each change of `now`.
+    /// Updates the saved burst up to now; call it before each change of `now`.
     pub(crate) fn settle(&mut self, quota: &Quota, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.at_ms);
         self.at_ms = now_ms;
@@ -74,7 +75,8 @@ impl Used {
         }
     }
 
-    /// Whether so much more may be used; `self` is settled or a burst that has just ended is taken for one that goes on.
+    /// Whether this much more may be used. `self` must be settled; a burst that has just ended counts as
+    /// continuing.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

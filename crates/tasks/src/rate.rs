@@ -1,32 +1,35 @@
-//! How often tasks start that have the same value under a key: a bucket of tokens, filled as time passes.
+//! Rates: how often tasks with the same value under a key may start. A token bucket that is filled as time
+//! passes.
 //!
 //! ```text
 //!   count tokens in per_ms ──►  ┌───────┐
 //!                               │ ● ● ● │ burst of them at most; none is added to a full one
 //!                               └───┬───┘
-//!        a task is made ready ──────┤ only where a token lies there that no other ready task counts on
+//!        a task is made ready ──────┤ only if a token lies there that no other ready task reserves
 //!        it starts ─────────────────▼ and takes it
 //! ```
-//! So in any time `t` no more than `burst + t × count / per_ms` start, however long workers were away, and a lane holds nothing that may not start.
-//! The bucket is kept as what is missing from it, in ms × `count`: whole numbers, so that nothing is rounded and every node has the same.
+//! So in any time `t` at most `burst + t × count / per_ms` tasks start, however long workers were away, and a
+//! lane holds no task that may not start. The bucket
+//! is stored as its missing part, in ms × `count`: a whole number without rounding, so every node has the
+//! same.
 
 use crate::layout::layout;
 
 layout! {
-    /// So many starts in so long.
+    /// A rate of starts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rate {
-        /// Starts, 1 at least.
+        /// Number of starts; at least 1.
         pub count: u32,
-        /// In how long, in ms; 1 at least.
+        /// Period of `count` starts, ms; at least 1.
         pub per_ms: u32,
-        /// After a pause so many at once; 1 at least.
+        /// Starts at once following a pause; at least 1.
         pub burst: u32,
     }
 }
 
 impl Rate {
-    /// So many in a second, evenly: one by one.
+    /// Creates a rate of `count` starts a second, evenly, without bursts.
     pub fn per_second(count: u32) -> Rate {
         Rate { count, per_ms: 1_000, burst: 1 }
     }
@@ -35,19 +38,19 @@ impl Rate {
         self.count > 0 && self.per_ms > 0 && self.burst > 0
     }
 
-    /// All that can be missing from a bucket.
+    /// The most that can be missing from a bucket.
     fn most(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.per_ms)
     }
 }
 
 layout! {
-    /// What is missing from a bucket.
+    /// A token bucket, by its missing part.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
-        /// In ms × `count`: a token is `per_ms` of them.
+        /// Missing part, in ms × `count`; a token is `per_ms` of it.
         pub missing: u64,
-        /// When that was counted.
+        /// Time of the last update.
         pub at_ms: u64,
     }
 }
@@ -58,12 +61,12 @@ impl Bucket {
         self.missing.saturating_sub(filled)
     }
 
-    /// Whole tokens that are there.
+    /// Whole tokens in the bucket.
     pub(crate) fn tokens(&self, rate: &Rate, now_ms: u64) -> u64 {
         rate.most().saturating_sub(self.missing(rate, now_ms)) / u64::from(rate.per_ms)
     }
 
-    /// One is taken.
+    /// Takes a token.
     pub(crate) fn spend(&mut self, rate: &Rate, now_ms: u64) {
         *self = Bucket {
             missing: self.missing(rate, now_ms).saturating_add(u64::from(rate.per_ms)),
@@ -71,26 +74,26 @@ impl Bucket {
         };
     }
 
-    /// When so many will have been there, if those that come until then are kept.
+    /// Time at which the bucket holds this many tokens, if none is taken until then.
     pub(crate) fn due_ms(&self, rate: &Rate, tokens: u64) -> u64 {
         let wanted = tokens.saturating_mul(u64::from(rate.per_ms)).saturating_add(self.missing);
         let passing = wanted.saturating_sub(rate.most()).div_ceil(u64::from(rate.count));
         self.at_ms.saturating_add(passing)
     }
 
-    /// When it is full.
+    /// Time at which the bucket is full.
     pub(crate) fn full_ms(&self, rate: &Rate) -> u64 {
         self.at_ms.saturating_add(self.missing.div_ceil(u64::from(rate.count)))
     }
 
-    /// The same tokens missing where another rate holds from now on.
+    /// Converts the bucket to another rate, with the same missing tokens.
     pub(crate) fn at_rate(&self, before: &Rate, rate: &Rate, now_ms: u64) -> Bucket {
         let tokens = u128::from(self.missing(before, now_ms)) * u128::from(rate.per_ms);
         let missing = tokens.div_ceil(u128::from(before.per_ms)).min(u128::from(rate.most()));
         Bucket { missing: missing as u64, at_ms: now_ms }
     }
 
-    /// From a snapshot: whether it can be one of this rate.
+    /// Whether a bucket from a snapshot is possible for this rate.
     pub(crate) fn is_of(&self, rate: &Rate, now_ms: u64) -> bool {
         (1..=rate.most()).contains(&self.missing) && self.at_ms <= now_ms
     }
@@ -112,7 +115,7 @@ mod tests {
             (bucket.due_ms(&rate, 1), bucket.due_ms(&rate, 2), bucket.full_ms(&rate)),
             (334, 667, 667)
         );
-        // A third of a second each, and nothing is lost by rounding: the thousandth comes when it is due.
+        // A third of a second for each token, without loss by rounding.
         for start in 1..=1_000_u64 {
             let due_ms = bucket.due_ms(&rate, 1);
             assert_eq!((due_ms, bucket.tokens(&rate, due_ms)), ((start * 1_000).div_ceil(3), 1));
@@ -130,7 +133,7 @@ mod tests {
         assert_eq!(
             (at_fast.tokens(&fast, 7), at_fast.due_ms(&fast, 1)),
             (0, 207),
-            "no more than all is missing"
+            "at most the whole bucket is missing"
         );
         let most = Rate { count: u32::MAX, per_ms: u32::MAX, burst: u32::MAX };
         let mut bucket = Bucket { missing: most.most(), at_ms: u64::MAX };

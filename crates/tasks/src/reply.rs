@@ -1,49 +1,49 @@
-//! What came of a command.
+//! Replies to commands.
 
 use crate::error::DecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
-    /// What came of a command.
+    /// The reply to a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Reply {
-        /// It is so.
+        /// The command was applied.
         Done = 1,
-        /// The tasks are taken.
-        Submitted { /// In the order in which they came.
-            tasks: Vec<Taken>, /// More than two thirds of what may wait do: submit so much more slowly.
+        /// The tasks were accepted.
+        Submitted { /// The tasks' ids, in the order of the command.
+            tasks: Vec<Taken>, /// Delay that the submitter should add, ms, since many tasks wait.
             slow_down_ms: u32 } = 2,
-        /// A worker is known as this.
-        Joined { /// Its id.
+        /// The worker was added.
+        Joined { /// Id of the worker.
             worker: u64 } = 3,
-        /// Those of the workers asked for that are no more.
-        Beaten { /// Which.
+        /// Workers of the command that do not exist any more.
+        Beaten { /// Ids of the workers.
             gone: Vec<u64> } = 4,
-        /// So many tasks were changed.
-        Changed { /// How many.
-            tasks: u64, /// There are more.
+        /// Tasks were changed.
+        Changed { /// Number of changed tasks.
+            tasks: u64, /// Whether more tasks remain.
             more: bool } = 5,
     }
 }
 
 layout! {
-    /// A task that was submitted.
+    /// A submitted task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Taken {
-        /// Its id.
+        /// Id of the task.
         pub task: u64,
-        /// It was here already, under the same idempotency key.
+        /// Whether the task existed already, with the same idempotency key.
         pub known: bool,
     }
 }
 
 impl Reply {
-    /// Appends its bytes.
+    /// Appends the encoded reply.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a reply.
     pub fn decode(bytes: &[u8]) -> Result<Reply, DecodeError> {
         decode(bytes)
     }

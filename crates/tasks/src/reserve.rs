@@ -1,20 +1,23 @@
-//! A worker that is kept for a task that needs much.
+//! Reserves a worker for a task that needs much.
 //!
-//! A task that no worker has room for is passed over, so that small ones go on. Where small ones never end it would wait for ever: what one gives back
-//! the next takes. So for one that is next and has waited for `reserve_ms`, the first worker that asks and is large enough takes nothing more, until
-//! what it holds is done and the task fits; all others go on (a reservation as in EASY backfilling, Lifka 1995, without its guesses at how long tasks take).
+//! A task that fits no worker is skipped, so that small tasks go on. With a steady stream of small tasks it
+//! would wait for ever. So for a task that is next and
+//! has waited for `reserve_ms`, the first large enough worker that asks takes no other task until its own
+//! tasks are done and the task fits; other workers go on
+//! (a reservation as in EASY backfilling, Lifka 1995, without estimates of run times).
 //!
-//! Invariants: who is kept works for others no longer than until its own tasks are done; a task has one worker kept at most; and never are more than
-//! a quarter of all workers, or `RESERVED_MAX`, kept, but for one.
+//! Invariants: a reserved worker takes no tasks of others only until its own are done; a task has at most one
+//! reserved worker; at most a quarter of all
+//! workers, and `RESERVED_MAX`, are reserved, but one always may be.
 
 use crate::state::State;
 use crate::task::Stage;
 
-/// Fewer than the idle workers that are passed over at most.
+/// Below the number of idle workers that are skipped at most.
 const RESERVED_MAX: usize = 16;
 
 impl State {
-    /// If a worker is kept, the lane and the task that it is kept for, once it has room.
+    /// If a worker is reserved, the lane and task that it is reserved for, once the task fits.
     pub(crate) fn kept_for(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == Stage::Ready);
@@ -22,7 +25,8 @@ impl State {
             let lane = &self.lanes[self.tasks[at].lane as usize];
             let is_first =
                 lane.first(&self.tasks, self.limits.ageing_ms).is_some_and(|(_, first)| first == at);
-            // Where its tenant may not have it now, or others' reserves come first, nobody is kept for it.
+            // The reservation ends if the task's tenant may not run it now, or if other tenants' reserves
+            // come first.
             let tier = lane.standing.map(|standing| standing.tier);
             is_first
                 && tier.is_some_and(|tier| tier == 0 || self.is_spare(lane.tenant, &self.tasks[at].need()))
@@ -35,7 +39,7 @@ impl State {
         Some(fits.then_some((self.tasks[at].lane, at)))
     }
 
-    /// Keeps a worker for what a lane has first, which it has no room for now, if that has waited long enough.
+    /// Reserves a worker for a lane's first task, which does not fit now, if the task has waited long enough.
     pub(crate) fn reserve(&mut self, worker: u32, lane_at: u32) -> bool {
         let Some((_, at)) = self.lanes[lane_at as usize].first(&self.tasks, self.limits.ageing_ms) else {
             return false;
@@ -56,7 +60,7 @@ impl State {
         may
     }
 
-    /// A task waits no more, here or at all: whoever was kept for it is there for others.
+    /// Ends the reservation for a task that waits no more.
     pub(crate) fn unreserve(&mut self, at: u32) {
         if self.reserved.is_empty() {
             return;

@@ -1,37 +1,38 @@
-//! When a task that failed is tried again.
+//! Retry policies: whether and when a failed task is tried again.
 //!
-//! Delays follow from the task's id and the attempt: the same on every node, and different for tasks that failed together.
+//! Delays are computed from the task's id and the attempt: the same on every node, and different for tasks
+//! that failed together.
 
 use crate::layout::{choice, layout};
 
-/// Retries that a tenant's budget holds at most, and what each first start adds to it.
+/// One retry in units of the retry budget, and the unit of what each first start adds to it.
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {
-    /// How often, and after how long.
+    /// How often, and after which delays.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Retry {
         /// Attempts after the first.
         pub retries: u16,
-        /// The time between two.
+        /// Delays between attempts.
         pub backoff: Backoff,
     }
 }
 
 choice! {
-    /// The time between two attempts.
+    /// Delays between attempts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Backoff {
-        /// Always the same.
-        Fixed { /// It.
+        /// A constant delay.
+        Fixed { /// The delay, ms.
             delay_ms: u32 } = 1,
-        /// Any time up to `base_ms` × 2 per attempt ("full jitter", Brooker 2015).
-        Exponential { /// The most before the first retry.
-            base_ms: u32, /// The most ever.
+        /// A random delay up to `base_ms` doubled with each attempt ("full jitter", Brooker 2015).
+        Exponential { /// Upper bound before the first retry, ms.
+            base_ms: u32, /// Upper bound of all delays, ms.
             cap_ms: u32 } = 2,
-        /// From `base_ms` to three times the delay before ("decorrelated jitter", Brooker 2015).
-        Decorrelated { /// The least.
-            base_ms: u32, /// The most ever.
+        /// A random delay from `base_ms` to three times the last delay ("decorrelated jitter", Brooker 2015).
+        Decorrelated { /// Shortest delay, ms.
+            base_ms: u32, /// Longest delay, ms.
             cap_ms: u32 } = 3,
     }
 }
@@ -43,7 +44,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The delay before retry `attempt`, which is 1 for the first; `last_ms` is the delay before the one before, or 0.
+    /// Delay before retry `attempt`, which is 1 for the first, ms; `last_ms` is the previous delay, or 0.
     pub fn delay_ms(&self, task: u64, attempt: u32, last_ms: u32) -> u32 {
         let random = mix(task ^ u64::from(attempt).rotate_right(16));
         match self.backoff {
@@ -59,7 +60,7 @@ impl Retry {
         }
     }
 
-    /// The longest delay it knows: that of a retry for which there is no budget.
+    /// Longest possible delay, ms; used for a retry without budget.
     pub fn longest_ms(&self) -> u32 {
         match self.backoff {
             Backoff::Fixed { delay_ms } => delay_ms,
@@ -73,7 +74,7 @@ fn between(least: u64, most: u64, random: u64) -> u32 {
     (least + ((u128::from(random) * u128::from(span)) >> 64) as u64) as u32
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): equally likely bits from any number.
+/// SplitMix64 (Steele, Lea, Flood 2014): evenly distributed bits from any number.
 pub(crate) fn mix(seed: u64) -> u64 {
     let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

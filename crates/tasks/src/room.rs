@@ -1,28 +1,29 @@
-//! How much room tasks take, and whose.
+//! Memory that tasks take, in all and by tenant.
 //!
-//! What is completed or cancelled makes room for what is submitted, the oldest first. Of the rest one tenant has at most three times as much as is
-//! free: three quarters where nobody else has anything, and there is always some room for another.
+//! Completed and cancelled tasks make room for new ones, the oldest first. Of the rest, one tenant may have
+//! at most three times as much as is free: three
+//! quarters if no other tenant has anything, so there is always some room for another.
 //!
-//! Limits: [`Limits::state_bytes_max`](crate::Limits).
+//! Bounds: [`Limits::state_bytes_max`](crate::Limits).
 
 use crate::command::NewTask;
 use crate::error::Refusal;
 use crate::state::State;
 
-/// One tenant has so many times as much as is free.
+/// A tenant may have at most this many times the free memory.
 const SHARE: u64 = 3;
-/// Where there is no room, errors and notes of tasks are cut to so much.
+/// Length to which errors and notes of tasks are cut when memory is full.
 const TEXT_BYTES_FULL: usize = 256;
-/// A new task is counted as this beside what it brings.
+/// Counted size of a new task besides its own data.
 const NEW_BYTES: u64 = 512;
 
 impl State {
-    /// What a tenant's tasks take, finished ones apart.
+    /// Memory of a tenant's tasks, without finished ones.
     pub fn bytes_of_tenant(&self, tenant: u32) -> u64 {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }
 
-    /// A tenant has this in the place of that.
+    /// Replaces `before` by `after` in the counts of a tenant.
     pub(crate) fn count(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
         self.bytes = self.bytes + after - before;
         while self.bytes_of.len() <= tenant as usize {
@@ -32,14 +33,14 @@ impl State {
         *part = *part + after - before;
     }
 
-    /// A task is finished: it is its tenant's no more.
+    /// Moves a task's size from its tenant's count to that of finished tasks.
     pub(crate) fn count_finished(&mut self, at: u32) {
         let (tenant, bytes) = (self.tasks[at].tenant, self.tasks[at].bytes());
         self.count(tenant, 0, bytes, false);
         self.count(tenant, bytes, 0, true);
     }
 
-    /// Refuses what would be more than there may be, or than the tenant may have.
+    /// Refuses growth beyond the limit, or beyond the tenant's part.
     pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), Refusal> {
         if growth == 0 {
             return Ok(());
@@ -53,7 +54,7 @@ impl State {
         if own > own_max { Err(Refusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
     }
 
-    /// What of an error or a note is kept.
+    /// The part of an error or a note that is stored.
     pub(crate) fn cut<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let is_full = self.bytes >= self.limits.state_bytes_max;
         let max = if is_full { TEXT_BYTES_FULL } else { self.limits.result_bytes_max as usize };
@@ -61,7 +62,7 @@ impl State {
     }
 }
 
-/// What a task takes that is submitted, at most, before it has a result.
+/// The most that a new task takes before it has a result.
 pub(crate) fn bytes_of_new(task: &NewTask<'_>) -> u64 {
     let labels = task.labels.iter().map(|label| label.key.len() + label.value.len() + 64).sum::<usize>();
     let bytes =

@@ -1,18 +1,19 @@
-//! Which shards of a cluster's tasks a command or a question is for, and the answers of many as one.
+//! Selects the shards of a cluster's tasks for a command or query, and joins their results.
 //!
-//! What is about a tenant or a task is for the shard where that lives. What is about workers is for all shards: each has its part of what a worker does.
+//! Commands about a tenant or a task go to its shard. Commands about workers go to all shards, each of which
+//! has a part of a worker's slots.
 
 use crate::command::Command;
 use crate::query::{Answered, Found, Query};
 use crate::reply::Reply;
 use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 
-/// Where to go.
+/// Shards that a command or query goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// To this shard.
+    /// This shard.
     One(u8),
-    /// To all of them; [`Answered::join`] and [`Found::join`] make one answer of what they say.
+    /// All shards; [`Answered::join`] and [`Found::join`] join their results.
     All,
 }
 
@@ -21,14 +22,14 @@ impl Route {
         Route::One(shard_of_tenant(tenant, shards))
     }
 
-    /// An id that no shard gave is for the first, which does not know it either.
+    /// An id that no shard gave goes to the first shard, which does not know it either.
     fn of_task(task: u64, shards: u8) -> Route {
         Route::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
     }
 }
 
 impl Command<'_> {
-    /// For which of so many shards it is.
+    /// Selects the shards for this command.
     pub fn route(&self, shards: u8) -> Route {
         match *self {
             Command::Tenant { ref tenant } => Route::of_tenant(tenant.name, shards),
@@ -48,7 +49,7 @@ impl Command<'_> {
                 Route::of_task(answer.task, shards)
             }
             Command::Published { ref tasks } => Route::of_task(tasks.first().copied().unwrap_or(0), shards),
-            // A worker joins in the first; and what it takes more is dealt from there.
+            // A worker joins in the first shard, from which its slots are allocated.
             Command::Join { .. } | Command::Pull { .. } | Command::Slots { .. } => Route::One(0),
             Command::Beat { .. }
             | Command::Drain { .. }
@@ -61,7 +62,7 @@ impl Command<'_> {
 }
 
 impl Query<'_> {
-    /// For which of so many shards it is. All tasks are listed shard after shard: where a page goes on says in which.
+    /// Selects the shards for this query. Lists go from shard to shard: the start of a page says in which.
     pub fn route(&self, shards: u8) -> Route {
         match *self {
             Query::Get { task } | Query::Why { task } => Route::of_task(task, shards),
@@ -77,7 +78,7 @@ impl Query<'_> {
         }
     }
 
-    /// As a shard itself is asked, which knows of no others.
+    /// Converts a query to one for a single shard, which knows of no others.
     #[must_use]
     pub fn within(self, shard: u8) -> Self {
         match self {
@@ -91,7 +92,8 @@ impl Query<'_> {
 }
 
 impl Found {
-    /// What a shard answered to a question as it was [`Query::within`] it: a list goes on there, or in the next one where it was of all tenants.
+    /// Converts a shard's result of [`Query::within`] back: a list continues in the same shard, or in the
+    /// next if the list is of all tenants.
     #[must_use]
     pub fn from_within(self, shard: u8, shards: u8, query: &Query<'_>) -> Found {
         match (self, query) {
@@ -106,8 +108,9 @@ impl Found {
 }
 
 impl Answered {
-    /// One answer of those of all shards, the first one's first, to a command that was for all: a worker that is gone from one is to come anew; else
-    /// what the first says, where workers join. `None` where there are none.
+    /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one
+    /// shard does not know must attach anew; else the first shard's outcome counts, where workers join.
+    /// `None` without outcomes.
     pub fn join(parts: Vec<Answered>) -> Option<Answered> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;

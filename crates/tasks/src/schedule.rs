@@ -1,7 +1,8 @@
-//! Schedules: a task for each time that a cron expression names, in UTC.
+//! Schedules: a task for each time of a cron expression, in UTC.
 //!
-//! Times that passed while nobody counted, because the cluster stood still or the clock was set, are made up for by one task,
-//! and no time comes twice. A time at which the tenant has no room is left out.
+//! If times pass unnoticed because the cluster stood still or its clock was set, one task makes up for them,
+//! and no time is used twice. A time at which the tenant
+//! has no room is skipped.
 
 use std::sync::Arc;
 
@@ -25,22 +26,22 @@ layout! {
         pub tenant: u32,
         pub name: Arc<[u8]>,
         pub cron: Arc<[u8]>,
-        /// The bytes of what it submits.
+        /// Encoded task to submit.
         pub task: Arc<[u8]>,
-        /// The time that comes next, in milliseconds since 1970, and by the cluster's count.
+        /// Next time, as milliseconds since 1970 and as the cluster's time.
         pub next_unix_ms: u64,
         pub due_ms: u64,
-        /// Times that came, and those of them at which there was no room.
+        /// Number of times so far, and of those skipped for lack of room.
         pub came: u64,
         pub left_out: u64,
     }
 }
 
-/// What a schedule is counted as besides its name, its expression and its task, in bytes.
+/// Counted size of a schedule besides its name, expression and task, bytes.
 const SCHEDULE_BYTES: u64 = 256;
 
 impl Schedule {
-    /// What it is counted as, in bytes.
+    /// Counted size, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         SCHEDULE_BYTES + (self.name.len() + self.cron.len() + self.task.len()) as u64
     }
@@ -76,7 +77,7 @@ impl State {
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
         let own_max = Limits::SCHEDULES_OF_TENANT_MAX.into();
-        // Where there are fewer in all, none has more.
+        // With fewer schedules in all, no tenant has more.
         if count > own_max {
             let first = (tenant, Arc::<[u8]>::default());
             let own = self.schedule_at.range(first..).take_while(|(key, _)| key.0 == tenant).count() as u64;
@@ -134,7 +135,7 @@ impl State {
         }
     }
 
-    /// The clock of the world has been set: times stay what they are, and come sooner or later.
+    /// Handles a change of the world's clock: times stay the same, but come sooner or later.
     pub(crate) fn set_clock(&mut self, unix_ms: u64) {
         self.unix_offset_ms =
             (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;
@@ -144,7 +145,7 @@ impl State {
 
     fn plan(&mut self, at: u32, next_unix_ms: u64) {
         self.schedules[at].next_unix_ms = next_unix_ms;
-        // Later than now, so that what is due now ends.
+        // At least one ms from now, so that the loop over due schedules ends.
         let due_ms = next_unix_ms.saturating_sub_signed(self.unix_offset_ms).max(self.now_ms + 1);
         self.set_schedule_due(at, due_ms);
     }
@@ -161,7 +162,7 @@ impl State {
     }
 }
 
-/// The first time after this that an expression names.
+/// The first time of an expression after this one.
 fn next_after(cron: &[u8], unix_ms: u64) -> Option<u64> {
     let cron = str::from_utf8(cron).ok()?;
     let cron: Cron = CronParser::builder().seconds(Seconds::Optional).build().parse(cron).ok()?;

@@ -1,22 +1,24 @@
-//! Shards of a cluster's tasks: each is a [`State`](crate::State) of its own, with tenants of its own.
+//! Shards of a cluster's tasks: each is a [`State`](crate::State) of its own, with its own tenants.
 //!
 //! ```text
 //!  id u64: how often the slot was used u32 | shard, 4 bits | slot, 28 bits
 //! ```
-//! The id of a task says where it is; that of a worker where it joined, the first shard. In the first shard, which is the only one unless somebody wants more,
-//! ids are as they are without shards.
+//! The id of a task contains its shard; that of a worker the shard where it joined, the first. Ids of the
+//! first shard, by default the only one, equal ids without
+//! shards.
 //!
-//! Invariants: where a tenant lives follows from its name and the number of shards alone, and never changes; both functions are of the format.
+//! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes. Both
+//! functions are part of the format.
 
-/// Shards of one cluster.
+/// Most shards of a cluster.
 pub const SHARDS_MAX: u8 = 16;
 
 const SLOT_BITS: u32 = 28;
-/// Slots of one shard, one more than may be used.
+/// Slots of a shard; one more than may be used.
 pub(crate) const SLOTS_MAX: u64 = 1 << SLOT_BITS;
 
-/// Where a tenant's tasks live: FNV-1a of 64 bits (Fowler, Noll, Vo), finished by SplitMix64 (Steele et al. 2014), scaled to the
-/// number of shards by the upper half of the product.
+/// Shard of a tenant's tasks: 64-bit FNV-1a (Fowler, Noll, Vo), finished by SplitMix64 (Steele et al. 2014),
+/// scaled to the number of shards by the upper half of the product.
 pub fn shard_of_tenant(tenant: &[u8], shards: u8) -> u8 {
     let each = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = tenant.iter().fold(0xcbf2_9ce4_8422_2325, each);
@@ -26,12 +28,12 @@ pub fn shard_of_tenant(tenant: &[u8], shards: u8) -> u8 {
     ((u128::from(hash) * u128::from(shards)) >> 64) as u8
 }
 
-/// The shard that gave this id to a task or a worker.
+/// Shard that gave this id to a task or worker.
 pub fn shard_of_id(id: u64) -> u8 {
     (id as u32 >> SLOT_BITS) as u8
 }
 
-/// What slots of a shard are marked with in ids.
+/// Mark of a shard in the slots of ids.
 pub(crate) fn mark_of(shard: u8) -> u32 {
     u32::from(shard) << SLOT_BITS
 }

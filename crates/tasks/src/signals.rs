@@ -1,7 +1,8 @@
-//! What the scaler goes by.
+//! Inputs of the autoscaler.
 //!
-//! A task counts where a worker more could start it now. What a worker more would be like is said by who asks ([`Shape`]), or taken from those that are
-//! there: it would be like one of them. Where there is none, nobody knows, and all tasks count.
+//! A task counts as startable if an additional worker could start it now. The caller describes that worker
+//! ([`Shape`]); else the worker is like one of the
+//! existing ones. Without any of them all tasks count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,56 +15,56 @@ use crate::view::WorkerView;
 use crate::worker::Serves;
 
 layout! {
-    /// The state of a moment, as far as it matters to how many workers there should be.
+    /// The situation at one moment, as far as the number of workers depends on it.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
-        /// Tasks that a worker more could start now: ready, not over their tenant's quota, and needing no more than it would have. What waits for a
-        /// limit, another task or its time does not count.
+        /// Tasks that an additional worker could start now: ready, within their tenant's quota, and small
+        /// enough. Tasks that wait for a limit, another task or their time do not count.
         pub startable: u64,
-        /// For how long the one that waits longest has.
+        /// Longest waiting time among them, ms.
         pub oldest_ms: u64,
         /// Tasks that workers hold.
         pub held: u64,
-        /// Tasks that workers would still take.
+        /// Further tasks that workers would take.
         pub credit: u64,
-        /// Workers that are not to go.
+        /// Workers that are not draining.
         pub workers: u64,
-        /// Of those, the ones that hold nothing, with since when; those that hold nothing longest first, at most a thousand.
+        /// Of these, the idle ones with the start of their idleness; longest idle first, at most a thousand.
         pub idle: Vec<(u64, u64)>,
-        /// The same, by kind.
+        /// Startable tasks by kind.
         pub kinds: Vec<KindSignals>,
-        /// The longest timeout of a task that is held: who is told to go needs so long.
+        /// Longest timeout of a held task, ms: the time that a worker needs to drain.
         pub grace_ms: u64,
     }
 }
 
 layout! {
-    /// What can be started of a kind.
+    /// Startable tasks of a kind.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KindSignals {
-        /// Which.
+        /// The kind.
         pub kind: Arc<[u8]>,
-        /// Tasks that a worker more could start now.
+        /// Tasks that an additional worker could start now.
         pub startable: u64,
-        /// Workers that can.
+        /// Workers that can run the kind.
         pub workers: u64,
     }
 }
 
 const IDLE_MAX: usize = 1_000;
 
-/// What a worker more would be like.
+/// Description of an additional worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Shape {
-    /// What it could do.
+    /// Kinds that it could run.
     pub kinds: Vec<Arc<[u8]>>,
-    /// The queues it would serve; none for all.
+    /// Queues that it would serve; none for all.
     pub queues: Vec<Arc<[u8]>>,
-    /// What it would have that tasks may need.
+    /// Labels that it would have.
     pub labels: Vec<Labelled>,
-    /// The tenants whose tasks it would take; none for all.
+    /// Tenants whose tasks it would take; none for all.
     pub tenants: Vec<Arc<[u8]>>,
-    /// Thousandths of a processor and bytes of memory; 0 where it would not say.
+    /// Processor thousandths and memory bytes; 0 if it would not state them.
     pub has: [u64; 2],
 }
 
@@ -75,18 +76,19 @@ impl From<&WorkerView> for Shape {
     }
 }
 
-/// A shape, by the state's names.
+/// A worker shape with numbers in place of names.
 struct Like {
     serves: Arc<Serves>,
-    /// More than anything where it does not say.
+    /// Capacity; the maximum if not stated.
     has: [u64; 2],
 }
 
-/// A queue that nobody has named.
+/// Number of a queue without a name.
 const NO_NAME: u32 = u32::MAX;
 
 impl State {
-    /// As things are, where a worker more is like one of those that are there. Looks at every tenant, lane and worker.
+    /// Signals for an additional worker like one of the existing ones. Looks at every tenant, lane and
+    /// worker.
     pub fn signals(&self) -> Signals {
         let mut pools: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
         for (_, worker) in self.workers.iter_from(0) {
@@ -97,7 +99,7 @@ impl State {
         self.signals_of(&pools.into_iter().map(like).collect::<Vec<_>>())
     }
 
-    /// The same, where a worker more is like one of these; of whatever kind where there are none.
+    /// Signals for an additional worker of one of these shapes; without shapes, of any.
     pub fn signals_for(&self, shapes: &[Shape]) -> Signals {
         let named =
             |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();
@@ -158,7 +160,7 @@ impl State {
         signals
     }
 
-    /// Whether one of these could start what a lane has first.
+    /// Whether one of these workers could start a lane's first task.
     fn could_start(&self, likes: &[&Like], tenant: &[u8], lane: &Lane) -> bool {
         let first = lane.first(&self.tasks, self.limits.ageing_ms);
         let Some(need) = first.map(|(_, at)| self.tasks[at].need()) else { return false };
@@ -186,7 +188,7 @@ impl State {
     }
 }
 
-/// What is not said is enough for anything.
+/// A capacity that is not stated is unlimited.
 fn unbounded(has: u64) -> u64 {
     if has == 0 { u64::MAX } else { has }
 }

@@ -1,7 +1,8 @@
-//! Things in numbered slots, on pages (`pages`) that copies share.
+//! Items in numbered slots, on pages (`pages`) that copies share.
 //!
-//! An id is a slot's number, marked with a shard (`shard`), and, above it, how often the slot was used: ids of what is gone are noticed. Which slot is used
-//! next follows from what was done, so that all nodes give out the same ids.
+//! An id is a slot's number with a shard's mark (`shard`) and the number of times that the slot was used, so
+//! ids of removed items are recognised. The choice of
+//! the next slot depends only on earlier operations, so all nodes give out the same ids.
 
 use std::ops::{Index, IndexMut};
 
@@ -12,12 +13,12 @@ use crate::pages::Pages;
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A slot, as it lies in snapshots.
+/// A slot, as stored in snapshots.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot<T> {
-    /// How often it was used.
+    /// Number of times that the slot was used.
     generation: u32,
-    /// The next free one, where this one is.
+    /// Next free slot, if this one is free.
     next_free: u32,
     value: Option<T>,
 }
@@ -35,13 +36,13 @@ impl<'a, T: Layout<'a>> Layout<'a> for Slot<T> {
     }
 }
 
-/// The slots.
+/// All slots.
 #[derive(Debug, Clone)]
 pub(crate) struct Slab<T> {
     slots: Pages<Slot<T>>,
     free: u32,
     len: u32,
-    /// What ids have above the slot's number (`shard`).
+    /// Mark of ids above the slot's number (`shard`).
     mark: u32,
 }
 
@@ -52,7 +53,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T: Clone> Slab<T> {
-    /// An empty one, whose ids have this mark.
+    /// Creates an empty slab whose ids have this mark.
     pub(crate) fn marked(mark: u32) -> Slab<T> {
         Slab { mark, ..Slab::default() }
     }
@@ -84,9 +85,9 @@ impl<T: Clone> Slab<T> {
         u64::from(self.slots[at as usize].generation) << 32 | u64::from(at ^ self.mark)
     }
 
-    /// The slot of what has this id, if it is there still.
+    /// Slot of an id, if the item still exists.
     pub(crate) fn find(&self, id: u64) -> Option<u32> {
-        // Another mark's is beyond all slots.
+        // With another mark the slot is beyond all slots.
         let at = id as u32 ^ self.mark;
         let slot = self.slots.get(at as usize)?;
         (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(at)
@@ -100,14 +101,14 @@ impl<T: Clone> Slab<T> {
         self.len
     }
 
-    /// Those from slot `from` on.
+    /// Iterates over items from slot `from` on.
     pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
         let from = (from as usize).min(self.slots.len());
         let slots = self.slots.iter_from(from).enumerate();
         slots.filter_map(move |(at, slot)| Some(((from + at) as u32, slot.value.as_ref()?)))
     }
 
-    /// For snapshots: all slots, free ones too, and the first free one.
+    /// All slots, including free ones, and the first free one, for snapshots.
     pub(crate) fn slots(&self) -> (impl Iterator<Item = &Slot<T>>, u32) {
         (self.slots.iter(), self.free)
     }
@@ -116,13 +117,14 @@ impl<T: Clone> Slab<T> {
         self.slots.len() as u32
     }
 
-    /// From a snapshot.
+    /// Appends a slot from a snapshot.
     pub(crate) fn push_slot(&mut self, slot: Slot<T>) {
         self.len += u32::from(slot.value.is_some());
         self.slots.push_back(slot);
     }
 
-    /// From a snapshot. Whether the free slots are a chain of just those that are free.
+    /// Sets the first free slot from a snapshot. Returns whether the free slots form one chain of exactly the
+    /// free ones.
     pub(crate) fn set_free(&mut self, free: u32) -> bool {
         self.free = free;
         let (mut at, mut left) = (free, self.slots.len() - self.len as usize);
@@ -141,12 +143,12 @@ impl<T: Clone> Index<u32> for Slab<T> {
     type Output = T;
 
     fn index(&self, at: u32) -> &T {
-        self.slots[at as usize].value.as_ref().expect("a slot that others name is in use")
+        self.slots[at as usize].value.as_ref().expect("a referenced slot is in use")
     }
 }
 
 impl<T: Clone> IndexMut<u32> for Slab<T> {
     fn index_mut(&mut self, at: u32) -> &mut T {
-        self.slots[at as usize].value.as_mut().expect("a slot that others name is in use")
+        self.slots[at as usize].value.as_mut().expect("a referenced slot is in use")
     }
 }

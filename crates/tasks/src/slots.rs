@@ -1,24 +1,28 @@
-//! How many slots of workers each shard of a cluster's tasks has, and of which worker.
+//! Divides workers' slots among the shards of a cluster's tasks.
 //!
 //! Invariants:
-//! - What is due sums to the slots, and so does what is dealt; over any number of deals, a shard has what it was due but for fewer slots than there are shards.
-//! - A shard with something to do is due something, so within some deals it has a slot.
-//! - A slot is taken from a shard first, and given to another when what it held there is done: no worker does more at once than it said.
+//! - Due slots and given slots each add up to all slots. Over any number of rounds, a shard's given slots
+//!   differ from its due ones by less than the number of
+//!   shards.
+//! - A shard with something to do is due a part, so after some rounds it has a slot.
+//! - A slot is first taken from a shard, and given to another when its task is done: no worker runs more
+//!   tasks at once than it has slots.
 
 use crate::fairness::fair_shares;
 
-/// What a tenant could use of what workers that serve the same do at once.
+/// A tenant's demand for the slots of workers that serve the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Want {
-    /// Tasks of it that they hold, and those that could start now.
+    /// Tasks that workers hold, and tasks that could start now.
     pub demand: u64,
-    /// Its share, against that of others.
+    /// Weight against other tenants.
     pub weight: u32,
-    /// So much is kept for it, whether it can use it or not.
+    /// Slots that are reserved for the tenant, used or not.
     pub kept: u64,
 }
 
-/// How many of all slots each shard is due, by its tenants. What nobody can use is due to all alike, to begin with what comes.
+/// Slots that each shard is due for its tenants. Slots that no tenant can use are divided evenly, for the
+/// next tasks.
 pub fn due(shards: &[Vec<Want>], slots: u64) -> Vec<f64> {
     let wants: Vec<Want> = shards.iter().flatten().copied().collect();
     let shares = shares(&wants, slots as f64);
@@ -29,7 +33,7 @@ pub fn due(shards: &[Vec<Want>], slots: u64) -> Vec<f64> {
     due
 }
 
-/// By weight, nobody more than it can use; and nobody less than is kept for it, as far as that goes.
+/// Shares by weight, at most what each can use, and at least what is reserved for it as far as possible.
 fn shares(wants: &[Want], slots: f64) -> Vec<f64> {
     let kept: f64 = wants.iter().map(|want| want.kept as f64).sum();
     let scale = if kept > slots { slots / kept } else { 1.0 };
@@ -52,14 +56,14 @@ fn shares(wants: &[Want], slots: f64) -> Vec<f64> {
     }
 }
 
-/// Deals whole slots, again and again, and remembers what each shard is owed.
+/// Gives whole slots in repeated rounds, and remembers what each shard is owed.
 #[derive(Debug, Clone, Default)]
 pub struct Dealer {
     owed: Vec<f64>,
 }
 
 impl Dealer {
-    /// So many slots, in the proportions of what is due.
+    /// Gives `slots` slots in proportion to `due`.
     pub fn deal(&mut self, slots: u64, due: &[f64]) -> Vec<u64> {
         self.owed.resize(due.len(), 0.0);
         let all: f64 = due.iter().sum();
@@ -81,23 +85,23 @@ impl Dealer {
     }
 }
 
-/// A worker, and what it has of which shard. Of one that is dealt whole, all of its slots count as one.
+/// A worker with its slots by shard. For a worker of a single shard, all its slots count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seat {
-    /// What it does at once.
+    /// Number of slots.
     pub slots: u32,
-    /// Tasks that it may have at hand besides.
+    /// Tasks that it may hold ahead.
     pub ahead: u32,
-    /// Slots that no shard has.
+    /// Slots of no shard.
     pub pending: u32,
-    /// What each shard has of them.
+    /// Slots of each shard.
     pub allotted: Vec<u32>,
-    /// Tasks that it holds of each.
+    /// Tasks held of each shard.
     pub held: Vec<u32>,
 }
 
 impl Seat {
-    /// The same, with all its slots as one, which the shard has that has the most of them.
+    /// The worker with all its slots as one, which the shard with most of them has.
     pub(crate) fn whole(&self) -> Seat {
         let most = self.allotted.iter().enumerate().max_by_key(|(at, has)| (**has, std::cmp::Reverse(*at)));
         let most = most.filter(|(_, has)| **has > 0).map(|(at, _)| at);
@@ -110,7 +114,7 @@ impl Seat {
         }
     }
 
-    /// The same, with no more slots than it takes: who attaches again may take fewer.
+    /// The worker with at most its number of slots: after a reconnection it may have fewer.
     pub(crate) fn trimmed(&self) -> Seat {
         let mut seat = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {
@@ -121,12 +125,12 @@ impl Seat {
         seat
     }
 
-    /// Slots that are dealt.
+    /// Number of units that are allocated.
     pub(crate) fn units(&self) -> u64 {
         u64::from(self.pending) + self.allotted.iter().map(|has| u64::from(*has)).sum::<u64>()
     }
 
-    /// Slots that no shard has, and no task takes any more.
+    /// Slots of no shard that no task uses any more.
     fn free(&self) -> u32 {
         let allotted: u32 = self.allotted.iter().sum();
         let beyond =
@@ -136,8 +140,8 @@ impl Seat {
     }
 }
 
-/// Has workers' slots come nearer to so many for each shard: those that are free are given away; and where `may_take`, as many as are
-/// lacking besides are taken from shards that have too many, those first in which nothing is done.
+/// Moves slots towards the given numbers for each shard. Free slots are given away. With `may_take`, missing
+/// slots are taken from shards with too many, idle ones first.
 pub fn place(dealt: &[u64], seats: &mut [Seat], may_take: bool) {
     let has =
         |shard: usize, seats: &[Seat]| seats.iter().map(|seat| i64::from(seat.allotted[shard])).sum::<i64>();

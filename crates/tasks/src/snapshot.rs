@@ -1,7 +1,8 @@
-//! A state as blocks of bytes, and back.
+//! Snapshots: a state as blocks of bytes, and back.
 //!
-//! Slots are written as they are, free ones too, so that ids go on as they would have. What follows from others is not
-//! written: who stands where, who is idle, timers, groups, keys. Bytes that name what is not there are refused.
+//! Slots are written as they are, including free ones, so that ids continue unchanged. Derived data (lanes,
+//! idle workers, timers, groups, keys) is not written.
+//! Bytes that refer to missing items are refused.
 
 mod again;
 mod checked;
@@ -21,10 +22,11 @@ use crate::worker::Pool;
 
 pub use restoring::Restoring;
 
-/// A block is written when it has come to so much.
+/// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Of a state in which workers have tasks at hand, or labels, or tenants, or tasks need labels; else it is the other, as it was before there were such.
+/// First byte of states with tasks ahead, labels of workers or needs of tasks, or workers for some tenants;
+/// other states use the older header.
 const HEAD_AHEAD: u8 = 0;
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;
@@ -44,7 +46,7 @@ const TRAITS: u8 = 15;
 const ENLISTED: u8 = 30;
 
 layout! {
-    /// What there is one of.
+    /// Header: single values.
     #[derive(Debug, Clone)]
     pub struct Head {
         pub limits: Limits,
@@ -54,9 +56,9 @@ layout! {
         pub token: u64,
         pub is_held_back: bool,
         pub finished: List,
-        /// The first free task, worker and schedule.
+        /// First free task, worker and schedule.
         pub free: [u32; 3],
-        /// How many there are of each kind of block that follows.
+        /// Number of items in each kind of the following blocks.
         pub counts: [u32; 11],
     }
 }
@@ -95,12 +97,12 @@ layout! {
     #[derive(Debug, Clone)]
     pub struct HeadAhead {
         pub head: Head,
-        /// Workers that have, or may have, tasks at hand.
+        /// Workers that may hold tasks ahead.
         pub ahead: u32,
     } later {
         /// Classes whose tasks need labels.
         pub needs: u32,
-        /// Pools that have labels, or are for some tenants.
+        /// Pools with labels, or for some tenants.
         pub traits: u32,
     }
 }
@@ -134,19 +136,19 @@ layout! {
     }
 }
 
-/// A state as it was at one moment, while the state goes on.
+/// A state as it was at one moment.
 #[derive(Debug, Clone)]
 pub struct Frozen(State);
 
 impl State {
-    /// What it is now, at no cost.
+    /// Freezes the state at no cost.
     pub fn freeze(&self) -> Frozen {
         Frozen(self.clone())
     }
 }
 
 impl Frozen {
-    /// Gives its blocks, one after another, until `take` refuses one.
+    /// Passes the blocks to `take`, one after another, until it fails.
     pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
@@ -178,7 +180,7 @@ impl Frozen {
         write_all(AHEAD, ahead, &mut take)?;
         write_all(NEEDS, self::needs(state), &mut take)?;
         write_all(TRAITS, self::traits(state), &mut take)?;
-        // All, so that none can be missing.
+        // All workers, so that none can be missing.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
         let enlisted = workers.map(|(at, _)| EnlistedEntry { worker: at, id: state.worker_id(at) });
         write_all(ENLISTED, enlisted, &mut take)
@@ -200,13 +202,13 @@ impl Frozen {
     }
 }
 
-/// Of the classes whose tasks need labels.
+/// Classes whose tasks need labels.
 fn needs(state: &State) -> impl Iterator<Item = NeedsEntry> {
     let classes = state.classes.iter().enumerate().filter(|(_, class)| !class.needs.is_empty());
     classes.map(|(at, class)| NeedsEntry { class: at as u32, needs: class.needs.to_vec() })
 }
 
-/// Of the pools that have labels, or are for some tenants.
+/// Pools with labels, or for some tenants.
 fn traits(state: &State) -> impl Iterator<Item = TraitsEntry> {
     let pools = state.pools.iter().enumerate();
     let some =
@@ -218,7 +220,7 @@ fn traits(state: &State) -> impl Iterator<Item = TraitsEntry> {
     })
 }
 
-/// Of the groups from which something is missing.
+/// Groups with a bucket that is not full.
 fn buckets(state: &State) -> impl Iterator<Item = BucketEntry> {
     let missing = state.groups.iter().filter(|(_, group)| group.bucket.missing > 0);
     missing.map(|((tenant, limit, value), group)| BucketEntry {
@@ -262,7 +264,7 @@ fn write_all<'l, T: Layout<'l>, E>(
     if block.len() > start.len() { take(&block) } else { Ok(()) }
 }
 
-/// [`write_all`] of what is only lent.
+/// [`write_all`] for borrowed items.
 fn write_each<'s, 'l, T: Layout<'l> + 's, E>(
     kind: u8,
     entries: impl Iterator<Item = &'s T>,

@@ -1,13 +1,14 @@
-//! What of a class a pool's workers may be given: of all tenants, or of those alone that they are for.
+//! Selects lanes of a class for a pool's workers, which serve all tenants or only some.
 //!
-//! Who is for some tenants looks at their lanes, one by one, and not at all that stand in the class: there may be ten thousand tenants.
+//! For workers of some tenants it looks up those tenants' lanes one by one, instead of all lanes of the
+//! class: there may be ten thousand tenants.
 
 use crate::lane::Standing;
 use crate::state::State;
 use crate::worker::Serves;
 
 impl State {
-    /// The lanes of a class, of the tenants that workers are for, that stand.
+    /// Ranked lanes of a class that belong to the workers' tenants.
     fn own(&self, serves: &Serves, class: u32) -> impl Iterator<Item = (Standing, u32)> {
         let lanes = serves.tenants.iter().filter_map(move |name| {
             let tenant = *self.tenant_at.get(name)?;
@@ -16,7 +17,7 @@ impl State {
         lanes.filter_map(|lane| Some((self.lanes[lane as usize].standing?, lane)))
     }
 
-    /// The lane of a class that is next for such workers.
+    /// The next lane of a class for these workers.
     pub(crate) fn foremost(&self, serves: &Serves, class: u32) -> Option<(Standing, u32)> {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].standing.get_min().copied();
@@ -24,7 +25,7 @@ impl State {
         self.own(serves, class).min()
     }
 
-    /// Those behind it, so many at most.
+    /// The lanes behind it, at most `most`.
     pub(crate) fn behind_foremost(&self, serves: &Serves, class: u32, most: usize) -> Vec<(Standing, u32)> {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].standing.iter().skip(1).take(most).copied().collect();
@@ -34,7 +35,7 @@ impl State {
         own.into_iter().skip(1).take(most).collect()
     }
 
-    /// Tasks of a class that such workers may be given.
+    /// Ready tasks of a class for these workers.
     pub(crate) fn ready_for(&self, serves: &Serves, class: u32) -> u64 {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].ready;

@@ -1,4 +1,4 @@
-//! The state, and where each command goes.
+//! The state, and the dispatch of commands.
 
 use std::sync::Arc;
 
@@ -24,27 +24,27 @@ use crate::task::{List, NEVER_MS, Task};
 use crate::tenant::Tenant;
 use crate::worker::{Pool, Serves, Worker};
 
-/// What a timer is of; with its slot.
+/// Kinds of timers, which each have a slot.
 pub(crate) const TASK: u8 = 0;
 pub(crate) const WORKER: u8 = 1;
 pub(crate) const SCHEDULE: u8 = 2;
 
-/// When the virtual time is so late, all tags are put back.
+/// Virtual time at which all tags are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
-/// All tasks, workers and tenants. Cloning it costs next to nothing: what two clones have in common they share.
+/// All tasks, workers and tenants of a shard. Clones share their data, so a clone costs almost nothing.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    /// Which of the cluster's shards it is.
+    /// Number of the shard.
     pub(crate) shard: u8,
     pub(crate) limits: Limits,
     pub(crate) now_ms: u64,
-    /// From the cluster's count to milliseconds since 1970.
+    /// Difference from the cluster's time to milliseconds since 1970.
     pub(crate) unix_offset_ms: i64,
     pub(crate) names: Names,
     pub(crate) tasks: Slab<Task>,
     pub(crate) workers: Slab<Worker>,
-    /// Those that joined in another shard.
+    /// Workers that joined in another shard.
     pub(crate) enlisted: Enlisted,
     pub(crate) tenants: Pages<Tenant>,
     pub(crate) tenant_at: ByName,
@@ -54,7 +54,7 @@ pub struct State {
     pub(crate) demands: u32,
     pub(crate) lanes: Pages<Lane>,
     pub(crate) lane_at: OrdMap<(u32, u32), u32>,
-    /// How many known tasks each lane has.
+    /// Number of known tasks of each lane.
     pub(crate) lane_tasks: Pages<u32>,
     pub(crate) unused_lanes: OrdSet<u32>,
     pub(crate) unused_classes: OrdSet<u32>,
@@ -62,72 +62,72 @@ pub struct State {
     pub(crate) pool_at: OrdMap<Arc<Serves>, u32>,
     pub(crate) policies: Policies,
     pub(crate) groups: OrdMap<GroupKey, Group>,
-    /// When somebody gets a token in which group, or it is forgotten.
+    /// Times at which a group gets a token or can be forgotten.
     pub(crate) refills: OrdSet<(u64, GroupKey)>,
-    /// When something becomes of what by itself.
+    /// Timers: time, kind and slot.
     pub(crate) timers: OrdSet<(u64, u8, u32)>,
-    /// The tasks that have an idempotency key, by tenant and key.
+    /// Tasks with an idempotency key, by tenant and key.
     pub(crate) keys: OrdMap<(u32, Arc<[u8]>), u64>,
     pub(crate) schedules: Slab<Schedule>,
     pub(crate) schedule_at: OrdMap<(u32, Arc<[u8]>), u32>,
     pub(crate) virtual_time: u64,
-    /// The last token given.
+    /// The last token.
     pub(crate) token: u64,
-    /// What is completed or cancelled and still known, the oldest first.
+    /// Completed and cancelled tasks that are still known, the oldest first.
     pub(crate) finished: List,
     pub(crate) bytes: u64,
-    /// Of that, what is completed or cancelled, which makes room for what is submitted.
+    /// Size of completed and cancelled tasks, which make room for new ones.
     pub(crate) finished_bytes: u64,
-    /// And the rest, by tenant.
+    /// Size of the other tasks, by tenant.
     pub(crate) bytes_of: Pages<u64>,
-    /// What workers still take: tasks, thousandths of a processor, bytes of memory.
+    /// Free capacity of workers: tasks, processor thousandths, memory bytes.
     pub(crate) free: Amounts,
-    /// What of it is kept for tenants.
+    /// Capacity that is reserved for tenants.
     pub(crate) kept: Amounts,
-    /// Somebody was not served for what is kept.
+    /// Whether a task was held back because of reserved capacity.
     pub(crate) is_held_back: bool,
-    /// Workers that take nothing until the task they are kept for fits, and that task's id.
+    /// Workers that are reserved for a task, by the task's id.
     pub(crate) reserved: OrdMap<u32, u64>,
-    /// What workers may have at hand, and have, where it is anything.
+    /// Workers' tasks ahead, where there are any.
     pub(crate) ahead: OrdMap<u32, Ahead>,
-    /// Classes in which somebody has come to stand; none between commands.
+    /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,
 }
 
 impl State {
-    /// An empty one.
+    /// Creates an empty state.
     pub fn new(limits: Limits) -> State {
         State::of_shard(limits, 0)
     }
 
-    /// An empty one, of a cluster's shard of this number, below [`SHARDS_MAX`](crate::SHARDS_MAX).
+    /// Creates an empty state of a shard, below [`SHARDS_MAX`](crate::SHARDS_MAX).
     pub fn of_shard(limits: Limits, shard: u8) -> State {
         let mark = shard::mark_of(shard);
         let (tasks, workers) = (Slab::marked(mark), Slab::marked(mark));
         State { limits, shard, tasks, workers, ..State::default() }
     }
 
-    /// Which of the cluster's shards it is.
+    /// Number of the shard.
     pub fn shard(&self) -> u8 {
         self.shard
     }
 
-    /// How late it is: milliseconds since the cluster began, as its leaders have counted them.
+    /// The cluster's time: milliseconds since the cluster began, as its leaders counted them.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// How much it takes.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Of how many bytes its tasks are, roughly.
+    /// Approximate size of all tasks, bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Tasks that are known.
+    /// Number of known tasks.
     pub fn len(&self) -> u64 {
         u64::from(self.tasks.len())
     }
@@ -137,18 +137,18 @@ impl State {
         self.len() == 0
     }
 
-    /// The name of a tenant of this number.
+    /// Name of a tenant.
     pub fn tenant_name(&self, tenant: u32) -> Option<&Arc<[u8]>> {
         self.tenants.get(tenant as usize).map(|tenant| &tenant.name)
     }
 
-    /// When something becomes of something by itself, if anything does.
+    /// Time of the next timer, if there is one.
     pub fn next_due_ms(&self) -> Option<u64> {
         let refill = self.refills.get_min().map(|(due_ms, _)| *due_ms);
         self.timers.get_min().map(|&(due_ms, ..)| due_ms).into_iter().chain(refill).min()
     }
 
-    /// It is so late now, or as late as it was: what is due happens.
+    /// Advances the time, never back, and fires due timers.
     pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(due_ms) = self.next_due_ms().filter(|due_ms| *due_ms <= self.now_ms) {
@@ -159,11 +159,11 @@ impl State {
         self.serve_soon(effects);
     }
 
-    /// The one thing happens that is due first.
+    /// Fires the timer that is due first.
     fn ring(&mut self, due_ms: u64, effects: &mut Effects) {
         if let Some((_, group)) = self.refills.get_min().filter(|refill| refill.0 == due_ms).cloned() {
             self.wake_group(&group);
-            debug_assert!(!self.refills.contains(&(due_ms, group)), "a refill that was due is over");
+            debug_assert!(!self.refills.contains(&(due_ms, group)), "a refill that was due is removed");
             return;
         }
         let Some(&(_, kind, at)) = self.timers.get_min() else { return };
@@ -172,10 +172,10 @@ impl State {
             WORKER => self.lose_worker(at, effects),
             _ => self.schedule_is_due(at, effects),
         }
-        debug_assert!(!self.timers.contains(&(due_ms, kind, at)), "a timer that has gone off is gone");
+        debug_assert!(!self.timers.contains(&(due_ms, kind, at)), "a timer that fired is removed");
     }
 
-    /// Takes a command in.
+    /// Applies a command.
     pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
         let reply = match *command {
             Command::Tenant { ref tenant } => self.set_tenant(tenant, effects),
@@ -219,7 +219,7 @@ impl State {
         Ok(reply)
     }
 
-    /// From the cluster's count to milliseconds since 1970.
+    /// Converts the cluster's time to milliseconds since 1970.
     pub fn unix_ms_of(&self, own_ms: u64) -> u64 {
         own_ms.saturating_add_signed(self.unix_offset_ms)
     }
@@ -228,7 +228,7 @@ impl State {
         self.now_ms.saturating_add_signed(self.unix_offset_ms)
     }
 
-    /// From milliseconds since 1970 to the cluster's count; 0 is none.
+    /// Converts milliseconds since 1970 to the cluster's time; 0 gives `None`.
     pub(crate) fn own_ms(&self, unix_ms: u64) -> Option<u64> {
         (unix_ms > 0).then(|| unix_ms.saturating_sub_signed(self.unix_offset_ms))
     }
@@ -247,7 +247,7 @@ impl State {
         found.ok_or(Refusal::NoWorker { worker })
     }
 
-    /// Under which id a worker is known, here and wherever else it works.
+    /// Id of a worker, here and in other shards.
     pub(crate) fn worker_id(&self, at: u32) -> u64 {
         self.enlisted.id(at).unwrap_or_else(|| self.workers.id(at))
     }
@@ -266,7 +266,7 @@ impl State {
         effects.events.push(Event { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, what });
     }
 
-    /// Changes a task, and what all are counted as.
+    /// Changes a task, and updates the counted size.
     pub(crate) fn amend(&mut self, at: u32, change: impl FnOnce(&mut Task)) {
         let task = &mut self.tasks[at];
         let before = task.bytes();
@@ -275,7 +275,7 @@ impl State {
         self.count(tenant, after, before, is_finished);
     }
 
-    /// When something becomes of a task by itself.
+    /// Sets the time of a task's timer.
     pub(crate) fn set_due(&mut self, at: u32, due_ms: u64) {
         let task = &mut self.tasks[at];
         if task.due_ms == due_ms {
@@ -303,7 +303,7 @@ impl State {
         Limit::Batch.check(count as u64, u64::from(self.limits.batch_max))
     }
 
-    /// The virtual time moves on; long before it could overflow, all tags are put back by as much.
+    /// Advances the virtual time; reduces all tags long before it could overflow.
     pub(crate) fn pass(&mut self, tag: u64) {
         self.virtual_time = self.virtual_time.max(tag);
         if self.virtual_time < VIRTUAL_TIME_MAX {

@@ -1,7 +1,8 @@
-//! Tasks are taken in, all of a batch or none.
+//! Submission of tasks, all of a batch or none.
 //!
-//! What a tenant may have waiting is given up in steps: beyond 70 % it is told to slow down, beyond 90 % tasks below the
-//! usual priority are refused, and at 100 % all are; who is refused is told when to try again.
+//! A tenant's limit of waiting tasks takes effect in steps: beyond 70 % the reply asks to slow down, beyond
+//! 90 % tasks below the usual priority are refused, at
+//! 100 % all tasks. A refusal contains a retry delay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{Extra, Labelled, NEVER_MS, PRIORITY_MAX, Stage, Task, ids_of};
 
-/// Below it tasks are refused first.
+/// Tasks below this priority are refused first.
 const PRIORITY_USUAL: u8 = 5;
-/// A tenant that is refused is told to try again no sooner and no later.
+/// Shortest and longest retry delay, ms.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
-/// A time that is further from now than ten years is not meant as one.
+/// Times further from now than ten years are taken as mistakes.
 const FAR_MS: u64 = 10 * 365 * 86_400_000;
 
-/// What is to be done, by which two tasks of one idempotency key are the same.
+/// The fields that must be equal for two tasks with one idempotency key.
 fn what<'n>(task: &NewTask<'n>) -> (&'n [u8], &'n [u8], &'n [u8], &'n [u8]) {
     (task.queue, task.kind, task.payload, task.subject)
 }
@@ -86,7 +87,7 @@ impl State {
         Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
     }
 
-    /// A time in seconds, microseconds or nanoseconds is far from now when it is read as milliseconds.
+    /// Refuses times far from now: seconds, microseconds or nanoseconds read as milliseconds.
     fn check_time(&self, at_ms: u64) -> Result<(), Refusal> {
         let now_ms = self.unix_ms();
         // Before the first clock there is nothing to compare with.
@@ -99,7 +100,7 @@ impl State {
         labels.iter().try_for_each(|label| self.check_length(label.value))
     }
 
-    /// What each waits for is there, or comes with it, and none waits for itself.
+    /// Checks that all dependencies exist or are in the batch, and that none is cyclic.
     fn check_dependencies(
         &self,
         tenant: u32,
@@ -122,7 +123,7 @@ impl State {
                 },
                 After::Task { task } => task,
             };
-            // Another tenant's task is as one that is not there.
+            // Another tenant's task counts as missing.
             let found = self.tasks.find(task).filter(|at| self.tasks[*at].tenant == tenant);
             match found.map(|at| self.tasks[at].stage) {
                 None if shard_of_id(task) != self.shard => {
@@ -136,7 +137,8 @@ impl State {
         if within { check_acyclic(new, known) } else { Ok(()) }
     }
 
-    /// Of each task, the one that has its idempotency key: here already (an id), or earlier in the batch (an index).
+    /// For each task, an earlier task with its idempotency key: an existing one (id), or one in the batch
+    /// (index).
     fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Result<Vec<Option<Known>>, Refusal> {
         let mut first: BTreeMap<&[u8], u32> = BTreeMap::new();
         new.iter()
@@ -160,7 +162,7 @@ impl State {
             .collect()
     }
 
-    /// A known key is for the same work, which is done, under way or to come.
+    /// Checks that a repeated key is for the same work, which was not cancelled.
     fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), Refusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
@@ -176,7 +178,7 @@ impl State {
         }
     }
 
-    /// By how much to slow down, in ms a task.
+    /// Delay that the submitter should add, ms for each task.
     fn check_queue<'n>(
         &self,
         tenant: u32,
@@ -218,7 +220,7 @@ impl State {
         self.check_growth(tenant, growth)
     }
 
-    /// All has been checked.
+    /// Adds the tasks, after all checks.
     fn take(
         &mut self,
         tenant: u32,
@@ -319,7 +321,7 @@ impl State {
         })
     }
 
-    /// A task that was inserted waits for these, or for nothing but its time.
+    /// Starts a task's life: it waits for these tasks, or only for its time.
     fn begin(&mut self, id: u64, after: &[u64], effects: &mut Effects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
@@ -344,15 +346,15 @@ impl State {
     }
 }
 
-/// Who has an idempotency key.
+/// The task with an idempotency key.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     Task(u64),
     Batch(u32),
 }
 
-/// Takes away those that wait for none that is left (Kahn 1962); what remains waits for itself. A task that is the same as
-/// one before it stands for that one, and what it would wait for does not count.
+/// Removes tasks without remaining dependencies (Kahn 1962); any remaining task is in a cycle. A repeated
+/// task stands for the earlier one, and its own dependencies do not count.
 fn check_acyclic(new: &[NewTask<'_>], known: &[Option<Known>]) -> Result<(), Refusal> {
     let mut before = vec![Vec::new(); new.len()];
     let mut waits_for = vec![0_usize; new.len()];

@@ -1,7 +1,7 @@
-//! A task as the state keeps it, and the lists through tasks.
+//! Tasks as the state stores them, and linked lists of tasks.
 //!
-//! A task is in one list at most, by its stage: its lane's, its worker's, that of what is over, or its tenant's dead letters.
-//! What few tasks have lies in [`Extra`].
+//! A task is in at most one list, by its stage: its lane's, its worker's, that of finished tasks, or its
+//! tenant's dead letters. [`Extra`] holds fields that few tasks have.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::slab::{NONE, Slab};
 
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 9;
-/// What a task takes besides its payload, roughly: its slot, the payload's own header, its timer.
+/// Approximate size of a task besides its payload: its slot, the payload's header, its timer.
 pub(crate) const TASK_BYTES: u64 = 256;
-/// Never.
+/// A time that never comes.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 choice! {
@@ -24,7 +24,7 @@ choice! {
     pub enum Stage {
         /// Waits for other tasks.
         Blocked = 1,
-        /// Waits for its time: the one it names, or that of its next attempt.
+        /// Waits for its earliest start, or for its next attempt.
         Delayed = 2,
         /// Waits until fewer tasks with one of its keys run.
         Limited = 3,
@@ -32,13 +32,13 @@ choice! {
         Ready = 4,
         /// A worker has it, or it is being published.
         Running = 5,
-        /// Cancelled, and the worker has yet to say so.
+        /// Cancelled, but the worker has not confirmed yet.
         Stopping = 6,
-        /// Done.
+        /// Completed.
         Completed = 7,
-        /// Will never be done.
+        /// Cancelled.
         Cancelled = 8,
-        /// A dead letter: it failed for good, and people may begin it anew.
+        /// A dead letter: it failed for good, and can be restarted by hand.
         Dead = 9,
     }
 }
@@ -49,54 +49,54 @@ impl Stage {
         matches!(self, Stage::Running | Stage::Stopping)
     }
 
-    /// Whether nothing becomes of it any more by itself.
+    /// Whether the stage is final, unless a user changes it.
     pub fn is_over(self) -> bool {
         matches!(self, Stage::Completed | Stage::Cancelled | Stage::Dead)
     }
 
-    /// Whether it counts towards what may wait.
+    /// Whether it counts as waiting.
     pub(crate) fn is_queued(self) -> bool {
         self <= Stage::Ready
     }
 }
 
 layout! {
-    /// What is known of a task.
+    /// A task.
     #[derive(Debug, Clone)]
     pub struct Task {
         pub stage: Stage,
         pub priority: u8,
-        /// Attempts begun since it was submitted or redriven, those whose worker died not among them.
+        /// Attempts since it was submitted or restarted, without those whose worker died.
         pub attempts: u16,
         pub policy: u16,
         /// Workers that died under it.
         pub lost: u16,
         pub tenant: u32,
         pub lane: u32,
-        /// Its neighbours in the list it is in.
+        /// Neighbours in its list.
         pub prev: u32,
         pub next: u32,
-        /// Who has it; `NONE` while it is being published.
+        /// Slot of its worker; `NONE` while it is being published.
         pub worker: u32,
         pub timeout_ms: u32,
-        /// The delay before its last retry.
+        /// Delay before its last retry, ms.
         pub delay_ms: u32,
-        /// What its tenant was charged when it started.
+        /// What its tenant was charged at the start, µs.
         pub charged_us: u32,
-        /// How many tasks it waits for.
+        /// Number of tasks that it waits for.
         pub waits_for: u32,
-        /// The limit, of its tenant's, that it waits for.
+        /// Index of the tenant's limit that it waits for.
         pub limited_by: u32,
         pub submitted_ms: u64,
-        /// Since when it could start, as far as that is a matter of time.
+        /// Time since which it could start.
         pub since_ms: u64,
-        /// When its last attempt began.
+        /// Start of its last attempt.
         pub started_ms: u64,
-        /// By the cluster's count.
+        /// Deadline, on the cluster's clock.
         pub deadline_ms: u64,
-        /// When something becomes of it by itself.
+        /// Time of its timer.
         pub due_ms: u64,
-        /// Of its last start.
+        /// Token of its last start.
         pub token: u64,
         pub payload: Arc<[u8]>,
         pub extra: Option<Arc<Extra>>,
@@ -105,49 +105,49 @@ layout! {
 }
 
 layout! {
-    /// What few tasks have.
+    /// Fields that few tasks have.
     #[derive(Debug, Clone, Default)]
     pub struct Extra {
         pub idempotency_key: Option<Arc<[u8]>>,
         pub labels: Vec<Labelled>,
         pub after: Vec<u64>,
-        /// Those that wait for it.
+        /// Tasks that wait for it.
         pub before: Vec<u64>,
         pub cpu_milli: u32,
         pub memory_bytes: u64,
         pub subject: Option<Arc<[u8]>>,
-        /// How far it said it is, in thousandths, and in words.
+        /// Last progress, in thousandths and as a note.
         pub permille: u16,
         pub note: Option<Arc<[u8]>>,
     }
 }
 
 layout! {
-    /// A label, kept.
+    /// A label, as the state stores it.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Labelled {
-        /// As what.
+        /// Key of the label.
         pub key: Arc<[u8]>,
-        /// As which.
+        /// Value of the label.
         pub value: Arc<[u8]>,
     }
 }
 
 layout! {
-    /// What came of a task, or of its last attempt.
+    /// Result of a task, or of its last attempt.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Outcome {
-        /// Its result, or why it failed.
+        /// Result, or error text.
         pub bytes: Arc<[u8]>,
-        /// Why, where it failed.
+        /// Reason, if it failed.
         pub failure: Option<Failure>,
-        /// When, by the cluster's count.
+        /// End, on the cluster's clock.
         pub at_ms: u64,
-        /// How long it ran.
+        /// Run time, µs.
         pub run_us: u64,
-        /// Of a processor.
+        /// Processor time, µs.
         pub cpu_us: u64,
-        /// The most it took.
+        /// Peak memory, bytes.
         pub memory_bytes: u64,
     }
 }
@@ -160,9 +160,9 @@ impl Task {
         }
     }
 
-    /// The lower, the sooner: who waits `ageing_ms` longer counts as one priority higher.
+    /// Rank; the lowest is next. Each `ageing_ms` of waiting counts as one level of priority.
     pub(crate) fn rank(&self, ageing_ms: u32) -> i64 {
-        // What begins in the far future does so after all else, and overflows nothing.
+        // Times in the far future are clamped, so that nothing overflows.
         (self.since_ms.min(1 << 60) as i64) - i64::from(self.priority) * i64::from(ageing_ms)
     }
 
@@ -170,7 +170,7 @@ impl Task {
         Arc::make_mut(self.extra.get_or_insert_default())
     }
 
-    /// A dead letter because workers died under it.
+    /// Whether it is a dead letter because workers died under it.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(Failure::Poisoned))
     }
@@ -179,12 +179,12 @@ impl Task {
         self.extra.as_ref().is_some_and(|extra| extra.subject.is_some())
     }
 
-    /// Completed or cancelled.
+    /// Whether it is completed or cancelled.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.stage, Stage::Completed | Stage::Cancelled)
     }
 
-    /// What it is counted as, in bytes.
+    /// Counted size, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let extra = self.extra.as_ref().map_or(0, |extra| {
             let labels =
@@ -200,7 +200,7 @@ impl Task {
 }
 
 layout! {
-    /// A list of tasks, from one to the next.
+    /// A linked list of tasks.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct List {
         pub head: u32,
@@ -263,7 +263,7 @@ impl List {
     }
 }
 
-/// The tasks that a batch's task waits for, as ids, once all of the batch have theirs.
+/// Converts dependencies to ids, once all tasks of the batch have one.
 pub(crate) fn ids_of(after: &[After], batch: &[u64]) -> Vec<u64> {
     after
         .iter()

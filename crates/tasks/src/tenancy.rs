@@ -1,4 +1,4 @@
-//! Tenants are made, and changed while their tasks run.
+//! Creates tenants, and changes them while their tasks run.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ impl State {
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
     }
 
-    /// Other limits by key: who has places is counted again, and who waits for its turn asks for them again. Takes as long as
-    /// there are tasks.
+    /// Sets a tenant's limits by key: counts places again, and lets waiting tasks ask again. Takes time
+    /// proportional to the number of tasks.
     fn regroup(&mut self, tenant_at: u32, limits: Vec<Limited>) {
         let of_tenant: Vec<_> =
             self.tasks.iter_from(0).filter(|(_, task)| task.tenant == tenant_at).map(|(at, _)| at).collect();
@@ -107,7 +107,7 @@ impl State {
         self.groups_from(tenant_at).iter().for_each(|key| self.settle_group(key));
     }
 
-    /// No places are taken; what was started lately still counts where a rate by the same key holds.
+    /// Frees all places; recent starts still count if a rate with the same key remains.
     fn reset_groups(&mut self, tenant_at: u32, limits: Vec<Limited>) {
         let before = self.tenants[tenant_at as usize].limits.clone();
         let now_ms = self.now_ms;

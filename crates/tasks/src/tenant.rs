@@ -1,9 +1,10 @@
-//! Tenants: their shares, their quotas, their accounts.
+//! Tenants: shares, quotas and totals.
 //!
-//! Shares are those of start-time fair queueing (Goyal, Vin and Cheng 1996): a tenant's tag is the virtual time up to which it was
-//! served, each task moves it on by cost ÷ weight, the lowest tag is served next, and who comes back after a pause begins at the
-//! virtual time of now. What a task costs is not known when it starts: the tenant is charged what its lane's tasks cost lately,
-//! and the difference when it ends.
+//! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up
+//! to which it was served. Each task moves it by
+//! cost ÷ weight, and the tenant with the lowest tag is next. A tenant that returns after a pause starts at
+//! the present virtual time. The cost of a task is unknown
+//! at its start: the tenant is charged the recent cost of its lane's tasks, and the difference at the end.
 
 use std::sync::Arc;
 
@@ -13,11 +14,11 @@ use crate::rate::Rate;
 use crate::retry::BUDGET_MAX;
 use crate::task::List;
 
-/// A tag's unit: a µs of a tenant of weight 1 moves its tag by so much.
+/// Tag units for one µs of a tenant of weight 1.
 const TAG_PER_US: u64 = 10_000;
 /// The highest weight.
 pub(crate) const WEIGHT_MAX: u32 = 10_000;
-/// Retries that a tenant has for nothing, in millionths.
+/// Retries that a new tenant has, in millionths.
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {
@@ -30,16 +31,16 @@ layout! {
         pub retry_percent: u32,
         pub quotas: [Quota; 3],
         pub limits: Arc<Vec<Limited>>,
-        /// Up to where it was served.
+        /// Virtual time up to which it was served.
         pub tag: u64,
         pub used: [Used; 3],
         pub lanes: Vec<u32>,
         pub dead: List,
-        /// Tasks that wait, for whatever.
+        /// Waiting tasks of all kinds.
         pub queued: u64,
-        /// Of those, the ready ones.
+        /// Of these, the ready ones.
         pub ready: u64,
-        /// Retries it may still make, in millionths.
+        /// Remaining retries, in millionths.
         pub budget: u64,
         pub account: Account,
         pub pace: Pace,
@@ -47,51 +48,51 @@ layout! {
 }
 
 layout! {
-    /// A limit by a key, kept.
+    /// A limit by key, as the state stores it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Limited {
-        /// A label's key, or `tenant`, `queue` or `kind`.
+        /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: Arc<[u8]>,
-        /// How many.
+        /// Most tasks running at once.
         pub running_max: u32,
-        /// How often they start.
+        /// Highest rate of starts.
         pub rate: Option<Rate>,
     }
 }
 
 layout! {
-    /// What a tenant has had since it was made.
+    /// Totals of a tenant since it was created.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Account {
-        /// Tasks taken in.
+        /// Submitted tasks.
         pub submitted: u64,
-        /// Attempts begun.
+        /// Started attempts.
         pub started: u64,
-        /// Tasks done.
+        /// Completed tasks.
         pub completed: u64,
-        /// Attempts that came to nothing, those whose worker died not among them.
+        /// Failed attempts, without those whose worker died.
         pub failed: u64,
         /// Attempts whose worker died.
         pub lost: u64,
         /// Tasks that became dead letters.
         pub dead: u64,
-        /// Tasks cancelled.
+        /// Cancelled tasks.
         pub cancelled: u64,
-        /// Time of a processor.
+        /// Processor time, µs.
         pub cpu_us: u64,
-        /// Time that tasks ran.
+        /// Run time of tasks, µs.
         pub run_us: u64,
-        /// Bytes of memory, in MB × ms.
+        /// Memory over time, MB × ms.
         pub memory_mb_ms: u64,
-        /// What it was charged for: of each attempt the longer of its run and its processor time.
+        /// Charged time, µs: for each attempt the longer of run time and processor time.
         pub cost_us: u64,
-        /// What the tasks that were submitted are expected to cost, each as its lane's did when it came.
+        /// Expected cost of submitted tasks, µs: each counted with its lane's cost at the time.
         pub asked_us: u64,
     }
 }
 
 layout! {
-    /// How many tasks start in a second, by the last ten or so.
+    /// Starts a second, from the last ten or so.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Pace {
         pub window_ms: u64,
@@ -119,7 +120,7 @@ impl Pace {
         (self.window_ms, self.count) = (now_ms, 0);
     }
 
-    /// Starts in a thousand seconds, as far as is known.
+    /// Starts in a thousand seconds, as far as known.
     pub(crate) fn per_1000_s(&self, now_ms: u64) -> u64 {
         let mut pace = *self;
         pace.roll(now_ms);
@@ -148,12 +149,12 @@ impl Tenant {
         }
     }
 
-    /// What a cost moves its tag by.
+    /// Amount by which a cost moves the tag.
     pub(crate) fn share(&self, cost_us: u64) -> u64 {
         (cost_us.saturating_mul(TAG_PER_US) / u64::from(self.weight)).max(1)
     }
 
-    /// The tier in which it may have so much more; none if its quotas do not allow it.
+    /// Tier in which the tenant may use this much more; `None` if its quotas do not allow it.
     pub(crate) fn tier(&self, need: &Amounts) -> Option<u8> {
         let mut parts = self.quotas.iter().zip(&self.used).zip(need);
         if !parts.clone().all(|((quota, used), &need)| used.allows(quota, need)) {
@@ -167,7 +168,7 @@ impl Tenant {
         Some(if is_over { 2 } else { 1 })
     }
 
-    /// Whether so much more is within what is kept free for it.
+    /// Whether this much more is within its reserved quota.
     fn is_reserved(&self, need: &Amounts) -> bool {
         let mut parts =
             self.quotas.iter().zip(&self.used).zip(need).filter(|((quota, _), _)| quota.reserved > 0);
@@ -175,12 +176,12 @@ impl Tenant {
             && parts.all(|((quota, used), &need)| used.now.saturating_add(need) <= quota.reserved)
     }
 
-    /// What of its reserve it does not use.
+    /// Unused part of its reserved quota.
     pub(crate) fn kept_free(&self) -> Amounts {
         std::array::from_fn(|at| self.quotas[at].reserved.saturating_sub(self.used[at].now))
     }
 
-    /// A first start adds to what may be retried; a retry takes from it, and is not given if there is nothing.
+    /// Adds to the retry budget at a first start; a retry takes from it, and needs some.
     pub(crate) fn earn_retry(&mut self) {
         let more = u64::from(self.retry_percent) * u64::from(BUDGET_MAX) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));

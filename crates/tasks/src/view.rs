@@ -1,4 +1,4 @@
-//! What people see of tasks, tenants, queues and workers.
+//! Views of tasks, tenants, queues and workers.
 
 use std::sync::Arc;
 
@@ -11,166 +11,166 @@ use crate::state::State;
 use crate::task::{Labelled, Outcome, Stage};
 use crate::tenant::{Account, Limited};
 
-/// So many tasks one call looks at, at most.
+/// Most tasks that one call looks at.
 const LOOKED_AT_MAX: usize = 100_000;
-/// A page of whole tasks ends when they have come to so much.
+/// Size at which a page of whole tasks ends, bytes.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 layout! {
-    /// A task, as it is now. Times are of the cluster's count.
+    /// A task at present. Times are on the cluster's clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskView {
-        /// Its id.
+        /// Id of the task.
         pub task: u64,
-        /// Whose it is.
+        /// Name of the tenant.
         pub tenant: Arc<[u8]>,
-        /// Where it waits.
+        /// Name of the queue.
         pub queue: Arc<[u8]>,
-        /// What is done.
+        /// Kind of work.
         pub kind: Arc<[u8]>,
-        /// With what.
+        /// Payload.
         pub payload: Arc<[u8]>,
-        /// How far it is.
+        /// The stage of the task.
         pub stage: Stage,
-        /// 0 to 9, the highest.
+        /// Priority from 0 to 9, the highest.
         pub priority: u8,
-        /// Attempts begun.
+        /// Started attempts.
         pub attempts: u32,
         /// Workers that died under it.
         pub lost: u32,
-        /// When it was submitted.
+        /// Time of submission.
         pub submitted_ms: u64,
-        /// When its last attempt began, if there was one.
+        /// Start of the last attempt.
         pub started_ms: Option<u64>,
-        /// When it has to be done.
+        /// Deadline.
         pub deadline_ms: Option<u64>,
-        /// Who has it.
+        /// Id of its worker.
         pub worker: Option<u64>,
-        /// How far it said it is, in thousandths, and in words.
+        /// Progress in thousandths, and a note.
         pub progress: (u16, Option<Arc<[u8]>>),
-        /// What it is known by.
+        /// Labels.
         pub labels: Vec<Labelled>,
-        /// What it waits for, or waited.
+        /// Tasks that it waits for, or waited for.
         pub after: Vec<u64>,
-        /// What came of it, or of its last attempt.
+        /// Result of the task, or of its last attempt.
         pub outcome: Option<Outcome>,
-        /// Labels that a worker has to have.
+        /// Labels that a worker must have.
         pub needs: Vec<Labelled>,
-        /// Thousandths of a processor and bytes of memory that it needs.
+        /// Processor thousandths and memory bytes that it needs.
         pub amounts: [u64; 2],
-        /// How long one attempt may take.
+        /// Timeout of an attempt, ms.
         pub timeout_ms: u32,
-        /// When it may start, while it waits for that: its own time, or its next retry's.
+        /// Earliest start, or time of the next retry, while it waits for that.
         pub not_before_ms: Option<u64>,
-        /// What is done when an attempt fails; none once the task is over.
+        /// Retry policy; `None` once the task is over.
         pub retry: Option<Retry>,
-        /// Under which a second one is the same; empty for none.
+        /// Idempotency key; empty for none.
         pub idempotency_key: Arc<[u8]>,
-        /// Where it publishes, if it does.
+        /// Destination of a task that publishes.
         pub subject: Arc<[u8]>,
     }
 }
 
-/// Which tasks are listed; all that is not said fits.
+/// A filter of tasks; fields that are `None` match every task.
 #[derive(Debug, Clone, Default)]
 pub struct Filter<'a> {
-    /// Whose.
+    /// Name of the tenant.
     pub tenant: Option<&'a [u8]>,
-    /// Where.
+    /// Name of the queue.
     pub queue: Option<&'a [u8]>,
-    /// Of what kind.
+    /// Kind of work.
     pub kind: Option<&'a [u8]>,
-    /// How far.
+    /// The stage of the task.
     pub stage: Option<Stage>,
-    /// With this label.
+    /// Key and value of a label.
     pub label: Option<(&'a [u8], &'a [u8])>,
 }
 
 layout! {
-    /// A tenant, as it is now.
+    /// A tenant at present.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TenantView {
-        /// Its name.
+        /// Name of the tenant.
         pub name: Arc<[u8]>,
-        /// Its share.
+        /// Weight against other tenants.
         pub weight: u32,
-        /// On tasks running, thousandths of a processor, bytes of memory.
+        /// Quotas of running tasks, processor thousandths and memory bytes.
         pub quotas: [Quota; 3],
-        /// Tasks that may wait; 0 for no limit.
+        /// Most waiting tasks; 0 for no limit.
         pub queued_max: u64,
         /// Retries for each hundred first starts; 0 for no limit.
         pub retry_percent: u32,
-        /// Its limits by key.
+        /// Limits by key.
         pub limits: Arc<Vec<Limited>>,
-        /// Tasks that wait, for whatever.
+        /// Waiting tasks of all kinds.
         pub queued: u64,
-        /// Of those, the ones that wait for nothing but their turn.
+        /// Of these, those that wait only for their turn.
         pub ready: u64,
-        /// Tasks running, thousandths of a processor and bytes of memory that they need.
+        /// Running tasks, and the processor thousandths and memory bytes that they need.
         pub used: [u64; 3],
         /// Dead letters.
         pub dead: u64,
-        /// What it has had.
+        /// Totals.
         pub account: Account,
     }
 }
 
 layout! {
-    /// What a tenant has in a queue of a kind.
+    /// A tenant's tasks of one kind in a queue.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct QueueView {
-        /// Whose.
+        /// Name of the tenant.
         pub tenant: Arc<[u8]>,
-        /// Which.
+        /// Name of the queue.
         pub queue: Arc<[u8]>,
-        /// What is done.
+        /// Kind of work.
         pub kind: Arc<[u8]>,
-        /// Tasks that wait for their turn.
+        /// Ready tasks.
         pub ready: u64,
-        /// For how long the first of them has.
+        /// Waiting time of the first one, ms.
         pub oldest_ms: u64,
-        /// What one costs, by those that were done lately.
+        /// Recent cost of a task, µs.
         pub cost_us: u64,
-        /// Labels that a worker has to have.
+        /// Labels that a worker must have.
         pub needs: Vec<Labelled>,
     }
 }
 
 layout! {
-    /// A worker, as it is now.
+    /// A worker at present.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct WorkerView {
-        /// Its id.
+        /// Id of the worker.
         pub worker: u64,
-        /// For people.
+        /// Display name.
         pub name: Arc<[u8]>,
-        /// What it can do.
+        /// Kinds that it runs.
         pub kinds: Vec<Arc<[u8]>>,
-        /// The queues it serves; none for all.
+        /// Queues that it serves; none for all.
         pub queues: Vec<Arc<[u8]>>,
-        /// Tasks it has.
+        /// Tasks that it holds.
         pub held: u64,
-        /// Tasks it would take.
+        /// Further tasks that it would take.
         pub credit: u64,
-        /// Tasks it did.
+        /// Tasks that it has done.
         pub done: u64,
-        /// It takes nothing new.
+        /// Whether it takes no new tasks.
         pub is_draining: bool,
-        /// For how long it lives without a sign.
+        /// Remaining time to live without a sign of life, ms.
         pub left_ms: u64,
-        /// What it has that tasks may need.
+        /// Labels that tasks may need.
         pub labels: Vec<Labelled>,
-        /// The tenants whose tasks it takes; none for all.
+        /// Tenants whose tasks it takes; none for all.
         pub tenants: Vec<Arc<[u8]>>,
-        /// Thousandths of a processor and bytes of memory that it has; 0 where it does not say.
+        /// Processor thousandths and memory bytes that it has; 0 if not stated.
         pub has: [u64; 2],
-        /// What its tasks need of that.
+        /// The part of these that its tasks need.
         pub used: [u64; 2],
     }
 }
 
 impl State {
-    /// A task.
+    /// Returns a task.
     pub fn get(&self, task: u64) -> Result<TaskView, Refusal> {
         self.find_task(task).map(|at| self.view(at))
     }
@@ -210,12 +210,13 @@ impl State {
         }
     }
 
-    /// Up to `limit` tasks that fit, and from where to go on if there may be more; begins with 0.
+    /// Up to `limit` matching tasks, and the start of the next page if there may be more. The first page
+    /// starts at 0.
     pub fn list(&self, filter: &Filter<'_>, from: u32, limit: usize) -> (Vec<TaskView>, Option<u32>) {
         self.list_within(filter, from, limit, |_| 0)
     }
 
-    /// The same; a page also ends when the tasks on it have come to [`PAGE_BYTES_MAX`], by what `weigh` says of each.
+    /// Does the same; a page also ends at [`PAGE_BYTES_MAX`], by the sum of `weigh`.
     pub(crate) fn list_within(
         &self,
         filter: &Filter<'_>,

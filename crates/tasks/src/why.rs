@@ -1,4 +1,4 @@
-//! Why a task does not run, in one sentence with numbers.
+//! Explains in one sentence with numbers why a task does not run.
 
 use crate::effects::Failure;
 use crate::error::Refusal;
@@ -9,13 +9,13 @@ use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{Labelled, Stage, Task};
 
-/// So many tasks ahead are counted one by one.
+/// Most tasks ahead that are counted one by one.
 const AHEAD_MAX: u64 = 100_000;
-/// So many of the tasks that it waits for are named.
+/// Most dependencies that are named.
 const NAMED_MAX: usize = 3;
 
 impl State {
-    /// One sentence.
+    /// One sentence about a task.
     pub fn why(&self, task: u64) -> Result<String, Refusal> {
         let at = self.find_task(task)?;
         let found = &self.tasks[at];
@@ -69,7 +69,7 @@ impl State {
         let group = self.groups.get(key).cloned().unwrap_or_default();
         let (sort, rank, _) = self.member(at);
         let is_served = self.is_served(&sort);
-        // Those that somebody could run come first.
+        // Tasks that a worker could run come first.
         let is_ahead = |(other, other_rank, other_at): &(Sort, i64, u32)| {
             (!self.is_served(other), *other_rank, *other_at) < (!is_served, rank, at)
         };
@@ -151,7 +151,7 @@ impl State {
         )
     }
 
-    /// Why nobody that is there could run a task of a class, of a tenant, that needs so much.
+    /// Why no worker could run a class' task of a tenant with these needs.
     fn why_unserved(&self, class: &Class, tenant: &[u8], need: &Amounts) -> String {
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
         let workers: u64 = pools.filter(|pool| pool.serves.is_for(tenant)).map(|pool| pool.workers).sum();
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Why nobody that is there does tasks of a class, of a tenant.
+    /// Why no worker runs a class' tasks of a tenant.
     fn why_nobody(&self, class: &Class) -> String {
         let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
         let doing = self.pools.iter().filter(|pool| pool.workers > 0 && pool.serves.does(class));
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// How many tasks of its lane come before it, and whether that is all.
+    /// Number of tasks of its lane before it, and whether that is all of them.
     fn ahead_of(&self, at: u32) -> (u64, bool) {
         let ageing_ms = self.limits.ageing_ms;
         let task = &self.tasks[at];

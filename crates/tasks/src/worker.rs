@@ -1,4 +1,4 @@
-//! Workers, and pools of those that serve the same.
+//! Workers, and pools of workers that serve the same.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use crate::quota::Amounts;
 use crate::task::{Labelled, List};
 
 layout! {
-    /// One that does tasks.
+    /// A worker.
     #[derive(Debug, Clone)]
     pub struct Worker {
         pub name: Arc<[u8]>,
         pub pool: u32,
-        /// How many more tasks it takes.
+        /// Further tasks that it takes.
         pub credit: u32,
         pub ttl_ms: u64,
-        /// When it is taken for dead.
+        /// Time at which it counts as dead.
         pub end_ms: u64,
         pub joined_ms: u64,
-        /// Since when it holds nothing.
+        /// Time since which it holds nothing.
         pub idle_ms: u64,
         pub is_draining: bool,
         pub held: List,
-        /// Thousandths of a processor and bytes of memory that it has; 0 where it does not say.
+        /// Processor thousandths and memory bytes that it has; 0 if not stated.
         pub has: [u64; 2],
-        /// What its tasks need of that.
+        /// The part of these that its tasks need.
         pub used: [u64; 2],
-        /// Its place among the idle of its pool: how many tasks it held.
+        /// Its key among the idle of its pool: the number of tasks that it held.
         pub idle: Option<u32>,
         pub done: u64,
     }
@@ -41,7 +41,7 @@ impl Worker {
         (0..2).all(|at| self.has[at] == 0 || self.used[at] + need[at + 1] <= self.has[at])
     }
 
-    /// Whether it has so much in all.
+    /// Whether its total capacity is at least this.
     pub(crate) fn is_as_large(&self, need: &Amounts) -> bool {
         (0..2).all(|at| self.has[at] == 0 || need[at + 1] <= self.has[at])
     }
@@ -55,15 +55,15 @@ impl Worker {
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     pub(crate) serves: Arc<Serves>,
-    /// The classes it serves.
+    /// Classes that it serves.
     pub(crate) classes: Arc<Vec<u32>>,
-    /// Workers that take more, those first that hold the fewest tasks.
+    /// Workers that take tasks, those with the fewest tasks first.
     pub(crate) idle: OrdSet<(u32, u32)>,
-    /// Workers that may be given a task ahead, by when they are foreseen to end.
+    /// Workers that may be given a task ahead, by predicted end.
     pub(crate) soon: OrdSet<(u64, u32)>,
     pub(crate) workers: u64,
     pub(crate) credit: u64,
-    /// What workers have in all, each with how many have it.
+    /// Capacities of the workers, each with the number of workers that have it.
     sizes: OrdMap<[u64; 2], u64>,
 }
 
@@ -73,13 +73,13 @@ impl Pool {
         Pool { serves, classes: Arc::default(), idle, soon, workers: 0, credit: 0, sizes: OrdMap::new() }
     }
 
-    /// A worker comes that has so much.
+    /// Counts a worker of this capacity.
     pub(crate) fn come(&mut self, has: [u64; 2]) {
         self.workers += 1;
         *self.sizes.entry(has).or_default() += 1;
     }
 
-    /// One that has so much goes.
+    /// Uncounts a worker of this capacity.
     pub(crate) fn go(&mut self, has: [u64; 2]) {
         self.workers -= 1;
         match self.sizes.get_mut(&has) {
@@ -88,27 +88,27 @@ impl Pool {
         }
     }
 
-    /// Whether a worker has so much in all; one that does not say what it has, has enough.
+    /// Whether a worker has this total capacity; one that states none has enough.
     pub(crate) fn has_one_for(&self, need: &Amounts) -> bool {
         self.sizes.keys().any(|has| (0..2).all(|part| has[part] == 0 || need[part + 1] <= has[part]))
     }
 
-    /// Whether a worker has as much in all as this one.
+    /// Whether a worker has at least this worker's total capacity.
     pub(crate) fn has_one_as_large(&self, other: &[u64; 2]) -> bool {
         let is_enough = |has: u64, other: u64| has == 0 || other != 0 && other <= has;
         self.sizes.keys().any(|has| (0..2).all(|part| is_enough(has[part], other[part])))
     }
 }
 
-/// What workers serve: kinds and queues as numbers of names.
+/// What workers serve; kinds and queues by number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Serves {
     pub(crate) kinds: BTreeSet<u32>,
-    /// None for all.
+    /// Queues; none for all.
     pub(crate) queues: BTreeSet<u32>,
-    /// What they have.
+    /// Labels of the workers.
     pub(crate) labels: BTreeSet<Labelled>,
-    /// None for all.
+    /// Tenants; none for all.
     pub(crate) tenants: BTreeSet<Arc<[u8]>>,
 }
 
@@ -117,7 +117,7 @@ impl Serves {
         self.does(class) && self.has(&class.needs)
     }
 
-    /// Whatever its tasks need.
+    /// Whether the workers can run a class, regardless of needed capacity.
     pub(crate) fn does(&self, class: &Class) -> bool {
         self.kinds.contains(&class.kind) && (self.queues.is_empty() || self.queues.contains(&class.queue))
     }
@@ -130,7 +130,8 @@ impl Serves {
         self.tenants.is_empty() || self.tenants.contains(tenant)
     }
 
-    /// Who is asked first: those for some tenants only, then those that have the least to be kept for.
+    /// Order in which pools are tried: those for some tenants first, then those with the fewest labels and
+    /// kinds.
     pub(crate) fn rank(&self) -> (bool, usize) {
         (self.tenants.is_empty(), self.labels.len())
     }

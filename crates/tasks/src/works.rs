@@ -1,4 +1,4 @@
-//! What workers say: that they come, live, take more, go on, go.
+//! Commands of workers: join, beat, pull, progress, leave.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::state::{State, WORKER};
 use crate::task::{List, Stage};
 use crate::worker::{Pool, Serves, Worker};
 
-/// Workers of one tenant have one in so many of the pools at most.
+/// Divisor of the pools that workers of one tenant may have.
 const POOLS_SHARE: u32 = 4;
 
 impl State {
@@ -21,7 +21,7 @@ impl State {
         Ok(Reply::Joined { worker: self.worker_id(at) })
     }
 
-    /// A worker comes that was checked; its slot.
+    /// Adds a worker, after all checks; returns its slot.
     pub(crate) fn take_worker(&mut self, new: &NewWorker<'_>) -> u32 {
         let serves = Serves {
             kinds: new.kinds.iter().map(|kind| self.names.insert(kind)).collect(),
@@ -77,7 +77,7 @@ impl State {
         }
         Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
-        // A pool more than there may be, if its set is new: what is new to the names cannot be of a pool that there is.
+        // A set with a name that is new cannot be that of an existing pool, and needs one more.
         let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
         let labels = needs_of(&new.labels).iter().cloned().collect();
         let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
@@ -94,7 +94,7 @@ impl State {
         Limit::Pools.check(self.pools.len() as u64 + 1, u64::from(self.limits.pools_max))
     }
 
-    /// Workers that are for some tenants only have a part of the pools, by each of the tenants.
+    /// Checks that workers for some tenants have at most a part of the pools, for each of the tenants.
     fn check_pools_of_tenants(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
         let count_max = u64::from(self.limits.pools_max.div_ceil(POOLS_SHARE));
         new.tenants.iter().try_for_each(|tenant| {
@@ -103,7 +103,7 @@ impl State {
         })
     }
 
-    /// Where there may be no more, one that nobody is in any more: workers' labels come and go.
+    /// At the limit, a pool without workers: their labels come and go.
     fn deserted_pool(&self) -> Option<u32> {
         let is_full = self.pools.len() >= self.limits.pools_max as usize;
         is_full.then(|| self.pools.iter().position(|pool| pool.workers == 0).map(|at| at as u32)).flatten()
@@ -143,7 +143,7 @@ impl State {
         self.pools.len() as u32 - 1
     }
 
-    /// Not to one that is to go.
+    /// Adds credit, unless the worker drains.
     fn add_credit(&mut self, at: u32, credit: u32) {
         if self.workers[at].is_draining {
             return;
@@ -172,7 +172,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Others may be idle and come first only where something was kept free: whoever was not served for that is, now.
+    /// Gives a worker tasks. If capacity was reserved before, other idle workers may come first.
     pub(crate) fn take_more(&mut self, at: u32, credit: u32, effects: &mut Effects) {
         self.add_credit(at, credit);
         self.fill(at, effects);
@@ -195,7 +195,7 @@ impl State {
         Ok(Reply::Beaten { gone })
     }
 
-    /// A worker has given a sign of life.
+    /// Renews a worker's lease.
     pub(crate) fn renew(&mut self, at: u32) {
         let worker = &mut self.workers[at];
         self.timers.remove(&(worker.end_ms, WORKER, at));
@@ -203,7 +203,7 @@ impl State {
         self.timers.insert((worker.end_ms, WORKER, at));
     }
 
-    /// The slots of who answers and of the task, if the answer counts.
+    /// Slots of the worker and the task, if the report counts.
     pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), Refusal> {
         let worker_at = self.find_worker(worker)?;
         let at = self.find_task(task)?;
@@ -270,7 +270,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// What a worker would still have taken is not there any more.
+    /// Removes a worker's credit and free capacity, unless it drains already.
     fn take_credit(&mut self, at: u32) {
         let worker = &mut self.workers[at];
         if worker.is_draining {
@@ -281,13 +281,13 @@ impl State {
         self.forget_ahead(at);
     }
 
-    /// It takes no more tasks until it has credit again.
+    /// Removes a worker from the idle ones until it has credit again.
     pub(crate) fn take_back_credit(&mut self, at: u32) {
         self.take_credit_of(at, self.workers[at].credit);
         self.settle_idle(at);
     }
 
-    /// So much of its credit is gone.
+    /// Removes part of a worker's credit.
     pub(crate) fn take_credit_of(&mut self, at: u32, credit: u32) {
         let worker = &mut self.workers[at];
         worker.credit -= credit;
@@ -308,11 +308,11 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// A worker is gone: what it held goes to others, but for what may have killed it.
+    /// Removes a worker: its tasks go to others, except those that may have killed it.
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut Effects) {
         self.take_credit(at);
         self.reserved.remove(&at);
-        // As if it drained, so that nothing comes back to it.
+        // Marked as draining, so that no task returns to it.
         self.workers[at].is_draining = true;
         self.settle_idle(at);
         while self.workers[at].held.len > 0 {

@@ -59,7 +59,7 @@ Examples:
         /// Kind of the tasks [default: all]
         #[arg(long)]
         kind: Option<String>,
-        /// Stage of the tasks: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
+        /// Show only tasks in this stage: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
         /// [default: all]
         #[arg(long, visible_alias = "state", value_parser = show::stage)]
         stage: Option<Stage>,

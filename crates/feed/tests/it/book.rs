@@ -16,7 +16,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
     BookEntry::Remove { side, price }
 }
 
-/// Limits with which no removal is forgotten.
+/// Bounds with which no removal is forgotten.
 const ALL_KNOWN: Limits = Limits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,

@@ -82,7 +82,7 @@ fn occasional_close_records_are_not_dense() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Compares times with one exact division each, and counts with a count.
+    /// Checks times by exact division, and counts by counting records.
     #[test]
     fn due_times_and_counts_are_exact(
         rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),

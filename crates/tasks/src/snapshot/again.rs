@@ -1,4 +1,4 @@
-//! What follows from a state's blocks, and is not written: names, who serves whom, who stands where, timers, counts.
+//! Rebuilds derived data that snapshots do not contain: names, pools' classes, lanes, timers, counts.
 
 use super::restoring::check;
 use crate::error::DecodeError;
@@ -9,7 +9,7 @@ use crate::state::{SCHEDULE, State, TASK, WORKER};
 use crate::task::{NEVER_MS, Stage};
 
 impl State {
-    /// What is found by name.
+    /// Rebuilds the maps from names to numbers.
     pub(super) fn name_again(&mut self) -> Result<(), DecodeError> {
         let of_classes = self.classes.iter().flat_map(|class| [class.queue, class.kind]);
         let of_pools = self.pools.iter().flat_map(|pool| pool.serves.kinds.iter().chain(&pool.serves.queues));
@@ -45,7 +45,7 @@ impl State {
         Ok(())
     }
 
-    /// Which pools serve which classes.
+    /// Rebuilds which pools serve which classes.
     pub(super) fn match_again(&mut self) {
         for (pool_at, pool) in self.pools.iter_mut().enumerate() {
             let mut served = Vec::new();
@@ -59,7 +59,7 @@ impl State {
         }
     }
 
-    /// Who stands where, who is idle, and what is free.
+    /// Rebuilds lanes, idle workers and free capacity.
     pub(super) fn stand_again(&mut self) -> Result<(), DecodeError> {
         for (at, lane) in self.lanes.iter().enumerate() {
             let class = &mut self.classes[lane.class as usize];
@@ -104,7 +104,7 @@ impl State {
         self.timers = all.into_iter().collect();
     }
 
-    /// What tasks are counted by: bytes, groups, and their tenants' and workers' use, which was written too.
+    /// Rebuilds counts of bytes and groups, and compares the use of tenants and workers with the written one.
     pub(super) fn count_again(&mut self) -> Result<(), DecodeError> {
         let groups = self.groups.keys().map(|key| (key.0, group::bytes(key)));
         let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));

@@ -1,4 +1,4 @@
-//! Whether what came in a state's blocks fits together: what is named is there, and each task is in one list.
+//! Checks that blocks fit together: all references exist, and each task is in one list.
 
 use super::restoring::check;
 use crate::error::DecodeError;
@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::task::{List, Stage, Task};
 
 impl State {
-    /// All that is named by number is there.
+    /// Checks that all referenced numbers exist.
     pub(super) fn check_references(&self) -> Result<(), DecodeError> {
         let is = |at: u32, len: usize| (at as usize) < len;
         let (names, tenants, lanes) = (self.names.len(), self.tenants.len(), self.lanes.len());
@@ -70,7 +70,7 @@ impl State {
         check(schedules.into_iter().all(|(_, found)| is(found.tenant, tenants)), "schedules")
     }
 
-    /// Each task is in the list that its stage says, once.
+    /// Checks that each task is once in the list of its stage.
     pub(super) fn check_lists(&self) -> Result<(), DecodeError> {
         let mut seen = vec![false; self.tasks.slots_len() as usize];
         let lanes = self.lanes.iter().enumerate();

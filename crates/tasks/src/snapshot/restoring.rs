@@ -1,4 +1,4 @@
-//! A state that is made again of its blocks, one by one.
+//! Rebuilds a state from its blocks.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::task::Task;
 use crate::tenant::Tenant;
 use crate::worker::{Pool, Serves, Worker};
 
-/// A state that is made again, block by block.
+/// A state that is rebuilt block by block.
 #[derive(Debug, Default)]
 pub struct Restoring {
     head: Option<HeadAhead>,
@@ -29,12 +29,12 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// One of a cluster's shard of this number.
+    /// Starts a state of this shard.
     pub fn of_shard(shard: u8) -> Restoring {
         Restoring { state: State::of_shard(Limits::default(), shard), ..Restoring::default() }
     }
 
-    /// Takes the next block in.
+    /// Reads the next block.
     pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
         let mut fields = Fields { rest: block };
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
@@ -127,7 +127,7 @@ impl Restoring {
         check((serves.labels.len(), serves.tenants.len()) == (labels_len, tenants_len), "pools")
     }
 
-    /// The state, if all of it has come.
+    /// Returns the state, if it is complete.
     pub fn end(self) -> Result<State, DecodeError> {
         let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(DecodeError::Short)?;
         let mut state = self.state;

@@ -1,9 +1,9 @@
-//! Tasks that workers have at hand while they do others.
+//! Tasks that workers hold ahead of their slots.
 
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// One that does so many at once.
+/// Adds a worker with this many slots and tasks ahead.
 fn worker(scene: &mut Scene, slots: u32, ahead: u32) -> u64 {
     let worker = scene.join(0);
     scene.done(Command::Slots { worker, slots, ahead });
@@ -14,7 +14,7 @@ fn plain(scene: &mut Scene, count: usize) {
     scene.submit_all("a", vec![work(); count]);
 }
 
-/// How many tasks a worker holds, and how many it takes besides.
+/// Tasks that a worker holds, and further ones that it takes.
 fn held(scene: &Scene, worker: u64) -> (usize, u32) {
     let held = scene.state.held(worker).unwrap();
     (held.starts.len(), held.credit)
@@ -100,7 +100,8 @@ fn prefetched_tasks_of_a_departed_worker_go_to_others() {
 
 const TASK_MS: u64 = 20;
 
-/// So many workers that do one at a time and may have one at hand; each has had so many of [`TASK_MS`] that it is foreseen when it ends. The time.
+/// Adds `count` workers with one slot and one task ahead, whose ends are predictable after several tasks of
+/// [`TASK_MS`]. Returns the time.
 fn steady(scene: &mut Scene, count: usize) -> u64 {
     for _ in 0..count {
         worker(scene, 1, 1);
@@ -117,7 +118,7 @@ fn steady(scene: &mut Scene, count: usize) -> u64 {
     now_ms
 }
 
-/// Who is given a task that is submitted now.
+/// The worker that is given a task submitted now.
 fn given(scene: &mut Scene) -> Option<u64> {
     scene.plain();
     scene.starts().pop().map(|start| start.worker)
@@ -150,7 +151,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
     let began_ms = steady(&mut scene, 1);
     scene.plain();
     let start = scene.one_start();
-    // Long after it was to end.
+    // Long after the predicted end.
     scene.advance(began_ms + 3 * TASK_MS);
     assert_eq!(given(&mut scene), None, "nobody knows when it ends");
     scene.complete(&start, 3 * TASK_MS * 1_000).unwrap();

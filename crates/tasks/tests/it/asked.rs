@@ -1,4 +1,4 @@
-//! What is asked of a state and told to workers, as bytes and back.
+//! Encoding of queries, results and orders.
 
 use super::*;
 

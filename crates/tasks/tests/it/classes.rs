@@ -1,9 +1,9 @@
-//! Lanes, classes and names: those that nobody uses make room for others.
+//! Lanes, classes and names: unused ones make room for others.
 
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// What is over is forgotten at once.
+/// A scene that forgets tasks as soon as they are over.
 fn small(limits: Limits) -> Scene {
     let mut scene = Scene::with(Limits { finished_max: 0, ..limits });
     ["a", "b"].iter().for_each(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
@@ -25,7 +25,7 @@ fn limit_of(refused: Result<u64, Refusal>) -> Limit {
     }
 }
 
-/// Goes on from a snapshot, which is the same.
+/// Continues from a snapshot, which must be the same.
 fn restore(scene: &mut Scene) {
     let again = restored(&blocks(&scene.state)).unwrap();
     assert_eq!(blocks(&again), blocks(&scene.state));

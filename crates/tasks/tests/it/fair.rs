@@ -1,11 +1,11 @@
-//! Who gets how much.
+//! Fair shares.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Runs a saturated pool of workers, each of whose tasks takes what `cost_us` says of its tenant; how many of whose were done, and
-/// what they cost.
+/// Runs a saturated pool of workers, whose tasks cost `cost_us` of their tenant. Returns the number and cost
+/// of completed tasks by tenant.
 fn run(
     scene: &mut Scene,
     workers: u32,
@@ -19,7 +19,7 @@ fn run(
         ttl_ms: 600_000,
         ..NewWorker::default()
     });
-    // By when each is done.
+    // End of each running task.
     let mut running: BTreeMap<(u64, u64), Start> = BTreeMap::new();
     for _ in 0..rounds {
         let now_ms = scene.state.now_ms();
@@ -104,7 +104,7 @@ fn higher_priorities_run_first_and_ageing_prevents_starving() {
         order.push(start.task);
         scene.complete(&start, 1_000).unwrap();
     }
-    // By rank: since − priority × 1 s: −8,500 −4,500 −2,000 −1,000.
+    // Ranks, since − priority × 1 s: −8,500, −4,500, −2,000, −1,000.
     assert_eq!(order, [high, usual, low, late]);
 }
 
@@ -126,7 +126,7 @@ fn unused_shares_go_to_other_tenants() {
     assert_eq!(fair_shares(&[10.0, 100.0, 100.0], &[1.0, 1.0, 2.0], 100.0), [10.0, 30.0, 60.0]);
     assert_eq!(index(&[1.0, 1.0, 1.0, 1.0]), 1.0);
     assert_eq!(index(&[4.0, 0.0, 0.0, 0.0]), 0.25);
-    // The document's own tenants: what each used by what it may.
+    // Use and quota of the reference document's tenants.
     let (cpu, quota) = ([185.0, 148.0, 98.0, 49.0], [200.0, 150.0, 100.0, 50.0]);
     assert!(jain(&cpu, &quota, &quota) > 0.999);
     assert!((index(&cpu) - 0.845).abs() < 0.001);

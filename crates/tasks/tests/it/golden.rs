@@ -1,6 +1,6 @@
-//! The bytes of version 1 never change: `tests/golden/*.hex` were written once.
+//! Encodings of version 1 never change: `tests/golden/*.hex` were written once.
 //!
-//! What is new gets its file from `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-tasks`.
+//! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-tasks` writes the files of new encodings.
 
 use std::path::Path;
 
@@ -177,12 +177,13 @@ fn replies_refusals_events_and_snapshots_keep_their_bytes() {
     check("snapshot_needs", &snapshots::blocks(&scene.state).concat());
 }
 
-/// What was written before tasks could need labels, and workers have any.
+/// A snapshot of a version without needed labels and workers' labels.
 #[test]
 fn snapshot_from_before_needed_labels_is_read_unchanged() {
     let kept = include_str!("../golden/snapshot.hex");
     let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-    // A block begins with the version and its kind; the first is the head, and says how many entries each other has.
+    // A block begins with the version and its kind. The first block is the header with the number of entries
+    // of each other kind.
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
     scene.tenant(Tenant { limits, ..Tenant::new(b"b") });

@@ -1,4 +1,4 @@
-//! Bytes of anybody's making.
+//! Arbitrary and damaged bytes.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ proptest! {
         }
     }
 
-    /// A snapshot with one byte changed is refused, or is a state that goes on without harm.
+    /// A snapshot with one changed byte is refused, or gives a usable state.
     #[test]
     fn damaged_snapshot_is_refused_or_restores_a_usable_state(block in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
         let mut kept = small();

@@ -1,4 +1,4 @@
-//! What becomes of a task.
+//! The life of a task.
 
 use super::*;
 
@@ -143,7 +143,7 @@ fn task_waits_for_its_start_time_and_dies_at_its_deadline() {
     assert_eq!(scene.starts(), []);
     scene.advance(5_000);
     assert_eq!(scene.one_start().task, later);
-    // A dead letter that is begun anew has no deadline any more.
+    // A restarted dead letter has no deadline.
     scene.done(Command::Retry { task: hurried });
     assert_eq!(scene.stage(hurried), Stage::Ready);
 }

@@ -1,4 +1,4 @@
-//! Quotas, limits by key, room.
+//! Quotas, limits by key and memory limits.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
     scene.tenant(Tenant { concurrency: Quota::at_most(5), ..Tenant::new(b"a") });
     scene.join(10);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (5, 15));
-    // Lowered: nothing is taken away, and nothing more given until it is below.
+    // A lowered quota takes no task away, and gives none until the use is below it.
     scene.tenant(Tenant { concurrency: Quota::at_most(2), ..Tenant::new(b"a") });
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
@@ -50,7 +50,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
     assert_eq!(running(&scene, "b"), 6);
     scene.submit_all("a", vec![work(); 50]);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (4, 6));
-    // Given up, it is anybody's.
+    // After the tenant's reserve is removed, other tenants may use it.
     let starts = scene.starts();
     starts
         .iter()
@@ -66,7 +66,7 @@ fn burst_lasts_as_long_as_its_saved_quota() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
     scene.tenant(Tenant { concurrency: quota, ..Tenant::new(b"a") });
-    scene.advance(10_000); // 4 unused × 10 s: 40,000, as far as 2 × 60 s would allow.
+    scene.advance(10_000); // Saves 4 unused × 10 s = 40,000; the maximum is 2 × 60 s.
     scene.submit_all("a", vec![NewTask { timeout_ms: 3_600_000, ..work() }; 500]);
     scene.join_with(NewWorker { kinds: vec![b"work"], credit: 50, ttl_ms: 600_000, ..NewWorker::default() });
     assert_eq!(running(&scene, "a"), 6);
@@ -76,7 +76,7 @@ fn burst_lasts_as_long_as_its_saved_quota() {
         now_ms += 100;
         scene.advance(now_ms);
         let starts = scene.starts();
-        // Two of those that ran longest end.
+        // End the two tasks that ran longest.
         for start in starts.iter().take(2) {
             scene.complete(start, 1_000).unwrap();
         }
@@ -86,7 +86,7 @@ fn burst_lasts_as_long_as_its_saved_quota() {
             last_burst_ms = now_ms;
         }
     }
-    // 2 beyond for about 20 s, a little more for the moments below.
+    // 2 beyond the quota for about 20 s, and a little more for the steps below.
     assert!((28_000..36_000).contains(&last_burst_ms), "{last_burst_ms}");
 }
 
@@ -124,7 +124,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
     assert_eq!(scene.stage(ann[2]), Stage::Limited);
     scene.complete(&starts[0], 1_000).unwrap();
     assert_eq!(scene.one_start().task, ann[2]);
-    // Lowered and raised while they run; they go on being counted.
+    // Lowered and raised while tasks run, which stay counted.
     let limits = vec![KeyLimit::running(b"user", 1)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
@@ -147,18 +147,18 @@ fn key_limit_is_released_however_its_task_ends() {
     let tasks = scene.submit_all("a", vec![NewTask { retry, timeout_ms: 2_000, ..work() }; 6]);
     let worker = scene.join(1);
     let start = scene.one_start();
-    scene.fail(&start, true).unwrap(); // fails: waits for its retry
+    scene.fail(&start, true).unwrap(); // fails, and waits for its retry
     assert_eq!(scene.one_start().task, tasks[1]);
-    scene.advance(2_000); // takes too long
+    scene.advance(2_000); // exceeds its timeout
     scene.done(Command::Pull { worker, credit: 1 });
     let start = scene.starts().pop().unwrap();
     assert_eq!(start.task, tasks[2]);
     scene.done(Command::Cancel { task: tasks[2] });
-    scene.fail(&start, true).unwrap(); // cancelled
+    scene.fail(&start, true).unwrap(); // a cancelled task stops
     assert_eq!(scene.starts().pop().unwrap().task, tasks[3]);
-    scene.done(Command::Leave { worker }); // its worker goes: it keeps its place
+    scene.done(Command::Leave { worker }); // its worker leaves, and the task keeps its place
     assert_eq!((scene.stage(tasks[3]), scene.stage(tasks[4])), (Stage::Ready, Stage::Limited));
-    scene.done(Command::Cancel { task: tasks[3] }); // cancelled while it waits
+    scene.done(Command::Cancel { task: tasks[3] }); // is cancelled while it waits
     assert_eq!(scene.stage(tasks[4]), Stage::Ready);
 }
 
@@ -179,7 +179,8 @@ fn filling_queue_slows_down_then_refuses_low_then_all() {
     assert!(matches!(submit(1, 4), Err(Refusal::QueueFull { queued: 90, queued_max: 100, .. })));
     assert_eq!(submit(10, 9), Ok(3_000));
     assert!(matches!(submit(1, 9), Err(Refusal::QueueFull { retry_after_ms: 60_000, .. })));
-    // Who is served at ten a second is told about a tenth of a second for each task over.
+    // A tenant with ten starts a second is told to wait about a tenth of a second for each task over the
+    // limit.
     scene.join(1);
     for second in 1..=60 {
         scene.advance(second * 100);
@@ -212,7 +213,7 @@ fn in_small_room() -> Scene {
     scene
 }
 
-/// Submits until it is refused; how many were taken.
+/// Submits until a task is refused; returns the number of accepted tasks.
 fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
     let full = (0..1_000).find(|_| scene.ask(Command::Submit { tenant, tasks: vec![work()] }).is_err());
     let refused = scene.ask(Command::Submit { tenant, tasks: vec![work()] }).unwrap_err();

@@ -1,4 +1,4 @@
-//! The scheduler, from outside.
+//! Tests of the scheduler through its public interface.
 
 mod ahead;
 mod asked;
@@ -26,7 +26,7 @@ mod workers;
 
 use dunlin_tasks::*;
 
-/// A state and what came of its commands.
+/// A state with the effects of its commands.
 #[derive(Default)]
 struct Scene {
     state: State,
@@ -38,7 +38,7 @@ impl Scene {
         Scene { state: State::new(limits), effects: Effects::default() }
     }
 
-    /// With one tenant, `a`.
+    /// Creates a state with one tenant, `a`.
     fn new() -> Scene {
         let mut scene = Scene::default();
         scene.tenant(Tenant::new(b"a"));
@@ -69,7 +69,7 @@ impl Scene {
         self.submit_all("a", vec![task])[0]
     }
 
-    /// A task of kind `work` of tenant `a`.
+    /// Submits a task of kind `work` of tenant `a`.
     fn plain(&mut self) -> u64 {
         self.submit(work())
     }
@@ -81,7 +81,7 @@ impl Scene {
         }
     }
 
-    /// One that does `work` and lives for 10 s.
+    /// Adds a worker for kind `work` with a time to live of 10 s.
     fn join(&mut self, credit: u32) -> u64 {
         self.join_with(NewWorker { kinds: vec![b"work"], credit, ttl_ms: 10_000, ..NewWorker::default() })
     }
@@ -90,7 +90,7 @@ impl Scene {
         self.state.advance(now_ms, &mut self.effects);
     }
 
-    /// What was given since this was last asked.
+    /// Takes the starts since the last call.
     fn starts(&mut self) -> Vec<Start> {
         let orders = std::mem::take(&mut self.effects.orders);
         orders
@@ -134,7 +134,7 @@ fn work() -> NewTask<'static> {
     NewTask::new(b"work", b"payload")
 }
 
-/// The worker takes another.
+/// A report with one credit.
 fn answer(start: &Start, run_us: u64) -> Answer {
     let Start { worker, task, token, .. } = *start;
     Answer { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }

@@ -1,6 +1,7 @@
-//! Any commands in any order, beside a ledger of who holds what.
+//! Random commands, compared with a ledger of the tasks that workers hold.
 //!
-//! A failing run prints its shortest case, and its seed is kept in `model.seeds`, to be tried first the next time.
+//! A failing run prints its shortest case. Its seed is stored in `model.seeds` and tried first in the next
+//! run.
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;

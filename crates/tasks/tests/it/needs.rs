@@ -1,4 +1,4 @@
-//! Tasks that need labels of a worker, and workers that have some, or are for some tenants.
+//! Tasks that need labels, and workers with labels or for some tenants.
 
 use super::*;
 
@@ -112,7 +112,7 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
         scene.why(left),
         "waiting: all workers that could do it, 1, are for other tenants; 3 ahead of it"
     );
-    // A tenant that came after the worker did.
+    // A tenant that was created after the worker joined.
     scene.tenant(Tenant::new(b"later"));
     scene.submit_all("later", vec![work()]);
     assert_eq!(scene.one_start().worker, worker);
@@ -211,7 +211,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     let refused = scene.ask(Command::Submit { tenant: b"last", tasks: vec![task(all)] });
     let (count, limit) = (all as u64 + 1, Limit::Demands);
     assert_eq!(refused, Err(Refusal::TooMany { limit, count, count_max: count - 1 }));
-    // What others need already it may need, too.
+    // A task may need labels that others need already.
     scene.submit_all("last", vec![task(0)]);
 }
 

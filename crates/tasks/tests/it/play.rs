@@ -1,11 +1,11 @@
-//! Random commands, and what must be so after each.
+//! Random commands, and the invariants that hold after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// Bytes that stand for a command.
+/// Bytes that encode a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Deed(pub [u8; 6]);
 
@@ -14,21 +14,21 @@ const KINDS: [&[u8]; 3] = [b"work", b"rare", PUBLISH];
 const USERS: [&[u8]; 2] = [b"ann", b"bob"];
 const GPU: Label<'static> = Label { key: b"gpu", value: b"a100" };
 const ZONE: Label<'static> = Label { key: b"zone", value: b"eu" };
-/// What tasks need, and workers have.
+/// Labels that tasks need and workers have.
 const HAS: [&[Label<'static>]; 4] = [&[GPU], &[ZONE], &[ZONE, GPU], &[]];
 
-/// What whoever watches orders and replies knows.
+/// Expected state, from orders and replies alone.
 #[derive(Default)]
 struct Ledger {
-    /// Tasks that were taken in.
+    /// Submitted tasks.
     known: BTreeSet<u64>,
-    /// Who was given what, under which token, and has not given it back.
+    /// Tasks that workers hold, with their starts.
     held: BTreeMap<u64, Start>,
     workers: BTreeSet<u64>,
-    /// The quota of each tenant, and how many of a user's may run, how often.
+    /// Quota of each tenant, and its limit for tasks of one user.
     quotas: BTreeMap<&'static str, (u64, Option<KeyLimit<'static>>)>,
     over: BTreeSet<u64>,
-    /// When tasks of a tenant's user started, since it has had its limits.
+    /// Starts of tasks of a tenant's user since its limits were set.
     starts: BTreeMap<(&'static str, Vec<u8>), Vec<u64>>,
 }
 
@@ -157,7 +157,7 @@ impl Deed {
     }
 }
 
-/// Puts the state through it all.
+/// Applies the commands, and checks after each.
 pub fn play(deeds: &[Deed]) {
     let limits =
         Limits { reserve_ms: 50, dead_max: 4, finished_max: 6, finished_ms: 2_000, ..Limits::default() };
@@ -197,7 +197,7 @@ pub fn play(deeds: &[Deed]) {
         ledger.keeps_quotas(&scene);
         gives_places_to_who_can_be_run(&scene.state);
         scene.effects.clear();
-        // One goes on from a snapshot.
+        // One copy continues from a snapshot.
         let kept = blocks(&replay);
         if step % 3 == 0 {
             replay = restored(&kept).unwrap();
@@ -227,7 +227,7 @@ impl Ledger {
         }
     }
 
-    /// Who is gone holds nothing; who is stopped for its time gives it back; then who is given something holds it alone.
+    /// Lost workers hold nothing; stopped tasks are returned; then each new start has one holder.
     fn take(&mut self, scene: &Scene) {
         let there: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
         self.workers.retain(|worker| there.contains(worker));
@@ -290,7 +290,7 @@ impl Ledger {
         }
     }
 
-    /// Whose tasks were given in this step are not over what they may.
+    /// Tenants with starts in this step are within their quotas and limits.
     fn keeps_quotas(&mut self, scene: &Scene) {
         let now_ms = scene.state.now_ms();
         let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
@@ -314,7 +314,7 @@ impl Ledger {
     }
 }
 
-/// No task that nobody could run has the place that another waits for.
+/// No task that no worker could run holds a place for which another task waits.
 fn gives_places_to_who_can_be_run(state: &State) {
     let (all, _) = state.list(&Filter::default(), 0, usize::MAX);
     let why = |view: &TaskView| state.why(view.task).unwrap();
@@ -329,7 +329,7 @@ fn gives_places_to_who_can_be_run(state: &State) {
     }
 }
 
-/// Who was given it has what it needs, and is for its tenant.
+/// The worker of a start has the needed labels and capacity, and serves the tenant.
 fn fits(start: &Start, state: &State) {
     let worker = state.workers().find(|view| view.worker == start.worker).unwrap();
     let needs = state.get(start.task).map(|view| view.needs).unwrap_or_default();
@@ -341,7 +341,7 @@ fn fits(start: &Start, state: &State) {
     );
 }
 
-/// In any time that ends with the last start, no more than a burst and what flows in meanwhile.
+/// In any time that ends with the last start, there are at most a burst and the tokens of that time.
 fn keeps_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
     for (at, since_ms) in starts.iter().enumerate() {
@@ -351,7 +351,7 @@ fn keeps_rate(starts: &[u64], rate: &Rate) {
     }
 }
 
-/// In the end all that can be done is.
+/// In the end every task that can be done is done.
 fn finish(mut scene: Scene, ledger: Ledger) {
     for name in TENANTS {
         scene.tenant(Tenant::new(name.as_bytes()));

@@ -1,4 +1,4 @@
-//! Retry policies: each tenant has room for its own, and one that is used no more makes room.
+//! Retry policies: each tenant has room for its own, and unused ones make room.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn dead_letter_keeps_its_policy_until_it_is_discarded() {
     assert!(submit(&mut scene, "a", 3).is_ok());
 }
 
-/// It once showed the policy that another tenant's task had been given under the same number.
+/// An earlier version showed another tenant's policy that had received the same number.
 #[test]
 fn finished_task_shows_no_policy_of_another_task() {
     let mut scene = limited();

@@ -1,4 +1,4 @@
-//! How often tasks with the same value under a key start.
+//! Rates of starts of tasks with the same value under a key.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn limited(scene: &mut Scene, rate: Rate) {
     scene.tenant(Tenant { limits: vec![KeyLimit::starting(b"user", rate)], ..Tenant::new(b"a") });
 }
 
-/// When tasks started, in order: each is done at once, and the time goes on as the state asks.
+/// Starts in order, with each task completed at once, and the time advanced to each timer.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
@@ -81,7 +81,7 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     assert_eq!(scene.starts(), []);
     scene.advance(1_000);
     assert_eq!(scene.one_start().task, second, "it came first");
-    // Its worker goes: to start it again is a start as well, and its turn comes before that of who came later.
+    // After its worker leaves, the next start counts as well, and comes before that of later tasks.
     scene.done(Command::Leave { worker });
     assert_eq!(scene.stage(second), Stage::Limited);
     scene.advance(2_000);
@@ -104,7 +104,7 @@ fn changed_rate_still_counts_earlier_starts() {
         "waiting: 1 tasks with user ann may start in 60 s; 1 ahead of it, about 2 min"
     );
     scene.advance(30_000);
-    // Half a token has come. Of ten, three and a half are missing now.
+    // Half a token has come; of ten, three and a half are missing.
     limited(&mut scene, Rate { count: 1, per_ms: 1_000, burst: 10 });
     assert_eq!(scene.starts().len(), 6);
     assert_eq!(scene.state.next_due_ms(), Some(30_500));
@@ -131,7 +131,8 @@ fn several_limits_on_the_same_and_other_keys_all_hold() {
     join_for_long(&mut scene, 20);
     let starts = starts_until(&mut scene, 20_000);
     let until = |ms: u64| starts.iter().filter(|start| start.0 <= ms).count();
-    // Five in the first moment, three at a time; eight in the first minute, and one each 7.5 s from the first on.
+    // Five in the first moment, three at a time; eight in the first minute, and one each 7.5 s from the first
+    // on.
     assert_eq!((until(0), until(600), until(7_499), until(7_500), until(15_000)), (5, 8, 8, 9, 10));
 }
 
@@ -171,13 +172,14 @@ fn impossible_bucket_bytes_are_refused() {
         kept[last][from] = byte;
         snapshots::restored(&kept)
     };
-    // The last 16 bytes are what is missing, and when that was so; before them stand the value, the limit and the tenant.
+    // The last 16 bytes are the missing part and its time; before them are the value, the limit and the
+    // tenant.
     for (at, byte) in [(16, 0xe9), (14, 1), (8, 1), (27, 7), (31, 7)] {
         assert!(with(at, byte).is_err(), "byte {at} from the end");
     }
 }
 
-/// Tokens of one value, in ms × count, as its starts have left them; counted forward, where the state counts what is missing.
+/// Tokens of one value, in ms × count, counted up, while the state counts what is missing.
 struct Reference {
     rate: Rate,
     level: u64,
@@ -207,7 +209,7 @@ impl Reference {
     }
 }
 
-/// With more workers than tasks: who may start does so at once, and who waits may not.
+/// With more workers than tasks, every task that may start does so at once, and a waiting task may not start.
 fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
     let mut scene = Scene::default();
     limited(&mut scene, rate);

@@ -1,4 +1,4 @@
-//! What is refused, and that it leaves no trace.
+//! Refused commands change nothing.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
     let publish = NewTask { kind: PUBLISH, ..work() };
     let quota = Quota { reserved: 5, hard: 4, ..Quota::default() };
     let cases: Vec<(Command<'_>, &str)> = vec![
-        (Command::Submit { tenant: b"nobody", tasks: vec![work()] }, "there is no such tenant"),
+        (Command::Submit { tenant: b"nobody", tasks: vec![work()] }, "the tenant does not exist"),
         (
             Command::Submit { tenant: &long, tasks: vec![work()] },
             "a name of 101 bytes is longer than name_bytes_max = 50",
@@ -74,7 +74,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             Command::Tenant { tenant: Tenant { concurrency: quota, ..Tenant::new(b"b") } },
-            "a quota has reserved ≤ soft ≤ hard, and burst only with hard",
+            "a quota needs reserved ≤ soft ≤ hard, and burst only together with hard",
         ),
         (
             Command::Tenant { tenant: Tenant { weight: 0, ..Tenant::new(b"b") } },
@@ -87,15 +87,15 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
                     ..Tenant::new(b"b")
                 },
             },
-            "a rate has a count, a time and a burst of 1 at least",
+            "the count, time and burst of a rate must be at least 1",
         ),
         (
             Command::Join { worker: NewWorker { kinds: vec![], ..worker.clone() } },
-            "a worker names at least one kind",
+            "a worker must name at least one kind",
         ),
         (
             Command::Join { worker: NewWorker { ttl_ms: 10_001, ..worker.clone() } },
-            "a worker lives without a sign from 1 to worker_ttl_ms_max = 10000 ms",
+            "a worker's time to live must be 1 to worker_ttl_ms_max = 10000 ms",
         ),
         (
             Command::Join { worker: NewWorker { credit: 10_001, ..worker } },
@@ -110,11 +110,11 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         (Command::Unschedule { tenant: b"a", name: b"n" }, "there is no such schedule"),
         (
             Command::Schedule { tenant: b"a", name: b"n", cron: b"whenever", task: work() },
-            "the cron expression is none, or names no time to come",
+            "the cron expression is not valid, or never matches a time",
         ),
         (
             Command::Schedule { tenant: b"a", name: b"n", cron: b"0 0 30 2 *", task: work() },
-            "the cron expression is none, or names no time to come",
+            "the cron expression is not valid, or never matches a time",
         ),
         (
             Command::Schedule {
@@ -150,7 +150,7 @@ fn indirect_cycle_is_refused_and_a_long_chain_accepted() {
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: link(5_000, true) });
     assert_eq!(refused, Err(Refusal::Cycle { index: 0 }));
     let chain = scene.submit_all("a", link(5_000, false));
-    // Cancelled from its first to its last.
+    // Cancels the chain from its first task to its last.
     scene.done(Command::Cancel { task: chain[0] });
     assert!(chain.iter().all(|&task| scene.stage(task) == Stage::Cancelled));
 }
@@ -162,7 +162,7 @@ fn task_that_depends_on_its_own_duplicate_is_refused() {
     let tasks = vec![keyed(vec![After::Batch { index: 1 }]), keyed(vec![])];
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks });
     assert_eq!(refused, Err(Refusal::Cycle { index: 0 }));
-    // What the double itself would wait for does not count.
+    // Dependencies of the repeated task do not count.
     let tasks = vec![keyed(vec![]), keyed(vec![After::Batch { index: 0 }])];
     assert!(scene.ask(Command::Submit { tenant: b"a", tasks }).is_ok());
 }
@@ -176,7 +176,7 @@ fn forward_clock_jump_expires_workers_but_loses_no_task() {
     scene.advance(1 << 50);
     assert_eq!(scene.complete(&starts[0], 1), Err(Refusal::NoWorker { worker }));
     assert!(tasks.iter().all(|&task| scene.stage(task) == Stage::Ready));
-    scene.advance(5); // Back: it is as late as it was.
+    scene.advance(5); // An earlier time is ignored.
     assert_eq!(scene.state.now_ms(), 1 << 50);
     scene.join(20);
     for start in scene.starts() {

@@ -1,4 +1,4 @@
-//! Tasks that need much, among many that need little.
+//! Reservations for large tasks among many small ones.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn worker() -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
 }
 
-/// Small tasks that never end on so many workers, and a large one of tenant `b`: each is done after 4 s, one each second on each worker. When the large
-/// one was given, in seconds.
+/// Endless small tasks on `workers` workers, and a large one of tenant `b`. Each takes 4 s; one ends each
+/// second on each worker. Returns when the large one was given, in seconds.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let mut held: Vec<Start> = scene.starts();
@@ -51,7 +51,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
         let mut scene = two_tenants(workers);
         let (_, given, _) = flood(&mut scene, 60);
         let given = given.unwrap_or_else(|| panic!("never, on {workers} workers"));
-        // After 5 s a worker is kept for it, which has done what it holds 4 s later.
+        // After 5 s one worker is reserved for it, whose tasks end within 4 s.
         assert!((5..=11).contains(&given), "after {given} s on {workers} workers");
     }
 }
@@ -61,7 +61,7 @@ fn reservation_keeps_all_other_workers_busy() {
     let mut scene = two_tenants(8);
     let (_, given, done) = flood(&mut scene, 60);
     assert!(given.is_some());
-    // One worker takes nothing new for some seconds, and then the large one for one.
+    // One worker takes no new task for some seconds, and then the large one for one second.
     assert!(done >= 60 * 8 - 16, "{done}");
 }
 
@@ -98,7 +98,7 @@ fn reservation_of_a_departed_worker_moves_to_another() {
     scene.advance(6_000);
     scene.complete(&held[0], 1_000).unwrap();
     scene.done(Command::Leave { worker: held[0].worker });
-    // The other is kept in its place.
+    // The other worker is reserved in its place.
     let others: Vec<_> = held.iter().filter(|start| start.worker != held[0].worker).collect();
     for start in others {
         scene.complete(start, 1_000).unwrap();

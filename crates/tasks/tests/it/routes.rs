@@ -1,4 +1,4 @@
-//! What is asked of a cluster's tasks, and the shards that it is for.
+//! Routing of commands and queries to shards.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn shards() -> Vec<Scene> {
     (0..SHARDS).map(scene).collect()
 }
 
-/// As a node does it.
+/// Sends a command to its shards, as a node does.
 fn ask(shards: &mut [Scene], command: &Command<'_>) -> Answered {
     let all = 0..shards.len();
     let at = match command.route(SHARDS) {

@@ -1,4 +1,4 @@
-//! Times that come again.
+//! Schedules.
 
 use super::*;
 

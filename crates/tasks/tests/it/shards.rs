@@ -1,4 +1,4 @@
-//! Many states, each with tenants of its own, and the same workers.
+//! Several shards with their own tenants and the same workers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -60,7 +60,7 @@ fn enlisted_worker_keeps_its_home_id_in_another_shard() {
     other.done(Command::Drain { worker });
     other.complete(&start, 1_000).unwrap();
     assert_eq!(other.effects.orders, [Order::Drained { worker }]);
-    // It is known: it lives on.
+    // The worker is known, so its lease is renewed.
     other.advance(9_000);
     assert_eq!(other.ask(enlist()), Ok(Reply::Joined { worker }));
     other.advance(18_000);
@@ -119,19 +119,20 @@ fn shard_gets_no_slots_of_workers_for_other_tenants() {
     assert_eq!(dealing.deal(0, &look), [vec![(worker, 6, 0)], vec![]]);
 }
 
-/// Shards in virtual time, and workers whose slots one node deals. A task runs for as long as its payload says, in ms.
+/// Shards in virtual time, with workers whose slots one node allocates. A task runs for as long as its
+/// payload says, ms.
 struct Cluster {
     shards: Vec<Scene>,
     dealing: Dealing,
     now_ms: u64,
-    /// What runs: when it ends, in which shard.
+    /// Running tasks: end, shard and id.
     running: BinaryHeap<Reverse<(u64, usize, u64)>>,
     starts: BTreeMap<u64, Start>,
-    /// Of each worker: tasks that it has, and slots.
+    /// Tasks and slots of each worker.
     has: BTreeMap<u64, (u32, u32)>,
-    /// Of each tenant: the time it has had of workers.
+    /// Workers' time that each tenant has had, ms.
     had_ms: BTreeMap<String, u64>,
-    /// A bit for each shard that takes in nothing of what is dealt.
+    /// A bit for each shard that ignores allocations.
     deaf: u16,
 }
 
@@ -188,7 +189,7 @@ impl Cluster {
         self.dealing.settle(&before, &now);
     }
 
-    /// Deals every 5 ms until `until_ms`, and does what is given.
+    /// Allocates every 5 ms until `until_ms`, and runs given tasks.
     fn run(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
             if self.now_ms.is_multiple_of(5) {
@@ -229,7 +230,7 @@ impl Cluster {
     }
 }
 
-/// Tenants, so many of each weight, all with more than can be done; each tenant's part of what it is due, as Jain has it.
+/// Saturated tenants, several of each weight; returns the fairness index of their times.
 fn fairness(shards: u8, workers: u32, slots: u32, runs_ms: u64, ms: u64) -> f64 {
     let mut cluster = Cluster::new(shards, workers, slots, 0);
     let tenants: Vec<(String, u32)> = (0..24).map(|n| (format!("tenant-{n}"), 1 + n % 3)).collect();
@@ -276,7 +277,7 @@ fn slots_follow_the_demand_within_110_milliseconds() {
     cluster.submit(tenants[1], 1_000, 10);
     cluster.run(300 + 110);
     assert_eq!((cluster.slots_of(first), cluster.slots_of(second)), (10, 10));
-    // And back, once that is done.
+    // Back again, once the tasks are done.
     cluster.run(2_000);
     assert_eq!(cluster.slots_of(first) + cluster.slots_of(second), 20);
 }
@@ -378,7 +379,7 @@ proptest! {
         for (deaf, tenant, tasks, ms) in steps {
             cluster.submit(&tenants[tenant], tasks, 1 + 7 * tenant as u64);
             cluster.deaf = deaf;
-            // That nobody has more tasks than slots is looked at with each start.
+            // Each start asserts that no worker has more tasks than slots.
             cluster.run(cluster.now_ms + ms);
             let slots: u64 = (0..3).map(|shard| cluster.slots_of(shard)).sum();
             prop_assert!(slots <= SLOTS, "{slots} slots of {SLOTS}");

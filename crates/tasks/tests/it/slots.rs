@@ -1,4 +1,4 @@
-//! Slots of workers and the shards that have them.
+//! Division of workers' slots among shards.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ const MANY: u64 = 1_000_000;
 fn slots_of_a_shard_follow_its_tenants_weight_and_demand() {
     assert_eq!(due(&[vec![want(MANY, 1); 3], vec![want(MANY, 1)]], 100), [75.0, 25.0]);
     assert_eq!(due(&[vec![want(10, 1)], vec![want(MANY, 1)], vec![want(MANY, 2)]], 100), [10.0, 30.0, 60.0]);
-    // What nobody can use is due to all alike.
+    // Slots that no tenant can use are divided evenly.
     assert_eq!(due(&[vec![want(2, 1)], vec![want(3, 5)], vec![]], 11), [4.0, 5.0, 2.0]);
     assert_eq!(due(&[vec![], vec![]], 10), [5.0, 5.0]);
 }
@@ -25,7 +25,7 @@ fn reserved_slots_belong_to_their_tenants_shard() {
     assert_eq!(due(&[vec![kept], vec![want(MANY, 1), want(MANY, 1)]], 100), [30.0, 70.0]);
     let busy = Want { demand: MANY, weight: 1, kept: 10 };
     assert_eq!(due(&[vec![busy], vec![want(MANY, 1)]], 100), [50.0, 50.0]);
-    // More is kept than there is.
+    // More is reserved than exists.
     let much = Want { demand: 0, weight: 1, kept: 300 };
     assert_eq!(due(&[vec![much], vec![Want { kept: 100, ..much }]], 100), [75.0, 25.0]);
 }
@@ -47,7 +47,7 @@ fn wants() -> impl Strategy<Value = Vec<Vec<Want>>> {
     prop::collection::vec(prop::collection::vec(one, 0..6), 1..8)
 }
 
-/// Workers with slots, each with how many tasks hold them when it is looked at.
+/// Workers with slots, each with the number of tasks in them.
 fn seats(shards: usize) -> impl Strategy<Value = Vec<Seat>> {
     let one = (1..9u32, 0..3u32, prop::collection::vec(0..9u32, shards));
     let seat = |(slots, ahead, mut allotted): (u32, u32, Vec<u32>)| {
@@ -69,7 +69,7 @@ proptest! {
         let is_kept = shards.iter().flatten().any(|want| want.kept > 0);
         for (wants, due) in shards.iter().zip(&due) {
             let can_use: u64 = wants.iter().map(|want| want.demand.max(want.kept)).sum();
-            // What is kept for others may be all there is.
+            // Reserved slots may be all that exist.
             prop_assert!(is_kept || can_use == 0 || *due > 0.0);
         }
     }
@@ -104,7 +104,7 @@ proptest! {
                 let (has, held) = (seat.allotted.iter().sum::<u32>(), seat.held.iter().sum::<u32>());
                 prop_assert_eq!(has + seat.pending, seat.slots);
                 prop_assert!(held <= seat.slots + seat.ahead, "{:?}", seat);
-                // Tasks end, and those shards that have room give others.
+                // Tasks end, and shards with room start others.
                 for shard in 0..seat.held.len() {
                     let ends = u32::from(ends[(turn + 7 * at + 3 * shard) % ends.len()] % 3);
                     seat.held[shard] = seat.held[shard].saturating_sub(ends).max(seat.allotted[shard]);
@@ -117,7 +117,7 @@ proptest! {
             if has == dealt {
                 return Ok(());
             }
-            // Those that would never end, do.
+            // Now and then also the longest tasks end.
             if turn % 50 == 49 {
                 seats.iter_mut().for_each(|seat| seat.held.clone_from(&seat.allotted));
             }

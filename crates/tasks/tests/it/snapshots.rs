@@ -1,4 +1,4 @@
-//! A state goes over into blocks and comes back.
+//! Snapshots: a state as blocks, and back.
 
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ pub fn restored(blocks: &[Vec<u8>]) -> Result<State, DecodeError> {
     restoring.end()
 }
 
-/// Something of everything.
+/// A state with every kind of item.
 pub fn full() -> Scene {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 150, burst: 2 };

@@ -1,4 +1,4 @@
-//! Why a task does not run.
+//! Explanations why a task does not run.
 
 use super::*;
 

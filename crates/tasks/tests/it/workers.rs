@@ -1,4 +1,4 @@
-//! Workers come, live, go and die.
+//! Workers join, renew their leases, leave and die.
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn result_counts_once_and_only_from_the_tasks_holder() {
     let invented = Start { token: 999, ..start.clone() };
     assert_eq!(scene.complete(&invented, 1), Err(Refusal::NotHeld { worker: start.worker, task }));
     scene.complete(&start, 1_000).unwrap();
-    // The same answer once more, because its reply was lost, is not refused, and changes nothing.
+    // A repeated report, whose reply was lost, is not refused and changes nothing.
     let before = snapshots::blocks(&scene.state);
     assert_eq!(scene.complete(&start, 1_000), Ok(Reply::Done));
     assert_eq!(scene.fail(&start, true), Err(Refusal::Over { task }));
