@@ -22,7 +22,7 @@ impl<'a> Layout<'a> for Order {
                 Ok(Order::Stop { worker, task, token: u64::read(fields)? })
             }
             DRAINED => Ok(Order::Drained { worker: u64::read(fields)? }),
-            number => Err(DecodeError::Unknown { what: "Order", number }),
+            number => Err(DecodeError::Unknown { what: "worker order", number }),
         }
     }
 

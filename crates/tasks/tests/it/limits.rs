@@ -50,7 +50,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
     assert_eq!(running(&scene, "b"), 6);
     scene.submit_all("a", vec![work(); 50]);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (4, 6));
-    // After the tenant's reserve is removed, other tenants may use it.
+    // Once the tenant has no reserve, other tenants may use it.
     let starts = scene.starts();
     starts
         .iter()

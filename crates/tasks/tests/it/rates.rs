@@ -81,7 +81,7 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     assert_eq!(scene.starts(), []);
     scene.advance(1_000);
     assert_eq!(scene.one_start().task, second, "it came first");
-    // After its worker leaves, the next start counts as well, and comes before that of later tasks.
+    // Once its worker has left, the next start counts as well, and comes before that of later tasks.
     scene.done(Command::Leave { worker });
     assert_eq!(scene.stage(second), Stage::Limited);
     scene.advance(2_000);

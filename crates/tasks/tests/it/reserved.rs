@@ -51,7 +51,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
         let mut scene = two_tenants(workers);
         let (_, given, _) = flood(&mut scene, 60);
         let given = given.unwrap_or_else(|| panic!("never, on {workers} workers"));
-        // After 5 s one worker is reserved for it, whose tasks end within 4 s.
+        // One worker is, after 5 s, reserved for it, whose tasks end within 4 s.
         assert!((5..=11).contains(&given), "after {given} s on {workers} workers");
     }
 }
