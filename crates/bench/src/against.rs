@@ -1,8 +1,9 @@
-//! `--against RUN`: what got worse since a kept run, beyond what the machine's mood explains.
+//! `--against RUN`: changes since a stored run, beyond the noise of the machine.
 //!
-//! Two runs lie hours or machines apart. What peers and raw sockets did in both is the machine's doing, not ours; so a
-//! row has changed only where it changed by more than the runs of either were apart, by more than the others of the
-//! same two runs drifted, and by more than [`NOISE_MIN`].
+//! The two runs may be hours or machines apart. Changes of peers and raw sockets between them come from the
+//! machine. So a row of ours has
+//! changed only if it changed by more than the runs of either differ, by more than the others drifted, and by
+//! more than [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -13,41 +14,41 @@ use crate::stats::Summary;
 use crate::store::KeptRun;
 use crate::table::{Table, Tone};
 
-/// No change below this share is called one.
+/// Smallest change that is reported, as a share.
 pub const NOISE_MIN: f64 = 0.05;
-/// How many rows of others tell how the machine drifted.
+/// Fewest rows of others from which a drift is computed.
 const OTHERS_MIN: usize = 5;
 
-/// One row of ours, then and now.
+/// One row of ours in both runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     /// Case, parameters and metric.
     pub row: String,
-    /// The metric's name, which tells its unit and which way is better.
+    /// Name of the metric, which determines its unit and direction.
     pub metric: String,
-    /// The median of the run it is held against.
+    /// Median of the earlier run.
     pub then: f64,
-    /// The median of this run.
+    /// Median of this run.
     pub now: f64,
-    /// How many times better now; below one, it is worse.
+    /// Improvement factor; below one, the row is worse.
     pub times_better: f64,
-    /// The share by which it may differ for no reason of ours.
+    /// Share of change that noise explains.
     pub noise: f64,
 }
 
 impl Compared {
-    /// Worse than noise explains.
+    /// Whether the row is worse than noise explains.
     pub fn is_worse(&self) -> bool {
         self.times_better < 1.0 / (1.0 + self.noise)
     }
 
-    /// Better than noise explains.
+    /// Whether the row is better than noise explains.
     pub fn is_better(&self) -> bool {
         self.times_better > 1.0 + self.noise
     }
 }
 
-/// A whole run held against an earlier one.
+/// Comparison of a run with an earlier one.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     then: String,
@@ -56,7 +57,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Every row of ours that both have; the worst first.
+    /// Compares every row of ours that both runs have; the worst first.
     pub fn of(now: &RowSet, then: &KeptRun) -> Self {
         let pairs: Vec<(&Row, &Row)> = now
             .iter()
@@ -69,12 +70,12 @@ impl Comparison {
         Self { then: format!("{} of {}, commit {}", then.name, then.date, then.commit), drift, rows }
     }
 
-    /// Every row that was compared.
+    /// All compared rows.
     pub fn rows(&self) -> &[Compared] {
         &self.rows
     }
 
-    /// The rows that changed.
+    /// Table of rows that changed.
     pub fn table(&self) -> Table {
         let title = format!("Against {}", self.then);
         let mut table = Table::new(&title, &["What changed", "Then", "Now", "Times better", "Noise"]);
@@ -92,13 +93,13 @@ impl Comparison {
         table
     }
 
-    /// The whole in a sentence.
+    /// One-sentence summary.
     pub fn summary(&self) -> String {
         let worse = self.rows.iter().filter(|row| row.is_worse()).count();
         let better = self.rows.iter().filter(|row| row.is_better()).count();
         let drift = match self.drift {
             Some(drift) => format!("the others in both runs drifted by {:.0} %", drift * 100.0),
-            None => "no others in both runs tell how the machine drifted".to_owned(),
+            None => "too few rows of others to compute the machine's drift".to_owned(),
         };
         format!(
             "against {}: {worse} of {} rows regressed, {better} got better, the rest lies within noise; {drift}",
@@ -118,7 +119,7 @@ fn alike(one: &Row, other: &Row) -> bool {
         && one.median > 0.0
 }
 
-/// The median of how far others moved: what the machine did to everybody.
+/// Median change of others: the drift of the machine.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a Row, &'a Row)>) -> Option<f64> {
     let moved: Vec<f64> = others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
     if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }

@@ -1,5 +1,5 @@
-//! Suite `broker`: the tables of Ratatoskr's benchmark document and the rows the doors issue adds, through every door,
-//! beside nats-server and Redis.
+//! Suite `broker`: the tables of Ratatoskr's benchmark document and rows of the listeners' issue, through
+//! every listener, beside nats-server and Redis.
 
 pub mod claims;
 mod connections;
@@ -19,7 +19,7 @@ use crate::point::{Group, Suite};
 pub use isolation::offend as offender_child;
 pub use stress::grow as stress_child;
 
-/// The suite.
+/// Suite `broker`.
 pub const SUITE: Suite = Suite {
     name: "broker",
     cases: &["stress", "doors", "use_cases", "nats_door", "connections", "isolation"],

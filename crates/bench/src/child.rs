@@ -1,12 +1,13 @@
-//! Other processes of a measurement: started, spoken with by JSON lines, and never left behind.
+//! Child processes of a measurement: starting them, exchanging JSON lines with them, and ending them.
 //!
-//! Invariants: a child is killed and reaped when its handle is dropped, and its files in the temporary folder are removed; and the kernel kills it when
-//! this process dies in any other way; every wait for it has a deadline. A program that is not ours
-//! is started through `bench-child bound`, which arms that kernel signal and then becomes the
-//! program, since nothing safe can be run between fork and exec.
+//! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed.
+//! The kernel kills it if this process
+//! dies in another way. Every wait for it has a deadline. A program that is not ours is started through
+//! `bench-child bound`, which arms that
+//! kernel signal and then becomes the program, since nothing safe can run between fork and exec.
 //!
-//! Children must be started from a thread that outlives them, because the kernel's signal follows
-//! the thread that started the process; the runner's own thread does.
+//! Start children from a thread that outlives them, such as the runner's: the kernel's signal follows the
+//! thread that started the process.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,12 +24,12 @@ use serde::de::DeserializeOwned;
 
 use crate::sockets;
 
-/// How long a child may take to say a line, unless told otherwise.
+/// Longest wait for a line of a child, by default.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const STDERR_KEPT_BYTES: u64 = 8 * 1024;
 
-/// How to start this very program as a child.
+/// Command that starts this program as a child.
 #[derive(Clone, Debug)]
 pub struct ChildProgram {
     program: PathBuf,
@@ -36,24 +37,24 @@ pub struct ChildProgram {
 }
 
 impl ChildProgram {
-    /// This executable, with `bench-child` before the role.
+    /// Uses this executable, with `bench-child` before the role.
     pub fn current() -> Result<Self> {
         let program = std::env::current_exe().context("finding this program's own file")?;
         Ok(Self::at(program))
     }
 
-    /// The executable at `program`, which must hand `bench-child …` to [`crate::child_main`].
+    /// Uses the executable at `program`, which must pass `bench-child …` to [`crate::child_main`].
     pub fn at(program: PathBuf) -> Self {
         Self { program, before: vec!["bench-child".into()] }
     }
 
-    /// The words that start one of our own roles, for who starts processes itself.
+    /// Command words for a role, for callers that start the process themselves.
     pub fn words(&self, role: &str) -> Vec<String> {
         let words = [self.program.as_os_str()].into_iter().chain(self.before.iter().map(OsString::as_os_str));
         words.map(|word| word.to_string_lossy().into_owned()).chain([role.to_owned()]).collect()
     }
 
-    /// Starts one of our own roles.
+    /// Starts a role of this program.
     pub fn start(&self, role: &str, args: &[(&str, String)]) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(&self.before).arg(role);
@@ -63,7 +64,7 @@ impl ChildProgram {
         Child::start(command, role)
     }
 
-    /// Starts another program, bound to the life of this one.
+    /// Starts another program, which ends with this one.
     pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(&self.program);
@@ -72,7 +73,7 @@ impl ChildProgram {
     }
 }
 
-/// A running child, killed when dropped.
+/// A running child; dropping it kills the process.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -80,7 +81,7 @@ pub struct Child {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     complaints: Arc<Mutex<Vec<u8>>>,
-    /// Reads the complaints until the child ends.
+    /// Reads standard error until the child ends.
     complaining: Option<thread::JoinHandle<()>>,
 }
 
@@ -104,35 +105,35 @@ impl Child {
         Ok(Self { name: name.to_owned(), process, stdin, lines, complaints, complaining })
     }
 
-    /// The process id.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Says one line to the child.
+    /// Sends a line to the child.
     pub fn tell(&mut self, line: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        let stdin = self.stdin.as_mut().with_context(|| format!("{} does not listen", self.name))?;
-        stdin.write_all(&text).with_context(|| format!("speaking to {}", self.name))
+        let stdin = self.stdin.as_mut().with_context(|| format!("{} has no standard input", self.name))?;
+        stdin.write_all(&text).with_context(|| format!("writing to {}", self.name))
     }
 
-    /// The next line the child prints, read as JSON.
+    /// Reads the child's next line as JSON.
     pub fn line<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         let line = self.text_line(patience)?;
         serde_json::from_str(&line).with_context(|| format!("{} said: {line}", self.name))
     }
 
-    /// The next line the child prints, as it is.
+    /// Reads the child's next line as text.
     pub fn text_line(&mut self, patience: Duration) -> Result<String> {
         match self.lines.recv_timeout(patience) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("{} said nothing for {patience:?}{}", self.name, self.last_words())
+                bail!("{} printed nothing within {patience:?}{}", self.name, self.last_words())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
-                // Its standard error ends with it, and is read to that end by now or soon.
+                // The child's standard error ends with it, and is read to its end now or soon.
                 if let Some(complaining) = self.complaining.take() {
                     let _ = complaining.join();
                 }
@@ -141,17 +142,17 @@ impl Child {
         }
     }
 
-    /// All lines that it has printed and nobody has read.
+    /// Takes all printed lines that were not read yet.
     pub fn said(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// All lines that it has printed and nobody has read, of one that has ended.
+    /// Takes all remaining lines of a child that has ended.
     pub fn rest(&self) -> Vec<String> {
         self.lines.iter().collect()
     }
 
-    /// Waits until the child ends of itself.
+    /// Waits until the child ends by itself.
     pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + patience;
         loop {
@@ -165,18 +166,18 @@ impl Child {
         }
     }
 
-    /// The exit status, if it has ended.
+    /// Exit status, if the child has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.process.try_wait().with_context(|| format!("asking after {}", self.name))
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills the child and waits for its end.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill().with_context(|| format!("killing {}", self.name))?;
         self.process.wait().map(drop).with_context(|| format!("waiting for {}", self.name))
     }
 
-    /// What the kernel says of its memory, such as `VmRSS`, bytes.
+    /// Memory of the process according to the kernel, such as `VmRSS`, bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
@@ -185,7 +186,7 @@ impl Child {
         Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
     }
 
-    /// What it wrote to standard error, for messages.
+    /// Standard error of the child, for messages.
     pub fn last_words(&self) -> String {
         let words = self.complaints.lock().map(|words| String::from_utf8_lossy(&words).trim().to_owned());
         match words {
@@ -206,7 +207,7 @@ fn keep_complaints(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended already; either way it is reaped here.
+        // The child may have ended already; it is reaped here in any case.
         let _ = self.process.kill();
         let _ = self.process.wait();
         sockets::remove_files_of(self.process.id());

@@ -1,4 +1,4 @@
-//! `dunlin bench`: preflight, run, print, keep.
+//! `dunlin bench`: checks the machine, runs suites, prints and stores results.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -21,26 +21,26 @@ use crate::store::KeptRun;
 use crate::suites;
 use crate::table::{Table, Tone};
 
-/// What the command line asks for.
+/// Request of the command line.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The suite, or `all`.
+    /// Name of a suite, or `all`.
     pub suite: String,
-    /// `bench peers <suite>`.
+    /// Whether to run peers: `bench peers <suite>`.
     pub with_peers: bool,
     /// The options as typed.
     pub options: RawOptions,
-    /// The command as typed, to be kept with the run.
+    /// The command as typed, stored with the run.
     pub command: String,
-    /// Where runs are kept.
+    /// Folder of stored runs.
     pub runs_folder: PathBuf,
-    /// A kept run to hold this one against.
+    /// Stored run to compare with.
     pub against: Option<PathBuf>,
-    /// How this program is started again.
+    /// How to start this program again.
     pub child: ChildProgram,
 }
 
-/// Runs a bench. False when something it ran failed; a missed target is no failure.
+/// Runs suites. Returns `false` if a point failed; a missed target is not a failure.
 pub fn run(request: Request) -> Result<bool> {
     let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
@@ -108,8 +108,8 @@ fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
         out.write_all((suite.blocks)(&outcome.rows).as_bytes())?;
         let goals = goals_table(suite, &outcome.rows);
         if options.quick && !goals.is_empty() {
-            // A goal names how much is measured, and a quick run measures less.
-            writeln!(out, "\nquick: goals are not judged; they are of more entities, records and seconds")?;
+            // Goals are defined for full amounts, and a quick run measures less.
+            writeln!(out, "\nquick: goals are not judged, since they require full runs")?;
         } else if !goals.is_empty() {
             write!(out, "{}", goals.text(colour))?;
         }

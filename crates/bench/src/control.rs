@@ -1,7 +1,9 @@
-//! Suite `control`: the consensus, storage and network tables of the Grey document, beside etcd and JetStream's key-value buckets.
+//! Suite `control`: consensus, storage and network tables of the Grey document, beside etcd and JetStream's
+//! key-value buckets.
 //!
-//! Every node is a process of its own with a directory on a real disk, each write synced by a quorum before it is answered; a disk
-//! in memory is refused. What was acknowledged is read back. Ours and the rivals' clients are given the same order (`work`).
+//! Every node is a process with a directory on a real disk; a quorum syncs each write before the response.
+//! Disks in memory are refused.
+//! Acknowledged writes are read back. Clients of Dunlin and of rivals receive the same order (`work`).
 
 pub mod clients;
 pub(crate) mod cluster;
@@ -28,7 +30,7 @@ mod work;
 
 use crate::point::Suite;
 
-/// The suite.
+/// Suite `control`.
 pub const SUITE: Suite = Suite {
     name: "control",
     cases: &[

@@ -1,8 +1,8 @@
-//! Which processor a thread runs on.
+//! Pins threads to processors.
 //!
-//! Whoever spins is pinned, so that two spinning sides do not share a core by chance; the reference
-//! is pinned the same way as what is compared with it. Threads and processes inherit the pinning of
-//! the thread that starts them.
+//! Spinning threads are pinned, so that two spinning sides do not share a core by chance; references are
+//! pinned in the same way. Threads and
+//! processes inherit the pinning of the thread that starts them.
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -13,17 +13,17 @@ pub struct Pinned {
     before: CpuSet,
 }
 
-/// Where the two sides of a measurement run.
+/// Pinning of the two sides of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// Wherever the kernel puts them.
+    /// The kernel chooses the cores.
     Free,
-    /// The first side on one core, the second on another.
+    /// The sides are on two different cores.
     Apart,
 }
 
 impl Pin {
-    /// The parameter's word.
+    /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -31,17 +31,17 @@ impl Pin {
         }
     }
 
-    /// Reads the parameter's word.
+    /// Parses the parameter.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "free" => Ok(Self::Free),
             "apart" => Ok(Self::Apart),
-            other => anyhow::bail!("a pinning is `free` or `apart`, not `{other}`"),
+            other => anyhow::bail!("pin `{other}` is not known: use `free` or `apart`"),
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1, if at all. Where one core is all there is both sides are on it, of which the
-    /// preflight warns.
+    /// Pins the calling thread as side 0 or side 1, if required. With a single core both sides use it; the
+    /// preflight warns of that.
     pub fn side(self, side: usize) -> Result<Option<Pinned>> {
         match self {
             Self::Free => Ok(None),
@@ -52,11 +52,15 @@ impl Pin {
 }
 
 impl Pinned {
-    /// Pins the calling thread to the nth processor it may run on.
+    /// Pins the calling thread to the nth processor that it may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
         let before = sched_getaffinity(None).context("asking which cores may be used")?;
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
-        ensure!(nth < allowed.len(), "core {nth} was asked for and only {} may be used", allowed.len());
+        ensure!(
+            nth < allowed.len(),
+            "core {nth} is not available: this process may use {} cores",
+            allowed.len()
+        );
         let mut only = CpuSet::new();
         only.set(allowed[nth]);
         sched_setaffinity(None, &only).context("pinning a thread to a core")?;
@@ -64,14 +68,14 @@ impl Pinned {
     }
 }
 
-/// Cores the calling thread may run on.
+/// Cores that the calling thread may use.
 fn usable() -> Result<u32> {
     Ok(sched_getaffinity(None).context("asking which cores may be used")?.count())
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The set was in force a moment ago, so there is nothing sensible to do if it is refused now.
+        // The set was valid a moment ago; a failure now is ignored.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
@@ -91,7 +95,7 @@ mod tests {
 
     #[test]
     fn single_core_is_shared_by_both_sides() {
-        // As `taskset -c 0` leaves it.
+        // Like `taskset -c 0`.
         let _only = Pinned::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());
     }

@@ -1,8 +1,10 @@
-//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and the rows the feed issue adds.
+//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and rows of the feed issue.
 //!
-//! Latencies are told twice: `sent` from when an update was published, which is the document's stamp,
-//! and `intended` from when it was due. Drops are what was due less what came, counted. In process, the readers are in
-//! the node's own process, as in the document's own runs; over TCP, node and source are one process, all readers another.
+//! Latencies are measured twice: `sent` from the publication of an update, as in the document, and `intended`
+//! from its due time. Drops are due
+//! updates less received ones. In process, subscribers are in the node's process, as in the document; over
+//! TCP, node and source are one process,
+//! all subscribers another.
 
 mod apply;
 mod block;
@@ -28,7 +30,7 @@ use crate::layout;
 use crate::options::Options;
 use crate::point::{Group, Suite};
 
-/// The suite.
+/// Suite `feed`.
 pub const SUITE: Suite = Suite {
     name: "feed",
     cases: &[

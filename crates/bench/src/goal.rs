@@ -1,36 +1,36 @@
-//! What a figure is held against: a goal of ours, a claim of a document, a known figure of a peer.
+//! Thresholds for figures: goals of ours, claims of a document, known figures of a peer.
 //!
-//! All three are data (see `spot/`), and judged here against the rows of one run: a ratio is never
-//! taken between two runs.
+//! All three are data (see `spot/`), and are judged here against the rows of one run: a ratio is never taken
+//! between two runs.
 
 use crate::metric;
 use crate::row::{Note, Row, RowPattern, RowSet};
 
-/// One line of an issue's table: what we must reach.
+/// One line of an issue's table of goals.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// The line's words.
+    /// Description.
     pub what: &'static str,
-    /// Our row.
+    /// Pattern of our row.
     pub ours: RowPattern,
-    /// What it must reach.
+    /// Threshold of the goal.
     pub bar: Bar,
 }
 
-/// What a figure must reach.
+/// Threshold of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Bar {
-    /// This much or more.
+    /// At least this much.
     AtLeast(f64),
-    /// This much or less.
+    /// At most this much.
     AtMost(f64),
-    /// This many times another row of the same run, or more.
+    /// At least this many times another row of the same run.
     TimesAtLeast(f64, RowPattern),
-    /// This many times another row of the same run, or less.
+    /// At most this many times another row of the same run.
     TimesAtMost(f64, RowPattern),
 }
 
-/// A goal held against the rows of one run.
+/// A goal judged against the rows of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Our figure.
@@ -39,14 +39,14 @@ pub struct Verdict {
     pub other: Option<f64>,
     /// Ours divided by the other.
     pub ratio: Option<f64>,
-    /// Whether the bar was reached; none where it cannot be told.
+    /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
-    /// Why it cannot be told.
+    /// Why it cannot be judged.
     pub why: Option<String>,
 }
 
 impl Goal {
-    /// The verdict, if our row is there.
+    /// Judges the goal, if the run has our row.
     pub fn judge(&self, rows: &RowSet) -> Option<Verdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
@@ -69,7 +69,7 @@ impl Goal {
 }
 
 impl Bar {
-    /// The bar as a person reads it.
+    /// The threshold as text.
     pub fn text(&self, metric: &str) -> String {
         match self {
             Self::AtLeast(bar) => format!("≥ {}", metric::human(metric, *bar)),
@@ -79,7 +79,7 @@ impl Bar {
         }
     }
 
-    /// The other row this bar speaks of.
+    /// The other row that the threshold refers to.
     pub fn other(&self) -> Option<&RowPattern> {
         match self {
             Self::AtLeast(_) | Self::AtMost(_) => None,
@@ -88,45 +88,44 @@ impl Bar {
     }
 }
 
-/// What a seed document says its own system does.
+/// A figure that a seed document claims for its own system.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Where and of what, in the document's words.
+    /// Description, in the document's words.
     pub what: &'static str,
     /// The document's figure, in the unit of our metric.
     pub figure: f64,
-    /// Our row.
+    /// Pattern of our row.
     pub ours: RowPattern,
 }
 
 impl Claim {
-    /// How many times better ours is; below one, it is worse.
+    /// How many times better ours is; below one, ours is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
     }
 }
 
-/// What a peer is known to do on a machine whose floor was measured at the same time.
+/// A known figure of a peer, with the floor of the machine at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The peer's row.
+    /// Pattern of the peer's row.
     pub peer: RowPattern,
     /// Its known figure.
     pub figure: f64,
-    /// The floor's row.
+    /// Pattern of the floor's row.
     pub floor: RowPattern,
-    /// The floor's figure of then.
+    /// Figure of the floor at that time.
     pub floor_figure: f64,
-    /// Whether a floor above that of then asks more of the peer: it does where bytes are what takes the time.
+    /// Whether a higher floor requires more of the peer, as where bytes take the time.
     pub rises_with_the_floor: bool,
 }
 
-/// A peer may fall this far short of what it should do here before ratios against it are refused.
+/// Shortfall of a peer from its expected figure up to which ratios are allowed.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks the rows of peers that run below what they are known to do, scaled to today's floor: a ratio
-/// against a crippled rival says nothing. A peer whose floor is not in the run cannot be judged, and
-/// is marked as well.
+/// Marks peers' rows that are below their known figures, scaled to the present floor: a ratio against a
+/// hampered rival means nothing. A peer without its floor in the run cannot be judged and is marked as well.
 pub fn mark_unfair_peers(rows: &mut RowSet, known: &[Known]) {
     let judged: Vec<(Row, Note)> = known
         .iter()
@@ -153,7 +152,7 @@ fn judge_peer(known: &Known, peer: &Row, floor: Option<&Row>) -> Option<Note> {
     let reached = if less { expected / peer.median } else { peer.median / expected };
     let told = |value| metric::human(known.peer.metric, value);
     (reached < 1.0 - PEER_TOLERANCE).then(|| Note {
-        text: format!("{} where {} is to be expected here: no ratio", told(peer.median), told(expected)),
+        text: format!("{}, but {} is expected on this machine: no ratio", told(peer.median), told(expected)),
         unfair: true,
     })
 }

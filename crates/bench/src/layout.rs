@@ -1,11 +1,11 @@
-//! Which columns a case's table has: the document's, one for one, where the document has the case.
+//! Columns of each case's table: those of the document, where it has the case.
 
 use crate::metric;
 use crate::point::target;
 use crate::row::{Row, RowSet};
 use crate::table::{Table, Tone};
 
-/// One case's table.
+/// Columns of one case.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// The case.
@@ -16,22 +16,23 @@ pub struct Layout {
     pub columns: &'static [(&'static str, Cell)],
 }
 
-/// What stands in a column.
+/// Content of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// A parameter's value.
+    /// Value of a parameter.
     Param(&'static str),
-    /// A metric's median.
+    /// Median of a metric.
     Metric(&'static str),
-    /// The least and the greatest of a metric.
+    /// Minimum and maximum of a metric.
     Range(&'static str),
-    /// A metric as a percentage of the same in the row of this target and transport that is otherwise alike.
+    /// A metric as a percentage of the same metric in another row, which differs only in target and
+    /// transport.
     Share(&'static str, &'static str, &'static str),
 }
 
 use Cell::{Metric, Param, Range, Share};
 
-/// The layouts of suite `spot`, after the document's tables.
+/// Layouts of suite `spot`, after the document's tables.
 pub const SPOT: &[Layout] = &[
     Layout {
         case: "throughput",
@@ -110,7 +111,7 @@ const SCENARIO: &[(&str, Cell)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// The layouts of suite `feed`: the document's columns, then ours.
+/// Layouts of suite `feed`: the document's columns, then ours.
 pub const FEED: &[Layout] = &[
     Layout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     Layout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },
@@ -141,7 +142,7 @@ pub const FEED: &[Layout] = &[
     Layout { case: "custom", title: "Of the user's own configuration", columns: SCENARIO },
 ];
 
-/// The tables of these rows: the known cases in the document's columns, any other metric by metric.
+/// Tables of these rows: known cases in the document's columns, others metric by metric.
 pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
     let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
     for row in rows.iter() {
@@ -162,7 +163,7 @@ fn table(layouts: &[Layout], case: &str, rows: &RowSet) -> Table {
     table
 }
 
-/// A case's table without its lines, with one more column if one is named.
+/// A case's table without lines, with one more column if `more` names it.
 pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
@@ -176,18 +177,18 @@ pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
     Table::new(title, &headings)
 }
 
-/// What a table says of one point.
+/// Lines of a table about one point.
 #[derive(Debug)]
 pub struct Told<'a> {
     /// A row of the point.
     pub row: &'a Row,
-    /// How its lines stand out.
+    /// How the lines are highlighted.
     pub tone: Tone,
-    /// The cells of each line.
+    /// Cells of each line.
     pub lines: Vec<Vec<String>>,
 }
 
-/// The points of a case in the order of their rows, with what its table says of each.
+/// Points of a case in the order of their rows, with their table lines.
 pub fn points<'a>(layouts: &[Layout], case: &str, rows: &'a RowSet) -> Vec<Told<'a>> {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let mut told: Vec<Told<'a>> = Vec::new();
@@ -215,7 +216,7 @@ fn unknown_line(row: &Row) -> Vec<String> {
     vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)]
 }
 
-/// Whether two rows are of one point.
+/// Whether two rows belong to one point.
 pub fn same_point(one: &Row, other: &Row) -> bool {
     one.target == other.target && one.case == other.case && one.params == other.params
 }
@@ -224,7 +225,7 @@ fn tone(row: &Row) -> Tone {
     if row.target == target::DUNLIN { Tone::Plain } else { Tone::Dim }
 }
 
-/// The target, and the parameters that have no column of their own.
+/// The target, and parameters without a column.
 fn scenario(layout: &Layout, row: &Row) -> String {
     let has_column =
         |name: &str| layout.columns.iter().any(|(_, cell)| matches!(cell, Param(param) if *param == name));

@@ -1,16 +1,16 @@
-//! Workloads, targets and peers measured side by side: all of `dunlin bench` and `dunlin report`.
+//! Measures workloads, targets and peers side by side: the code of `dunlin bench` and `dunlin report`.
 //!
-//! A suite is a list of *points* (one target under one set of parameters) in *groups* that run
-//! alternately; the runner turns their samples into *rows*; the rows of a run are held against
-//! goals, a document's claims and what peers are known to do, printed, and kept as a file from which
-//! the report is made.
+//! A suite is a list of *points* (a target with parameters) in *groups* that run alternately. The runner
+//! turns their samples into *rows*. Rows are
+//! compared with goals, a document's claims and peers' known figures, printed, and stored in a file, from
+//! which the report is made.
 //!
-//! Invariants: what is counted was checked, or the point fails; throughput is lossless; a ratio is
-//! taken within one run and never against a peer that runs below what it is known to do; no process
-//! outlives a measurement; everything stays on this machine.
+//! Invariants: everything counted was checked, or the point fails; throughput is lossless; a ratio is taken
+//! within one run, and never
+//! against a peer below its known figure; no process outlives a measurement; everything stays on this
+//! machine.
 //!
-//! Elsewhere: what the peers are and how they are built is `cargo xtask peers`, their sources
-//! are in `peers/`; the options' flags are the CLI's.
+//! Peers are built by `cargo xtask peers` from the sources in `peers/`. The CLI defines the options' flags.
 
 mod against;
 mod broker;

@@ -1,4 +1,4 @@
-//! Dunlin in process: publisher and subscribers in one process, no sockets.
+//! Dunlin in process: publisher and subscribers in one process, without sockets.
 
 pub mod fanout;
 pub mod memory;

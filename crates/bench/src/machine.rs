@@ -1,16 +1,16 @@
-//! What the run was measured on, by which commit and which command.
+//! Describes the machine, commit and command of a run.
 
 use std::process::Command;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine, as far as its figures depend on it.
+/// Properties of a machine that affect its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
-    /// How many cores this process may use.
+    /// Number of cores that this process may use.
     pub cores: u64,
     /// Memory, in bytes.
     pub memory_bytes: u64,
@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine; what cannot be found out is empty.
+    /// Describes this machine; unknown properties are empty.
     pub fn current() -> Self {
         Self {
             processor: proc_field("/proc/cpuinfo", "model name").unwrap_or_default(),
@@ -51,19 +51,19 @@ fn kib(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Now, as `2026-11-20T11:40:02Z`.
+/// Current time, as `2026-11-20T11:40:02Z`.
 pub fn now_utc() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// The commit checked out here, with `+` where files differ from it; `unknown` outside a checkout.
+/// The checked-out commit, with `+` if files differ from it; `unknown` outside a checkout.
 pub fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    // Kept runs are themselves uncommitted files while benches run, so they do not count.
+    // Stored runs are uncommitted files themselves while benches run, so they are ignored.
     let changed =
         git(&["status", "--porcelain", "--untracked-files=no", "--", ":!bench-runs", ":!docs/benchmarks.md"]);
     if changed.is_some_and(|changed| !changed.is_empty()) { commit + "+" } else { commit }

@@ -1,12 +1,12 @@
-//! What a metric's name says of it: its unit, which way is better, how a person reads it.
+//! Unit, direction and formatting of a metric, derived from its name.
 //!
-//! Metrics are named with their unit last (`msgs_per_s`, `p99_ns`, `rss_bytes`), so the name alone
-//! decides all three and there is no table of metrics to keep in step.
+//! Metrics are named with their unit last (`msgs_per_s`, `p99_ns`, `rss_bytes`), so no table of metrics is
+//! needed.
 
-/// Shown in place of a figure that was not measured.
+/// Shown for a figure that was not measured.
 pub const ABSENT: &str = "–";
 
-/// The unit of a metric, as it stands in a row.
+/// Unit of a metric, as in a row.
 pub fn unit(metric: &str) -> &'static str {
     if metric.ends_with("bytes_per_s") {
         "B/s"
@@ -21,7 +21,7 @@ pub fn unit(metric: &str) -> &'static str {
     }
 }
 
-/// Whether less of it is better: times and sizes, and shares of a processor.
+/// Whether lower values are better: times, sizes and shares of a processor.
 pub fn less_is_better(metric: &str) -> bool {
     matches!(unit(metric), "ns" | "B")
         || metric.ends_with("times_alone")
@@ -34,7 +34,7 @@ pub fn less_is_better(metric: &str) -> bool {
         || metric.ends_with("failed_share")
 }
 
-/// A value as a person reads it, in the unit that suits its size. MB is 10⁶ bytes.
+/// Formats a value in a suitable unit. MB is 10⁶ bytes.
 pub fn human(metric: &str, value: f64) -> String {
     match unit(metric) {
         "B/s" => format!("{} MB/s", number(value / 1e6)),
@@ -46,7 +46,7 @@ pub fn human(metric: &str, value: f64) -> String {
     }
 }
 
-/// A time in ns as a person reads it.
+/// Formats a time in ns.
 pub fn time(ns: f64) -> String {
     if ns < 1e3 {
         format!("{} ns", number(ns))
@@ -59,7 +59,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// A count with `k` or `M` after it.
+/// Formats a count with `k` or `M`.
 pub fn scaled(value: f64) -> String {
     if value >= 1e6 {
         format!("{} M", number(value / 1e6))
@@ -70,7 +70,7 @@ pub fn scaled(value: f64) -> String {
     }
 }
 
-/// Three significant digits where there are fewer than three before the point, else a whole number.
+/// Formats three significant digits, or a whole number.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || value == 0.0 => format!("{value:.0}"),

@@ -1,7 +1,7 @@
-//! Topic names for the registry's benches, and the same names again in random order.
+//! Topic names for registry benchmarks, and the same names in random order.
 //!
-//! The probes are strings of their own, so a look-up pays for comparing the name, and their order is
-//! uniformly random, so it pays for the cache misses a real registry has.
+//! Probes are separate strings, so a look-up includes the comparison; their uniformly random order causes the
+//! cache misses of a real registry.
 
 use std::hint::black_box;
 
@@ -15,28 +15,28 @@ use crate::point::Sample;
 pub struct TopicNames(Vec<String>);
 
 impl TopicNames {
-    /// `count` names.
+    /// Creates `count` names.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|nth| format!("bench.topic.{nth:06}")).collect())
     }
 
-    /// The names, in the order of their numbers.
+    /// Iterates over the names by number.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// This many of them, drawn uniformly.
+    /// This many names, drawn uniformly.
     pub fn random(&self, count: usize, draws: &mut Draws) -> Vec<String> {
         (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
     }
 }
 
-/// How often the document's 10,000 look-ups are made, each time of other names: one pass takes less
-/// than a millisecond, and an interrupt in it would be a tenth of it.
+/// Repetitions of the document's 10,000 look-ups, each with other names: one pass takes less than a
+/// millisecond, of which an interrupt would be a tenth.
 const PASSES: u64 = 10;
 
-/// Times a registry of `topics` names: filling it by `create`, then finding names in random order.
-/// The look-ups are the document's columns: time and rate to create, time and rate to look up.
+/// Times a registry of `topics` names: filling it with `create`, then finding names in random order. Returns
+/// the document's columns: times and rates of both.
 pub fn time_registry<R>(
     topics: usize,
     lookups: usize,
@@ -66,7 +66,7 @@ pub fn time_registry<R>(
         .with("lookup_ns", looked_up_ns as f64 / all_lookups as f64))
 }
 
-/// A xorshift generator: enough to draw names by, and the same on every machine.
+/// A xorshift generator for names, the same on every machine.
 #[derive(Debug)]
 pub struct Draws(u64);
 
@@ -77,7 +77,7 @@ impl Default for Draws {
 }
 
 impl Draws {
-    /// Others than by default, the same for the same number.
+    /// A generator with another seed.
     pub fn of(number: u64) -> Self {
         Self(Self::default().0 ^ (number + 1).wrapping_mul(0xd129_0d3c_52d6_8d4b))
     }

@@ -1,4 +1,4 @@
-//! What the user typed after `dunlin bench`, and what it means.
+//! Options of `dunlin bench`, as typed and validated.
 //!
 //! `--quick`, which `CI` and `GITHUB_ACTIONS` imply, changes counts and never what is checked.
 
@@ -13,53 +13,53 @@ use crate::params::{Params, Value};
 
 pub use feed::{FeedOptions, RawFeedOptions};
 
-/// The options as typed; the CLI fills this from its flags.
+/// Options as typed; the CLI fills them from its flags.
 #[derive(Clone, Debug, Default)]
 pub struct RawOptions {
     /// `--case`: only these cases.
     pub cases: Vec<String>,
-    /// `--param name=value`: only points with this parameter; a name given twice means either value.
+    /// `--param name=value`: only points with this parameter; a repeated name allows several values.
     pub params: Vec<String>,
     /// `--runs`.
     pub runs: Option<u32>,
-    /// `--warmup`: rounds measured and thrown away; or, for feeds, how much of each run is not counted, such as `1s`.
+    /// `--warmup`: unmeasured rounds; for feeds, the uncounted part of each run, such as `1s`.
     pub warmup: Option<String>,
-    /// `--time`: how long one run of a sustained measurement takes, such as `1s` or `500ms`.
+    /// `--time`: length of a sustained run, such as `1s` or `500ms`.
     pub time: Option<String>,
-    /// `--url`: a node that already runs elsewhere.
+    /// `--url`: a running node to measure.
     pub url: Option<String>,
-    /// `--ca`, `--client-cert` and `--client-key`, for a node that is reached by TLS.
+    /// `--ca`, `--client-cert` and `--client-key`, for a node with TLS.
     pub tls: TlsOptions,
     /// `--quick`.
     pub quick: bool,
-    /// `--json`: one object per line instead of tables.
+    /// `--json`: one object on each line instead of tables.
     pub json: bool,
-    /// What only suite `feed` takes.
+    /// Options of suite `feed`.
     pub feed: RawFeedOptions,
 }
 
-/// The options, validated.
+/// Validated options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only these cases; all when empty.
+    /// Only these cases; all if empty.
     pub cases: Vec<String>,
-    /// Only points with one of the values for each name.
+    /// Only points with one of these values for each name.
     pub params: Vec<(String, Vec<Value>)>,
-    /// Rounds that count.
+    /// Measured rounds.
     pub runs: u32,
-    /// Rounds before them that do not.
+    /// Unmeasured rounds before them.
     pub warmup: u32,
-    /// How long one run of a sustained measurement takes.
+    /// Length of a sustained run.
     pub time: Duration,
-    /// A node that already runs elsewhere.
+    /// A running node to measure.
     pub url: Option<String>,
-    /// Whom to trust and who to be where that node is reached by TLS.
+    /// TLS files for that node.
     pub tls: TlsOptions,
-    /// Fewer and shorter runs, refused by the report.
+    /// Whether runs are fewer and shorter; the report refuses such runs.
     pub quick: bool,
-    /// One JSON object per line instead of tables.
+    /// One JSON object on each line instead of tables.
     pub json: bool,
-    /// For suite `feed`.
+    /// Options of suite `feed`.
     pub feed: FeedOptions,
 }
 
@@ -67,17 +67,14 @@ const RUNS_MAX: u32 = 1_000;
 const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl RawOptions {
-    /// Makes sense of the options; `env` reads the environment.
+    /// Validates the options; `env` reads environment variables.
     pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<Options> {
         let quick = self.quick || implied_quick(env);
         let time = match &self.time {
             Some(text) => humantime::parse_duration(text).with_context(|| format!("--time {text}"))?,
             None => Duration::from_millis(if quick { 50 } else { 700 }),
         };
-        ensure!(
-            !time.is_zero() && time <= TIME_MAX,
-            "--time must be more than nothing and at most ten minutes"
-        );
+        ensure!(!time.is_zero() && time <= TIME_MAX, "--time must be above 0 and at most ten minutes");
         let runs = self.runs.unwrap_or(if quick { 1 } else { 3 });
         ensure!((1..=RUNS_MAX).contains(&runs), "--runs must be from 1 to {RUNS_MAX}");
         let (warmup, warmup_time) = parse_warmup(self.warmup.as_deref())?;
@@ -103,7 +100,7 @@ fn implied_quick(env: impl Fn(&str) -> Option<String>) -> bool {
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
 }
 
-/// Rounds, or a time.
+/// Parses a number of rounds, or a time.
 fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
     let Some(text) = typed else { return Ok((1, None)) };
     if let Ok(rounds) = text.parse() {
@@ -111,7 +108,7 @@ fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
         return Ok((rounds, None));
     }
     let time = humantime::parse_duration(text)
-        .with_context(|| format!("--warmup {text}: a count of rounds, or a time such as 1s"))?;
+        .with_context(|| format!("--warmup {text}: use a count of rounds, or a time such as 1s"))?;
     ensure!(time <= TIME_MAX, "--warmup must be at most ten minutes");
     Ok((0, Some(time)))
 }
@@ -133,7 +130,7 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
 }
 
 impl Options {
-    /// Whether a point is to be measured.
+    /// Whether the options select a point.
     pub fn select(&self, case: &str, params: &Params) -> bool {
         let case_wanted = self.cases.is_empty() || self.cases.iter().any(|wanted| wanted == case);
         case_wanted
@@ -143,7 +140,7 @@ impl Options {
                 .all(|(name, values)| params.get(name).is_some_and(|value| values.contains(value)))
     }
 
-    /// One count for a real run and a smaller one for a quick run.
+    /// `full`, or `quick` for a quick run.
     pub fn count(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
     }

@@ -1,8 +1,8 @@
-//! The parameters of a measured point, always told in the same order.
+//! Parameters of a measured point, always in the same order.
 //!
-//! Two rows of a run are told apart by target, case, metric and these, so their order must not
-//! depend on who built them: the known names come first in the order of [`KNOWN`], any other
-//! follows by the alphabet.
+//! Rows of a run are identified by target, case, metric and parameters, so the order must not depend on the
+//! code that builds them: names of
+//! [`KNOWN`] come first, in that order, others follow alphabetically.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The parameter names of the design, in the order they are printed.
+/// Known names of parameters, in the order in which they are printed.
 pub const KNOWN: [&str; 22] = [
     "use",
     "transport",
@@ -36,7 +36,7 @@ pub const KNOWN: [&str; 22] = [
     "length",
 ];
 
-/// One parameter's value: a count or a word.
+/// A parameter's value: a number or a word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -73,17 +73,17 @@ impl From<&str> for Value {
     }
 }
 
-/// Parameters in their one order.
+/// Parameters in their fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Params(Vec<(String, Value)>);
 
 impl Params {
-    /// No parameters.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These parameters and one more; a name given twice keeps the later value.
+    /// Adds a parameter; a repeated name keeps the later value.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.retain(|(known, _)| known != name);
         let place = self.0.partition_point(|(known, _)| rank(known) < rank(name));
@@ -91,17 +91,17 @@ impl Params {
         self
     }
 
-    /// The value of a parameter.
+    /// Value of a parameter.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Whether every one of `wanted` is here with that very value.
+    /// Whether all of `wanted` are present with these values.
     pub fn contain(&self, wanted: &[(&str, &str)]) -> bool {
         wanted.iter().all(|&(name, value)| self.get(name) == Some(&Value::from(value)))
     }
 
-    /// The parameters in order.
+    /// Iterates over the parameters in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }

@@ -1,26 +1,27 @@
-//! The payload every target carries, and the check every receiver makes.
+//! The payload of all targets, and the check that every receiver makes.
 //!
-//! First and last word are the sequence, the words between are a constant. A copied payload is read
-//! whole: the sum of its words must be the expected one. A payload by reference is checked at its
-//! first and last word only, since all of 64 KB at 10 M/s would be 640 GB/s. The C peers in
-//! `peers/zmq` make the same payload and the same check.
+//! The first and last word are the sequence number, the words between are a constant. A copied payload is
+//! read completely: the sum of its words must
+//! be as expected. A payload by reference is checked at both ends only, since all of 64 KB at 10 M/s would be
+//! 640 GB/s. The C peers in
+//! `peers/zmq` use the same payload and check.
 
 const WORD: usize = 8;
 
-/// What stands in every word between the first and the last.
+/// Value of each word between the first and the last.
 pub const FILLER: u64 = 0x5bd1_e995_9e37_79b9;
 
-/// The least payload: the sequence twice.
+/// Smallest payload: the sequence number twice.
 pub const BYTES_MIN: usize = 2 * WORD;
 
-/// A payload of a fixed size, rewritten in place for each sequence.
+/// A payload of fixed size, rewritten in place for each sequence number.
 #[derive(Clone, Debug)]
 pub struct Payload {
     bytes: Vec<u8>,
 }
 
 impl Payload {
-    /// A payload of `bytes`, which must be a multiple of eight and at least [`BYTES_MIN`].
+    /// Creates a payload of `bytes`, a multiple of eight and at least [`BYTES_MIN`].
     pub fn new(bytes: usize) -> Self {
         assert!(
             bytes >= BYTES_MIN && bytes.is_multiple_of(WORD),
@@ -30,7 +31,7 @@ impl Payload {
         Self { bytes }
     }
 
-    /// The payload that carries this sequence.
+    /// The payload for this sequence number.
     pub fn of(&mut self, seq: u64) -> &[u8] {
         let word = seq.to_le_bytes();
         let last = self.bytes.len() - WORD;
@@ -41,26 +42,26 @@ impl Payload {
 }
 
 impl Payload {
-    /// The payload that carries this sequence and, in its second word, a time.
-    /// [`Touch::AllButTime`] and [`Touch::Ends`] can check it.
+    /// The payload for this sequence number with a time in its second word. Check it with
+    /// [`Touch::AllButTime`] or [`Touch::Ends`].
     pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.of(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
         &self.bytes
     }
 
-    /// The time in the second word; zero in a payload that is too short for one.
+    /// Time in the second word; zero in a payload that is too short.
     pub fn time_of(payload: &[u8]) -> u64 {
         payload.as_chunks().0.get(1).map_or(0, |word| u64::from_le_bytes(*word))
     }
 }
 
-/// How much of each payload a receiver reads.
+/// The part of each payload that a receiver reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// Every byte.
+    /// All bytes.
     All,
-    /// Every byte but the second word, which is a time.
+    /// All bytes except the second word, which is a time.
     AllButTime,
     /// The first and last eight bytes.
     Ends,
@@ -75,7 +76,7 @@ impl Touch {
         }
     }
 
-    /// Whether this is the payload that carries `seq`.
+    /// Checks that this is the payload for `seq`.
     #[inline]
     pub fn check(self, payload: &[u8], seq: u64) -> bool {
         match self {
@@ -92,10 +93,10 @@ fn check_ends(payload: &[u8], seq: u64) -> bool {
     payload.len() >= BYTES_MIN && payload[..WORD] == word && payload[payload.len() - WORD..] == word
 }
 
-/// By the sum of its words, which may be `extra` more than it should be.
+/// Checks the sum of the words, which may exceed the expected one by `extra`.
 #[inline]
 fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
-    // The smallest size is the one whose check must not cost more than the delivery.
+    // For the smallest size the check must not cost more than the delivery.
     if let Ok(small) = <&[u8; 64]>::try_from(payload) {
         return check_words(small.as_chunks().0, seq, extra);
     }

@@ -1,17 +1,17 @@
-//! Where the rival programs stand that `cargo xtask peers` builds.
+//! Finds the peer programs that `cargo xtask peers` builds.
 
 use std::path::{Path, PathBuf};
 
 use crate::point::Unavailable;
 
-/// The folder of built peers.
+/// Folder of the built peers.
 #[derive(Clone, Debug)]
 pub struct PeerPrograms {
     folder: PathBuf,
 }
 
 impl PeerPrograms {
-    /// `DUNLIN_PEERS` if set, else `peers/build` in this folder or the nearest one above that has it.
+    /// `DUNLIN_PEERS` if set, else `peers/build` in this folder or the nearest parent that has it.
     pub fn find() -> Self {
         if let Some(folder) = std::env::var_os("DUNLIN_PEERS") {
             return Self { folder: folder.into() };
@@ -22,17 +22,17 @@ impl PeerPrograms {
         Self { folder: found.unwrap_or_else(|| built.to_owned()) }
     }
 
-    /// The peers in this folder.
+    /// Uses this folder.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// The program of this name, if it is built.
+    /// Path of a program, if it is built.
     pub fn program(&self, name: &str) -> Result<PathBuf, Unavailable> {
         let program = self.folder.join(name);
         if program.is_file() {
             return Ok(program);
         }
-        Err(Unavailable(format!("{} is not there: run `cargo xtask peers` first", program.display())))
+        Err(Unavailable(format!("{} does not exist: run `cargo xtask peers` first", program.display())))
     }
 }

@@ -1,9 +1,8 @@
-//! What is measured: points, gathered in groups that run alternately, gathered in suites.
+//! Points, in groups that run alternately, in suites.
 //!
-//! A *point* is one target under one set of parameters. The points of a *group* are to be compared
-//! with each other, so one round measures each of them once before the next round begins: a
-//! neighbour's noise then falls on all alike. A point says what it measured once; medians are the
-//! runner's business.
+//! A *point* is a target with parameters. The points of a *group* are compared with each other, so each round
+//! measures every point once: a noisy
+//! neighbour then affects all alike. A point reports one measurement; the runner computes medians.
 
 use std::fmt;
 
@@ -17,69 +16,69 @@ use crate::params::Params;
 use crate::peers::PeerPrograms;
 use crate::row::RowSet;
 
-/// Who is measured; the names of the design.
+/// Names of the measured systems.
 pub mod target {
-    /// Ours.
+    /// Dunlin.
     pub const DUNLIN: &str = "dunlin";
-    /// Debian's libzmq, by C programs.
+    /// Debian's libzmq, with C programs.
     pub const LIBZMQ: &str = "libzmq";
-    /// nats-server, by a client that moves raw bytes.
+    /// nats-server, with a client that moves raw bytes.
     pub const NATS: &str = "nats";
-    /// Debian's Redis, by the same client.
+    /// Debian's Redis, with the same client.
     pub const REDIS: &str = "redis";
-    /// etcd, by its Go client.
+    /// etcd, with its Go client.
     pub const ETCD: &str = "etcd";
-    /// nats-server's key-value buckets, by nats.go.
+    /// nats-server's key-value buckets, with nats.go.
     pub const JETSTREAM: &str = "jetstream";
-    /// A plain tonic server that echoes.
+    /// A plain tonic echo server.
     pub const TONIC: &str = "tonic";
-    /// Bare sockets, the machine's floor.
+    /// Bare sockets, the floor of the machine.
     pub const RAW: &str = "raw";
     /// The `rtrb` single-producer ring, the floor in process.
     pub const RTRB: &str = "rtrb";
-    /// Our own log on disk, without a topic on top: the floor of durable ones.
+    /// Our own log on disk without a topic, the floor of durable topics.
     pub const JOURNAL: &str = "journal";
-    /// Tasks on Redis, by the Go library.
+    /// Tasks on Redis, with the Go library.
     pub const ASYNQ: &str = "asynq";
-    /// Tasks on Redis, by the Python library.
+    /// Tasks on Redis, with the Python library.
     pub const CELERY: &str = "celery";
-    /// Tasks by HyperQueue's own server.
+    /// Tasks of HyperQueue's own server.
     pub const HYPERQUEUE: &str = "hyperqueue";
-    /// The standard library's collections.
+    /// Collections of the standard library.
     pub const STD: &str = "std";
 }
 
-/// What a point needs from its surroundings.
+/// Environment of a point.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The validated options.
+    /// Validated options.
     pub options: Options,
     /// How to start this program again as another process.
     pub child: ChildProgram,
-    /// Where the peers are built.
+    /// Folder of the peers.
     pub peers: PeerPrograms,
 }
 
-/// What one run of a point measured.
+/// Result of one run of a point.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Metric and value, in the order they were added.
+    /// Metric and value, in the order in which they were added.
     pub figures: Vec<(&'static str, f64)>,
 }
 
 impl Sample {
-    /// Nothing yet.
+    /// Creates an empty sample.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This sample and one more figure.
+    /// Adds a figure.
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.figures.push((metric, value));
         self
     }
 
-    /// This sample and one more figure, where it was measured.
+    /// Adds a figure, if it was measured.
     pub fn with_known(self, metric: &'static str, value: Option<f64>) -> Self {
         match value {
             Some(value) => self.with(metric, value),
@@ -87,24 +86,24 @@ impl Sample {
         }
     }
 
-    /// This sample and one more time in ns, where it was measured.
+    /// Adds a time in ns, if it was measured.
     pub fn with_time(self, metric: &'static str, ns: Option<u64>) -> Self {
         self.with_known(metric, ns.map(|ns| ns as f64))
     }
 
-    /// This sample and all of another.
+    /// Adds all figures of another sample.
     pub fn and(mut self, other: Self) -> Self {
         self.figures.extend(other.figures);
         self
     }
 
-    /// The figure of a metric.
+    /// Figure of a metric.
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.figures.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
     }
 }
 
-/// The peer is not installed: the point is skipped and that is said.
+/// The peer is not installed: the runner skips the point and reports this.
 #[derive(Clone, Debug)]
 pub struct Unavailable(pub String);
 
@@ -116,24 +115,23 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// One run. It must fail, not return, when a delivery was missing or wrong: that is what lets the
-/// runner mark its rows as checked.
+/// One run. It must fail if a delivery was missing or wrong, so that the runner may mark its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<Sample>>;
 
-/// One target under one set of parameters.
+/// A target with parameters.
 pub struct Point {
     /// The case it belongs to.
     pub case: &'static str,
-    /// Who is measured.
+    /// Name of the target.
     pub target: &'static str,
-    /// Everything that tells it from its neighbours.
+    /// Parameters, which tell the point from others.
     pub params: Params,
     /// Measures once.
     pub measure: Measure,
 }
 
 impl Point {
-    /// A point.
+    /// Creates a point.
     pub fn new(
         case: &'static str,
         target: &'static str,
@@ -153,24 +151,24 @@ impl fmt::Debug for Point {
 /// Points that run alternately.
 pub type Group = Vec<Point>;
 
-/// A suite: a name, and the groups it consists of.
+/// A suite: a name, and groups.
 #[derive(Clone, Copy)]
 pub struct Suite {
-    /// The name, such as `spot`.
+    /// Name, such as `spot`.
     pub name: &'static str,
-    /// The cases, in the order they are run.
+    /// Cases, in the order in which they run.
     pub cases: &'static [&'static str],
-    /// Makes the groups; with peers or ours alone.
+    /// Creates the groups, with or without peers.
     pub groups: fn(&Options, with_peers: bool) -> Vec<Group>,
-    /// The columns of its tables.
+    /// Columns of the tables.
     pub layouts: &'static [Layout],
-    /// What must be reached.
+    /// Goals of ours.
     pub goals: &'static [Goal],
-    /// What its document says.
+    /// Claims of its document.
     pub claims: &'static [Claim],
-    /// What its peers are known to do.
+    /// Figures that peers are known to reach.
     pub known: &'static [Known],
-    /// What its document prints of each point beside the tables.
+    /// Text that its document prints for each point beside the tables.
     pub blocks: fn(&RowSet) -> String,
 }
 

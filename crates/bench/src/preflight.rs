@@ -1,22 +1,22 @@
-//! What makes this machine, now, a poor place to measure on: said before the run and kept with it.
+//! Warns of conditions that make this machine unsuitable for measurements, before a run and in its file.
 //!
-//! Decided from observations, so that the decisions can be tested; only [`Observed::now`] reads
-//! `/proc` and `/sys`. Nothing here stops a run.
+//! Decisions are made from observations, so that they can be tested; only [`Observed::now`] reads `/proc` and
+//! `/sys`. Nothing here stops a run.
 
 use std::time::Duration;
 
-/// What was seen before the run.
+/// Conditions before a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The bench itself was built without optimisation.
+    /// Whether this program was built without optimisation.
     pub debug_build: bool,
-    /// Fewer and shorter runs were asked for.
+    /// Whether fewer and shorter runs were requested.
     pub quick: bool,
-    /// Cores this process may use.
+    /// Cores that this process may use.
     pub cores: u64,
     /// The one-minute load average.
     pub load: Option<f64>,
-    /// Share of the time other virtual machines took from this one over a short while.
+    /// Share of time that other virtual machines took from this one over a short while.
     pub steal_share: Option<f64>,
     /// The frequency governor.
     pub governor: Option<String>,
@@ -28,7 +28,7 @@ const STEAL_WARNED: f64 = 0.01;
 const CORES_WANTED: u64 = 4;
 
 impl Observed {
-    /// Looks at the machine; takes a fifth of a second, for steal is a rate.
+    /// Observes the machine for a fifth of a second, since steal is a rate.
     pub fn now(quick: bool) -> Self {
         let before = read_stat();
         std::thread::sleep(STEAL_WINDOW);
@@ -44,7 +44,7 @@ impl Observed {
         }
     }
 
-    /// What a reader of the figures must know.
+    /// Warnings for readers of the figures.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.debug_build {
@@ -76,7 +76,7 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// The numbers of `/proc/stat`'s first line: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Numbers of `/proc/stat`'s first line: user, nice, system, idle, iowait, irq, softirq, steal.
 fn read_stat() -> Option<Vec<u64>> {
     let text = read("/proc/stat")?;
     text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(|number| number.parse().ok()).collect()

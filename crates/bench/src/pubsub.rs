@@ -1,7 +1,7 @@
-//! Brokers that speak a protocol of lines, driven by one raw client: nats-server, Redis, and a node's NATS door.
+//! Brokers with line protocols, driven by one raw client: nats-server, Redis, and a node's NATS listener.
 //!
-//! The client writes and reads bytes and no more, so that no client library holds a broker back, and it is the same
-//! for all, but for the bytes themselves ([`Dialect`]).
+//! The client only writes and reads bytes, so that no client library slows a broker, and is the same for all,
+//! except for the bytes ([`Dialect`]).
 
 mod client;
 mod dialect;

@@ -1,7 +1,8 @@
-//! The floor: bare sockets, a bare ring, a bare hash map.
+//! Floors: bare sockets, a bare ring, a bare hash map.
 //!
-//! Every figure of ours and of a peer is read against these, measured in the same run. They check
-//! nothing they need not (a stream only counts its bytes), so they are the most the machine gives.
+//! Every figure is compared with these, measured in the same run. They check only what they must (a stream
+//! counts its bytes), so they show the
+//! most that the machine gives.
 
 pub mod lookup;
 pub mod ping_pong;

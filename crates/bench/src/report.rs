@@ -1,7 +1,8 @@
-//! The report: `docs/benchmarks.md`, or one HTML file with plots, made from kept runs and nothing else.
+//! The report: `docs/benchmarks.md`, or one HTML file with plots, made from stored runs only.
 //!
-//! Invariants: a ratio is taken within one run; the newest run that can tell a figure tells it, and is
-//! named beside it, also row by row where runs measured some of a case; quick runs and debug builds are refused; a shortfall is marked, never left out.
+//! Invariants: a ratio is taken within one run. Each figure comes from the newest run that has it, which is
+//! named beside it, also row by row. Quick
+//! runs and debug builds are refused. A shortfall is marked, never left out.
 
 mod cases;
 mod cited;
@@ -26,15 +27,15 @@ use crate::store::KeptRun;
 use crate::suites;
 use crate::table::{Table, Tone};
 
-/// What came of making the report.
+/// Result of making the report.
 #[derive(Debug, Default)]
 pub struct Made {
-    /// Runs that were left out, and why.
+    /// Runs that were left out, with reasons.
     pub refused: Vec<String>,
 }
 
-/// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots where its name ends in
-/// `.html`, else Markdown.
+/// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots for a name that
+/// ends in `.html`, else Markdown.
 pub fn write(runs_folder: &Path, page: &Path) -> Result<Made> {
     let kept = KeptRun::read_all(runs_folder)?;
     let mut refused = kept.damaged;
@@ -62,7 +63,7 @@ const INTRODUCTION: &str = "# Benchmarks\n\nMade by `dunlin report` from the run
      Medians over runs; MB is 10⁶ bytes. Ratios are taken within one run, since the machine's \
      mood changes between two. ✗ marks a shortfall.\n";
 
-/// The page in Markdown; the runs are in order of their dates.
+/// The page in Markdown; runs are ordered by date.
 pub fn markdown(runs: &[KeptRun]) -> String {
     let chapters = chapters(runs);
     let told = chapters.iter().map(|chapter| chapter.markdown.as_str());
@@ -74,7 +75,7 @@ fn html_page(runs: &[KeptRun]) -> Result<String> {
     html::page(&introduction(&chapters), &chapters)
 }
 
-/// What the page is, and how each suite stands.
+/// Introduction, with a summary of each suite.
 fn introduction(chapters: &[Chapter]) -> String {
     let columns = ["Suite", "Bars met", "Missed", "Untold", "Document's figures beaten", "Missed", "Untold"];
     let mut table = Table::new("", &columns);
@@ -86,7 +87,7 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// How many bars are met, or figures of a document beaten.
+/// Counts of met goals, or of beaten claims.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,
@@ -104,7 +105,7 @@ impl Tally {
     }
 }
 
-/// What is said of one suite.
+/// Text about one suite.
 struct Chapter {
     suite: &'static str,
     bars: Tally,
@@ -162,7 +163,7 @@ fn goals_table(goals: &[Goal], cited: &mut Cited) -> (Tally, Table) {
     (tally, table)
 }
 
-/// Measured, against, ratio, met.
+/// Cells: measured, against, ratio, met.
 pub fn goal_cells(goal: &Goal, verdict: &Verdict) -> [String; 4] {
     let metric = goal.ours.metric;
     let met = match (verdict.met, &verdict.why) {

@@ -1,6 +1,6 @@
-//! The inside of a child process: `dunlin bench-child <role> --name=value …`.
+//! Roles of child processes: `dunlin bench-child <role> --name=value …`.
 //!
-//! Limits: a role ends when the process that started it dies, and its own waits have deadlines.
+//! A role ends when the process that started it dies, and its waits have deadlines.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,7 +22,7 @@ use crate::remote;
 use crate::space;
 use crate::tasks;
 
-/// A role's arguments.
+/// Arguments of a role.
 #[derive(Debug)]
 pub struct RoleArgs(Vec<(String, String)>);
 
@@ -36,7 +36,7 @@ impl RoleArgs {
         pairs.collect::<Result<_>>().map(Self)
     }
 
-    /// The value of an argument that must be there.
+    /// Value of a required argument, parsed.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<T>
     where
         T::Err: std::fmt::Display,
@@ -45,30 +45,31 @@ impl RoleArgs {
         value.parse().map_err(|error| anyhow!("--{name}={value}: {error}"))
     }
 
-    /// The same, as it was written.
+    /// Value of a required argument, as text.
     pub fn text(&self, name: &str) -> Result<&str> {
         let pair = self.0.iter().find(|(known, _)| known == name);
         pair.map(|(_, value)| value.as_str()).with_context(|| format!("--{name} is missing"))
     }
 }
 
-/// Says one line to the process that started this one.
+/// Sends a line to the process that started this one.
 pub fn say(line: &impl Serialize) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, line)?;
     out.write_all(b"\n")?;
-    out.flush().context("speaking to the process that started this one")
+    out.flush().context("writing to the process that started this one")
 }
 
-/// The next line the process that started this one says.
+/// Reads the next line of the process that started this one.
 pub fn hear<T: DeserializeOwned>() -> Result<T> {
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).context("listening to the process that started this one")?;
-    serde_json::from_str(&line).with_context(|| format!("the process that started this one said: {line}"))
+    std::io::stdin().read_line(&mut line).context("reading from the process that started this one")?;
+    serde_json::from_str(&line)
+        .with_context(|| format!("malformed line from the process that started this one: {line}"))
 }
 
-/// Plays the role the arguments name; the CLI calls this for its hidden `bench-child` command.
+/// Runs the role that the arguments name; the CLI calls it for the hidden command `bench-child`.
 pub fn child_main(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("a role is missing")?;
     die_with_the_parent()?;

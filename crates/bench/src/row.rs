@@ -1,7 +1,7 @@
-//! One measured figure, and the set of them a run produces.
+//! Measured figures, and sets of them.
 //!
-//! Invariant: no two rows of a set have the same target, case, metric and parameters, for then
-//! nobody could tell which of the two a ratio was taken from.
+//! Invariant: no two rows of a set have the same target, case, metric and parameters, so a ratio's row is
+//! unambiguous.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,32 +12,32 @@ use crate::metric;
 use crate::params::Params;
 use crate::stats::Summary;
 
-/// One figure of one target, over all runs; as JSON it is one line of `--json`.
+/// A figure of a target over all runs; as JSON it is one line of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The suite it belongs to, such as `spot`.
+    /// Suite, such as `spot`.
     pub suite: String,
-    /// The case, such as `throughput`.
+    /// Case, such as `throughput`.
     pub case: String,
-    /// Who was measured: `dunlin`, `libzmq`, `nats`, `raw`, …
+    /// Target: `dunlin`, `libzmq`, `nats`, `raw`, …
     pub target: String,
-    /// Everything that tells this row from its neighbours.
+    /// Parameters, which tell the row from others.
     pub params: Params,
-    /// What was measured, such as `msgs_per_s`.
+    /// Metric, such as `msgs_per_s`.
     pub metric: String,
-    /// The metric's unit.
+    /// Unit of the metric.
     pub unit: String,
-    /// How many runs the figures below are taken over.
+    /// Number of runs.
     pub runs: u64,
-    /// The median of the runs.
+    /// Median of the runs.
     pub median: f64,
-    /// The least of the runs.
+    /// Minimum of the runs.
     pub min: f64,
-    /// The greatest of the runs.
+    /// Maximum of the runs.
     pub max: f64,
-    /// Whether sequence and content of everything counted were checked.
+    /// Whether sequence numbers and contents of everything counted were checked.
     pub checked: bool,
-    /// What must be known to read the figure, such as that a peer ran below its own known figure.
+    /// Remark that is needed to read the figure, such as that a peer was below its known figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Whether a ratio against this row would be unfair, for the reason in the note.
@@ -46,7 +46,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row from the summary of its runs.
+    /// Creates a row from the summary of its runs.
     pub fn new(
         suite: &str,
         case: &str,
@@ -73,7 +73,7 @@ impl Row {
         }
     }
 
-    /// How far apart its runs were.
+    /// Summary of the runs.
     pub fn summary(&self) -> Summary {
         Summary { runs: self.runs, median: self.median, min: self.min, max: self.max }
     }
@@ -85,7 +85,7 @@ impl Row {
 
 type Identity = (String, String, String, Params);
 
-/// Rows of one run, each told apart from every other.
+/// Distinct rows of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Row>", into = "Vec<Row>")]
 pub struct RowSet {
@@ -93,20 +93,20 @@ pub struct RowSet {
     seen: HashSet<Identity>,
 }
 
-/// A second row came with the target, case, metric and parameters of the first.
+/// Two rows have the same target, case, metric and parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateRow(String);
 
 impl fmt::Display for DuplicateRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "two rows of this run would be the same: {}", self.0)
+        write!(f, "two rows of this run have the same target, case, metric and parameters: {}", self.0)
     }
 }
 
 impl std::error::Error for DuplicateRow {}
 
 impl RowSet {
-    /// Takes a row, unless one like it is there.
+    /// Adds a row, unless an equal one exists.
     pub fn push(&mut self, row: Row) -> Result<(), DuplicateRow> {
         if !self.seen.insert(row.identity()) {
             let Row { target, case, metric, params, .. } = row;
@@ -116,12 +116,12 @@ impl RowSet {
         Ok(())
     }
 
-    /// The rows in the order they came.
+    /// Iterates over the rows in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Row> {
         self.rows.iter()
     }
 
-    /// Lets the notes of the rows be written; what identifies a row stays out of reach.
+    /// Sets notes of rows; their identities cannot be changed.
     pub fn annotate(&mut self, mut note: impl FnMut(&Row) -> Option<Note>) {
         for row in &mut self.rows {
             if let Some(Note { text, unfair }) = note(row) {
@@ -131,7 +131,7 @@ impl RowSet {
         }
     }
 
-    /// Adds to each row's parameters those of `unsaid` that it does not have.
+    /// Adds missing parameters of `unsaid` to each row.
     pub fn complete(&mut self, unsaid: impl Fn(&Row) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
             for (name, value) in unsaid(row) {
@@ -143,24 +143,24 @@ impl RowSet {
         self.seen = self.rows.iter().map(Row::identity).collect();
     }
 
-    /// Takes rows out.
+    /// Removes rows.
     pub fn discard(&mut self, is_out: impl Fn(&Row) -> bool) {
         self.rows.retain(|row| !is_out(row));
         self.seen = self.rows.iter().map(Row::identity).collect();
     }
 
-    /// The first row a pattern fits.
+    /// The first row that matches a pattern.
     pub fn find(&self, pattern: &RowPattern) -> Option<&Row> {
         self.rows.iter().find(|row| pattern.fits(row))
     }
 }
 
-/// What is to be known of a row besides its figure.
+/// A remark on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The sentence.
+    /// Text of the remark.
     pub text: String,
-    /// Whether no ratio may be taken against the row.
+    /// Whether ratios against the row are forbidden.
     pub unfair: bool,
 }
 
@@ -182,26 +182,26 @@ impl TryFrom<Vec<Row>> for RowSet {
     }
 }
 
-/// Which row a target figure speaks of.
+/// A pattern of rows, as goals use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPattern {
-    /// Who was measured.
+    /// Name of the target.
     pub target: &'static str,
     /// The case.
     pub case: &'static str,
-    /// The parameters that must be there; the row may have more.
+    /// Required parameters; the row may have more.
     pub params: &'static [(&'static str, &'static str)],
     /// The metric.
     pub metric: &'static str,
 }
 
 impl RowPattern {
-    /// Whether this row is meant.
+    /// Whether a row matches.
     pub fn fits(&self, row: &Row) -> bool {
         row.metric == self.metric && self.fits_point(&row.case, &row.target, &row.params)
     }
 
-    /// Whether a point with these names would make the row.
+    /// Whether a point with these names would match.
     pub fn fits_point(&self, case: &str, target: &str, params: &Params) -> bool {
         case == self.case && target == self.target && params.contain(self.params)
     }

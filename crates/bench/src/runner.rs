@@ -1,8 +1,9 @@
-//! Runs a suite: chosen points, group by group, round by round, into rows.
+//! Runs a suite: selected points, group by group and round by round, into rows.
 //!
-//! Within a group every round measures each point once, so ours and a peer's alternate. A point whose
-//! peer is not installed is skipped, and one that fails is dropped from the following rounds; both
-//! are told, and a failure is what makes the whole run fail. A target missed is not a failure.
+//! Within a group every round measures each point once, so Dunlin and peers alternate. A point without its
+//! peer is skipped. A point that fails is
+//! dropped from later rounds, and makes the whole run fail. Both are reported. A missed target is not a
+//! failure.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use crate::point::{Bench, Group, Point, Sample, Suite, Unavailable, target};
 use crate::row::{Row, RowSet};
 use crate::stats::Summary;
 
-/// What came of a suite.
+/// Result of a suite.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The measured rows.
+    /// Measured rows.
     pub rows: RowSet,
-    /// Points that were not measured since their peer is not there, and why.
+    /// Skipped points, with reasons.
     pub skipped: Vec<String>,
-    /// Points that failed, and why.
+    /// Failed points, with reasons.
     pub failed: Vec<String>,
 }
 
@@ -31,10 +32,10 @@ struct Running {
     dropped: bool,
 }
 
-/// Measures the points the options choose.
+/// Measures the selected points.
 pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<Outcome> {
     let groups = chosen(suite, bench, with_peers);
-    ensure!(!groups.is_empty(), "no point of suite {suite:?} fits these --case and --param");
+    ensure!(!groups.is_empty(), "no point of suite {suite:?} matches these --case and --param");
     let rounds = bench.options.warmup + bench.options.runs;
     let points: usize = groups.iter().map(Vec::len).sum();
     let progress = progress_bar(points as u64 * u64::from(rounds));
@@ -65,8 +66,8 @@ fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<Group> {
     groups
 }
 
-/// Whether the point can be measured on a node that already runs elsewhere: both sides are its clients,
-/// and nobody says how it waits or where it runs.
+/// Whether the point can be measured on a running node: both sides are its clients, and waiting and pinning
+/// are not specified.
 fn runs_elsewhere(point: &Point) -> bool {
     let is = |name, word: &str| point.params.get(name).is_none_or(|value| *value == Value::from(word));
     point.target == target::DUNLIN
@@ -102,7 +103,7 @@ fn run_round(
 
 fn add_rows(suite: &str, running: &Running, rows: &mut RowSet) -> Result<()> {
     let Point { case, target, params, .. } = &running.point;
-    // A run that measured nothing of one kind, such as a latency, does not hide what the others measured.
+    // A run without one kind of figure, such as a latency, does not hide the other runs' figures.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
         if !metrics.contains(metric) {
@@ -117,7 +118,7 @@ fn add_rows(suite: &str, running: &Running, rows: &mut RowSet) -> Result<()> {
     Ok(())
 }
 
-/// Drawn on standard error and only on a terminal, so that standard output stays clean.
+/// A progress bar on standard error, only on a terminal, so that standard output stays clean.
 fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed}  {wide_msg:.dim}");
     let bar = ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -1,4 +1,4 @@
-//! A directory on a disk, for what is to be durable; gone when dropped.
+//! Directories on a real disk for durable data; dropping one removes it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::point::Unavailable;
 pub struct ScratchDisk(tempfile::TempDir);
 
 impl ScratchDisk {
-    /// In the temporary or the working directory, whichever is not in memory.
+    /// Creates one in the temporary or the working directory, whichever is not in memory.
     pub fn new() -> Result<Self> {
         for parent in [std::env::temp_dir(), std::env::current_dir()?] {
             if !RealDisk.in_memory(&parent)? {
@@ -23,7 +23,7 @@ impl ScratchDisk {
         Err(Unavailable(why.to_owned()).into())
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -1,7 +1,7 @@
-//! Loopback sockets of either kind, as the raw reference and the byte-level peers use them.
+//! Loopback sockets of both kinds, for raw references and byte-level peers.
 //!
-//! Limits: everything is on loopback or in the temporary folder; every blocking call times out
-//! after [`PATIENCE`], so a lost peer ends the run and does not hang it.
+//! Everything is on loopback or in the temporary folder. Every blocking call times out after [`PATIENCE`], so
+//! a lost peer ends the run.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::child::{Child, PATIENCE};
 
-/// Which kind of socket.
+/// Kind of socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP on 127.0.0.1.
@@ -26,7 +26,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The parameter's word.
+    /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -35,7 +35,7 @@ impl Transport {
     }
 }
 
-/// Where to connect to.
+/// Address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A TCP address.
@@ -60,7 +60,7 @@ impl FromStr for Endpoint {
         match text.split_once(':') {
             Some(("tcp", address)) => Ok(Self::Tcp(address.parse().context("reading an address")?)),
             Some(("uds", path)) => Ok(Self::Uds(path.into())),
-            _ => bail!("`{text}` is no endpoint"),
+            _ => bail!("`{text}` is not an endpoint: use tcp:ADDRESS or uds:PATH"),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Stream {
         Ok(self)
     }
 
-    /// Whether reads return at once when there is nothing, for those who spin.
+    /// Sets whether reads return at once when no data is there, for spinning.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// A second handle on the same connection.
+    /// A second handle of the same connection.
     pub fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
@@ -117,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// Fills the buffer; on a non-blocking stream this spins.
+    /// Fills the buffer; spins on a non-blocking stream.
     #[inline]
     pub fn read_whole(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -133,7 +133,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes it all; on a non-blocking stream this spins.
+    /// Writes all bytes; spins on a non-blocking stream.
     #[inline]
     pub fn write_whole(&mut self, mut rest: &[u8]) -> io::Result<()> {
         while !rest.is_empty() {
@@ -173,17 +173,17 @@ impl Write for Stream {
     }
 }
 
-/// A listening socket; a Unix socket's file goes when it is dropped.
+/// A listening socket; dropping it removes a Unix socket's file.
 #[derive(Debug)]
 pub enum Listener {
     /// On a free port of 127.0.0.1.
     Tcp(TcpListener),
-    /// At a path of its own.
+    /// At a unique path.
     Uds(UnixListener, PathBuf),
 }
 
 impl Listener {
-    /// Listens at a place nobody else has.
+    /// Listens at an unused address.
     pub fn bind(transport: Transport) -> Result<Self> {
         match transport {
             Transport::Tcp => Ok(Self::Tcp(
@@ -198,7 +198,7 @@ impl Listener {
         }
     }
 
-    /// Where to connect to.
+    /// Address to connect to.
     pub fn endpoint(&self) -> Result<Endpoint> {
         match self {
             Self::Tcp(listener) => Ok(Endpoint::Tcp(listener.local_addr().context("asking for the port")?)),
@@ -206,7 +206,7 @@ impl Listener {
         }
     }
 
-    /// The connection this child makes; an error when the child ends first.
+    /// Accepts the connection of this child; fails if the child ends first.
     pub fn accept_from(&self, child: &mut Child) -> Result<Stream> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -219,7 +219,7 @@ impl Listener {
                 bail!("the other process ended ({status}) before it connected{}", child.last_words());
             }
             if Instant::now() > deadline {
-                bail!("nobody connected within {PATIENCE:?}");
+                bail!("no connection came within {PATIENCE:?}");
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -244,34 +244,34 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Uds(_, path) = self {
-            // Somebody may have tidied the temporary folder; a file that is gone is what is wanted.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// A path in the temporary folder that nobody else has, and where nothing is.
+/// An unused path in the temporary folder.
 pub fn fresh_path(extension: &str) -> PathBuf {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let nth = MADE.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}{nth}.{extension}", name_of(std::process::id()));
     let path = std::env::temp_dir().join(name);
-    // A process that had this one's number, and was killed, may have left a socket there.
+    // A killed process with the same number may have left a socket there.
     let _ = std::fs::remove_file(&path);
     path
 }
 
-/// Removes the files at [`fresh_path`]s of a process that was killed.
+/// Removes the files at [`fresh_path`]s of a killed process.
 pub fn remove_files_of(process: u32) {
     let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
     let name = name_of(process);
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)) {
-        // What has gone by itself is gone.
+        // The file may be gone already.
         let _ = std::fs::remove_file(entry.path());
     }
 }
 
-/// What the names of its files begin with.
+/// Prefix of the process' file names.
 fn name_of(process: u32) -> String {
     format!("dunlin-bench-{process}-")
 }

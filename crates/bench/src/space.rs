@@ -1,8 +1,10 @@
-//! Suite `space`: the Luciferase document's benchmarks and what it left to do, over real processes.
+//! Suite `space`: the Luciferase document's benchmarks and some that it left out, over real processes.
 //!
-//! A worker is a process that runs one region ([`node`]) and prints the document's markers; the parent gives orders and
-//! compares: the set of (id, generation, hash of the state) over all workers after the last tick with that of one region in
-//! this process after the same ticks ([`audit`]). So nothing is counted that was lost, doubled or changed.
+//! A worker is a process that runs one region ([`node`]) and prints the document's markers. The parent gives
+//! orders, and compares the set of
+//! (id, generation, state hash) over all workers after the last tick with that of one region in this process
+//! ([`audit`]). So no figure includes
+//! lost, duplicated or changed entities.
 
 mod audit;
 mod capacity;
@@ -23,7 +25,7 @@ mod workers;
 
 use crate::point::Suite;
 
-/// The suite.
+/// Suite `space`.
 pub const SUITE: Suite = Suite {
     name: "space",
     cases: &[

@@ -1,5 +1,5 @@
-//! Suite `spot`: the tables of ServerLink's SPOT benchmarks, column for column, and the rows the topic
-//! issue adds. `docs/benchmarks.md` is made from its kept runs.
+//! Suite `spot`: the tables of ServerLink's SPOT benchmarks, column for column, and rows of the topic issue.
+//! `docs/benchmarks.md` is made from its stored runs.
 
 pub mod claims;
 pub mod goals;
@@ -11,23 +11,23 @@ use crate::layout;
 use crate::options::Options;
 use crate::point::{Group, Suite};
 
-/// The message sizes of the document's throughput table.
+/// Message sizes of the document's throughput table.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
-/// The message sizes of its latency table.
+/// Message sizes of its latency table.
 pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
-/// The registry sizes of its look-up table.
+/// Registry sizes of its look-up table.
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// Look-ups made at each size.
+/// Look-ups at each size.
 pub const LOOKUPS: usize = 10_000;
-/// Round trips in a latency run, and in CI.
+/// Round trips in a latency run, and in a quick one.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
 
-/// The subscriber counts of its fan-out table, and on to 100,000.
+/// Subscriber counts of its fan-out table, and up to 100,000.
 pub const FANOUT: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
-/// The topic counts of its table of concurrent publishing.
+/// Topic counts of its table of concurrent publishing.
 pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];
 
-/// The suite.
+/// Suite `spot`.
 pub const SUITE: Suite = Suite {
     name: "spot",
     cases: &[

@@ -1,31 +1,31 @@
-//! Median, least and greatest over runs, and latencies within one run.
+//! Median, minimum and maximum over runs, and latencies within one run.
 //!
-//! Latencies are recorded in ns, from the *intended* send time: a sender that falls behind its
-//! schedule must not hide the wait. A closed loop with one in flight has no schedule, and there
-//! the two are the same.
+//! Latencies are recorded in ns from the *intended* send time: a late sender must not hide its delay. A
+//! closed loop with one request in flight has no
+//! schedule; there both times are equal.
 
 use hdrhistogram::Histogram;
 
 use crate::point::Sample;
 
-/// Above this share of the median between least and greatest, a row is called noisy.
+/// Share of the median between minimum and maximum above which a row is called noisy.
 pub const SPREAD_WARNED: f64 = 0.10;
 
-/// One figure over several runs.
+/// A figure over several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How many runs.
+    /// Number of runs.
     pub runs: u64,
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// Median; of an even number, the mean of the two in the middle.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Summary {
-    /// Sums up the runs; none of no runs.
+    /// Summarises runs; `None` without runs.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -36,18 +36,18 @@ impl Summary {
         Some(Self { runs: sorted.len() as u64, median, min, max })
     }
 
-    /// What lies between least and greatest, as a share of the median.
+    /// Difference of maximum and minimum, as a share of the median.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }
 
-    /// Whether the runs were too far apart to be quoted without saying so.
+    /// Whether the runs differ too much to be quoted without a warning.
     pub fn is_noisy(&self) -> bool {
         self.spread() > SPREAD_WARNED
     }
 }
 
-/// Latencies of one run, to three digits, up to a minute; a longer one counts as a minute.
+/// Latencies of one run with three digits, up to a minute; longer ones count as a minute.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -60,7 +60,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Notes one latency.
+    /// Records a latency.
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns.max(1));
     }
@@ -70,27 +70,27 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// How many were recorded.
+    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Takes in what another recorded.
+    /// Adds another's latencies.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// The latency below which this share (0 to 1) of all lie; `None` where nothing was recorded.
+    /// Latency below which this share (0 to 1) lies; `None` if nothing was recorded.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         (!self.is_empty()).then(|| self.0.value_at_quantile(share))
     }
 
-    /// The mean; `None` where nothing was recorded.
+    /// Mean; `None` if nothing was recorded.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.0.mean())
     }
 
-    /// Average, p50, p95, p99, p99.9 and p99.99; no figure where nothing was recorded.
+    /// Average, p50, p95, p99, p99.9 and p99.99; no figure if nothing was recorded.
     pub fn sample(&self) -> Sample {
         Sample::new()
             .with_known("avg_ns", self.mean_ns())

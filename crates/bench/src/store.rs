@@ -1,7 +1,7 @@
-//! Kept runs: one JSON file each, with all that is needed to judge the figures in it.
+//! Stored runs: one JSON file each, with all that is needed to judge the figures.
 //!
-//! Quick runs and debug builds are kept like any other, in the `scratch` folder that is not
-//! committed, and the report refuses them wherever they lie.
+//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed; the report refuses
+//! them anywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,37 +13,37 @@ use crate::machine::Machine;
 use crate::point::target;
 use crate::row::{Row, RowSet};
 
-/// One run as it is kept.
+/// A stored run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptRun {
-    /// The suite, and whether peers ran with it: `spot` or `spot-peers`.
+    /// Suite, and whether peers ran: `spot` or `spot-peers`.
     pub name: String,
-    /// When it began, in UTC.
+    /// Start of the run, in UTC.
     pub date: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Of which commit; `+` marks changed files.
+    /// The commit; `+` marks changed files.
     pub commit: String,
-    /// By which command.
+    /// The command.
     pub command: String,
-    /// Whether it was quick.
+    /// Whether the run was quick.
     pub quick: bool,
-    /// Whether it was built without optimisation.
+    /// Whether the program was built without optimisation.
     pub debug_build: bool,
-    /// What the preflight warned of.
+    /// Warnings of the preflight.
     pub warnings: Vec<String>,
-    /// Points not measured since their peer was not there.
+    /// Points that were skipped for lack of their peer.
     #[serde(default)]
     pub skipped: Vec<String>,
     /// Points that failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// The rows; the last field, as [`KeptRun::text`] writes them.
+    /// Rows; the last field, as [`KeptRun::text`] writes them.
     pub rows: RowSet,
 }
 
 impl KeptRun {
-    /// Why the report must not use this run, if so.
+    /// Why the report must not use this run; `None` if it may.
     pub fn refusal(&self) -> Option<&'static str> {
         match (self.quick, self.debug_build) {
             (true, _) => Some("a quick run"),
@@ -52,7 +52,7 @@ impl KeptRun {
         }
     }
 
-    /// Writes the run into `folder`, or its `scratch` if the report would refuse it.
+    /// Writes the run into `folder`, or into its `scratch` if the report would refuse it.
     pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -61,7 +61,7 @@ impl KeptRun {
         Ok(path)
     }
 
-    /// The run as JSON, one row a line, so that a difference of two runs names rows.
+    /// The run as JSON with one row on each line, so that a diff names rows.
     fn text(&self) -> Result<String> {
         let without_rows = Self { rows: RowSet::default(), ..self.clone() };
         let text = serde_json::to_string_pretty(&without_rows).context("writing a run as JSON")?;
@@ -71,11 +71,11 @@ impl KeptRun {
         Ok(format!("{head}{}\n  ]\n}}\n", rows.context("writing rows as JSON")?.join(",")))
     }
 
-    /// Reads one run.
+    /// Reads a run.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let mut run: Self =
-            serde_json::from_str(&text).with_context(|| format!("{} is no kept run", path.display()))?;
+            serde_json::from_str(&text).with_context(|| format!("{} is not a stored run", path.display()))?;
         run.rows.complete(unsaid);
         if !run.rows.iter().any(|row| row.metric == "read_ns") {
             run.rows.discard(is_misnamed);
@@ -83,7 +83,7 @@ impl KeptRun {
         Ok(run)
     }
 
-    /// Reads every run of a folder, oldest first; no folder means no runs.
+    /// Reads all runs of a folder, oldest first; a missing folder has none.
     pub fn read_all(folder: &Path) -> Result<Kept> {
         if !folder.is_dir() {
             return Ok(Kept::default());
@@ -109,7 +109,7 @@ impl KeptRun {
     }
 }
 
-/// Parameters that old rows lack, with the values they were measured at: one shard, one tenant, no standby.
+/// Parameters that old rows lack, with the values that applied: one shard, one tenant, no standby.
 fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
@@ -123,8 +123,8 @@ fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
     }
 }
 
-/// Figures of suite `feed` that are not what their names say, in runs from before deliveries were told beside the time they took: the
-/// slow client's rate was over the time of publishing, however much longer it read, and a quantile of no sample was 0.
+/// Figures of suite `feed` in old runs that differ from their names: the slow client's rate was over the time
+/// of publishing, and a quantile without samples was 0.
 fn is_misnamed(row: &Row) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));
@@ -132,20 +132,20 @@ fn is_misnamed(row: &Row) -> bool {
     row.suite == "feed" && (is_slow_rate || is_latency && row.min == 0.0)
 }
 
-/// What a folder of runs holds.
+/// Runs of a folder.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// The runs, oldest first.
+    /// Runs, oldest first.
     pub runs: Vec<KeptRun>,
-    /// Files that are none, each with why: broken, or of another version.
+    /// Malformed files or those of another version, with reasons.
     pub damaged: Vec<String>,
 }
 
-/// Two runs may begin within one second.
+/// Two runs may start within one second.
 fn free_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));
-    paths.find(|path| !path.exists()).expect("there is no end of names")
+    paths.find(|path| !path.exists()).expect("an unused name exists")
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! The suites there are.
+//! All suites.
 
 use crate::point::Suite;
 use crate::{broker, control, feed, grpc, space, spot, tasks};
 
-/// Every suite, in the order `all` runs them.
+/// Every suite, in the order in which `all` runs them.
 pub const SUITES: &[Suite] =
     &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE, space::SUITE];
 
-/// The suites a name means: one, or `all`.
+/// The suites for a name: one, or `all`.
 pub fn named(name: &str) -> Option<&'static [Suite]> {
     if name == "all" {
         return Some(SUITES);

@@ -1,19 +1,19 @@
-//! Tables of text: aligned for a terminal or a pipe, or as Markdown.
+//! Text tables: aligned for a terminal or a pipe, or as Markdown.
 //!
-//! Sixty lines instead of a library: right-aligned cells, one rule, and colour only where asked.
+//! Sixty lines instead of a library: right-aligned cells, one rule, and colour only on request.
 
 use std::fmt::Write;
 
-/// How a line of the table stands out in a terminal.
+/// Highlighting of a table's line in a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As any other.
+    /// None.
     Plain,
-    /// Good news.
+    /// A success.
     Good,
     /// A shortfall.
     Bad,
-    /// Not ours.
+    /// Another system's line.
     Dim,
 }
 
@@ -28,17 +28,17 @@ impl Tone {
     }
 }
 
-/// A table; the first column is aligned left, the others right.
+/// A table; the first column is aligned left, others right.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What stands above it.
+    /// Title above the table.
     pub title: String,
     columns: Vec<String>,
     lines: Vec<(Tone, Vec<String>)>,
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(title: &str, columns: &[&str]) -> Self {
         Self {
             title: title.to_owned(),
@@ -53,7 +53,7 @@ impl Table {
         self.lines.push((tone, cells));
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the table has no line.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

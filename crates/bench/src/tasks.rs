@@ -1,12 +1,16 @@
 //! Suite `tasks`: the Grey document's tables of workers, tenants, autoscaling and cost.
 //!
-//! Through nodes (`via=node`, as suite `control` starts them): the cycle of tasks that do nothing (`noop`), beside asynq, Celery and HyperQueue, and real
-//! workers, each with a connection and a lease of its own. Each task that was submitted is done, and none twice, or nothing is reported; also where
-//! the node that leads, or workers, are killed (`failover`).
+//! Through nodes (`via=node`, started as in suite `control`): cycles of empty tasks (`noop`) beside asynq,
+//! Celery and HyperQueue, and real workers, each with
+//! its own connection and lease. A result is reported only if each submitted task was done exactly once, also
+//! where the leading node or workers are killed
+//! (`failover`).
 //!
-//! Without a node: the scheduler by itself (`dispatch`, `backlog`), and the cluster simulator, which runs the same scheduler and scaler in
-//! virtual time (`via=simulator`). A figure of virtual time is no measurement of a machine: it says what the code would decide, with the costs that
-//! `docs/autoscaling.md` names; each run of such a point takes the next seed, so that least and greatest say how much is chance.
+//! Without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs the same
+//! scheduler and autoscaler in virtual time
+//! (`via=simulator`). Figures in virtual time do not measure a machine: they show decisions under the costs
+//! of `docs/autoscaling.md`. Each run of such a point
+//! takes the next seed, so minimum and maximum show the effect of chance.
 
 pub mod clients;
 pub mod crew;
@@ -30,7 +34,7 @@ mod workers;
 
 use crate::point::Suite;
 
-/// The suite.
+/// Suite `tasks`.
 pub const SUITE: Suite = Suite {
     name: "tasks",
     cases: &[

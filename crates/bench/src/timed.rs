@@ -1,8 +1,8 @@
-//! One timed transfer, and the two points every throughput measurement makes of it.
+//! Timed transfers, and the two points of every throughput measurement.
 //!
-//! The document's counts (100,000 messages of 64 B) pass in a few ms here, too short to take a ratio
-//! from. So each transfer is measured twice: with the document's count, for its table, and
-//! *sustained*, with as many messages as take about `--time`, for the ratios.
+//! The document's counts (100,000 messages of 64 B) take a few ms here, too short for ratios. So each
+//! transfer is measured twice: with the document's count
+//! for its table, and *sustained*, with as many messages as take about `--time`, for ratios.
 
 use std::rc::Rc;
 
@@ -11,18 +11,18 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{Bench, Point, Sample};
 
-/// From just before the first send until the last message was checked.
+/// A transfer, from just before the first send until the last message was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
-    /// On the machine's monotonic clock.
+    /// Start on the machine's monotonic clock.
     pub start_ns: u64,
-    /// On the same clock, maybe in another process.
+    /// End on the same clock, maybe in another process.
     pub end_ns: u64,
     /// Messages sent, received and checked.
     pub messages: u64,
-    /// Bytes of payload in each.
+    /// Payload bytes of each message.
     pub bytes: usize,
-    /// Bytes of each payload the receiver read to check it.
+    /// Bytes of each payload that the receiver read.
     pub touched: usize,
 }
 
@@ -32,12 +32,12 @@ impl Timed {
         self.messages as f64 * 1e9 / self.elapsed_ns() as f64
     }
 
-    /// How long it took.
+    /// Duration.
     pub fn elapsed_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns).max(1)
     }
 
-    /// The document's columns, and how much of each payload was read.
+    /// The document's columns, and the read share of each payload.
     pub fn sample(&self) -> Sample {
         Sample::new()
             .with("messages", self.messages as f64)
@@ -48,7 +48,7 @@ impl Timed {
     }
 }
 
-/// The document's message count for a size, and what it uses in CI.
+/// The document's message count for a size; less if quick.
 pub fn document_count(bytes: usize, quick: bool) -> u64 {
     let (full, ci) = match bytes {
         0..=64 => (100_000, 1_000),
@@ -59,15 +59,15 @@ pub fn document_count(bytes: usize, quick: bool) -> u64 {
     if quick { ci } else { full }
 }
 
-/// The length of a throughput point: a parameter, `length=document` or `length=sustained`.
+/// Length of a throughput point, as parameter `length=document` or `length=sustained`.
 pub const DOCUMENT: &str = "document";
 /// See [`DOCUMENT`].
 pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;
 
-/// Makes each run of a transfer as long as `--time` asks for: so many as took that long the last time, and `first` at
-/// least.
+/// Adjusts each run of a transfer to about `--time`, by the speed of the run before; at least `first`
+/// messages.
 pub fn sustained(
     first: impl Fn(&Bench) -> u64 + 'static,
     transfer: impl Fn(&Bench, u64) -> Result<Timed> + 'static,

@@ -1,8 +1,8 @@
-//! The work itself, written once against the traits `Publish` and `Subscribe`, in process and remote alike.
+//! Workloads, written once against the traits `Publish` and `Subscribe`, for in-process and remote use.
 //!
-//! A delivery counts when the record was read through the public subscriber, with its sequence and its
-//! content checked. Any notice is an error here: these workloads are lossless. Every wait ends after
-//! [`PATIENCE`].
+//! A delivery counts once the public subscriber has read it, with sequence number and content checked. Any
+//! notice is an error: these workloads are
+//! lossless. Every wait ends after [`PATIENCE`].
 
 use std::fmt;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::clock::monotonic_ns;
 use crate::payload::{Payload, Touch};
 use crate::stats::Latencies;
 
-/// How a publisher hands over its records.
+/// How a publisher passes its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// One call a record, which the publisher copies.
+    /// One call for each record, which the publisher copies.
     OneByOne,
-    /// One call for so many records, which the publisher copies.
+    /// One call for this many records, which the publisher copies.
     Batches(usize),
-    /// One call a record, which the publisher shares.
+    /// One call for each record, which the publisher shares.
     ByRef,
 }
 
@@ -46,30 +46,30 @@ impl FromStr for Manner {
             ("one_by_one", _) => Ok(Self::OneByOne),
             ("by_ref", _) => Ok(Self::ByRef),
             (_, Some(batch)) => Ok(Self::Batches(batch.parse().context("reading a batch's size")?)),
-            _ => bail!("`{text}` is no manner of publishing"),
+            _ => bail!("`{text}` is not a way of publishing"),
         }
     }
 }
 
-/// Payloads that are made beforehand, so that the sequence they carry begins anew after so many.
-/// Rewriting them would be most of the work of a batch, and a shared payload cannot be rewritten. The
-/// record's own sequence, which is checked as well, does not begin anew.
+/// Prepared payloads, whose sequence numbers repeat after this many. Rewriting them would be most of a
+/// batch's work, and a shared payload cannot be rewritten. The record's own sequence number, which is checked
+/// as well, does not repeat.
 const PREPARED: u64 = 256;
 
 impl Manner {
-    /// What the receiver reads of each payload.
+    /// The part of each payload that the receiver reads.
     pub fn touch(self) -> Touch {
         if self == Self::ByRef { Touch::Ends } else { Touch::All }
     }
 
-    /// The sequence that the payload of the nth record carries.
+    /// Sequence number in the payload of the nth record.
     fn carried(self) -> impl Fn(u64) -> u64 {
         let mask = if self == Self::OneByOne { u64::MAX } else { PREPARED - 1 };
         move |nth| nth & mask
     }
 }
 
-/// Sends `count` records of `bytes`; when the first was sent.
+/// Sends `count` records of `bytes`; returns the time of the first send.
 pub fn send_all(publisher: &mut impl Publish, manner: Manner, bytes: usize, count: u64) -> Result<u64> {
     let start_ns = match manner {
         Manner::OneByOne => send_one_by_one(publisher, bytes, count),
@@ -119,8 +119,8 @@ fn prepare(bytes: usize) -> Vec<Vec<u8>> {
     (0..PREPARED).map(|nth| payload.of(nth).to_vec()).collect()
 }
 
-/// Receives and checks `count` records, the first of which has sequence `first_seq`; when the last was
-/// checked.
+/// Receives and checks `count` records, starting with sequence number `first_seq`; returns the time of the
+/// last check.
 pub fn receive_all(
     subscriber: &mut impl Subscribe,
     manner: Manner,
@@ -130,7 +130,7 @@ pub fn receive_all(
     receive(subscriber, manner, first_seq, 0..count)
 }
 
-/// Receives and checks these of the records that began with sequence 1, counted from 0.
+/// Receives and checks a range of records, counted from 0, of a log that starts with sequence number 1.
 pub fn receive_from(subscriber: &mut impl Subscribe, manner: Manner, range: Range<u64>) -> Result<u64> {
     receive(subscriber, manner, 1, range)
 }
@@ -167,14 +167,14 @@ fn receive(
     Ok(monotonic_ns())
 }
 
-/// Keeps the first fault. Apart and cold, so that what a delivery is checked with is inlined into the drain.
+/// Stores the first fault. Separate and cold, so that the check is inlined into the drain.
 #[cold]
 #[inline(never)]
 pub fn note(fault: &mut Option<String>, unexpected: Event<'_>) {
     fault.get_or_insert_with(|| describe(&unexpected));
 }
 
-/// What came instead of what was expected.
+/// Describes an unexpected event.
 #[cold]
 pub fn describe(event: &Event<'_>) -> String {
     match event {
@@ -185,8 +185,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Round trips, one in flight, through someone who runs [`answer_all`]; a tenth more at first, which is
-/// not counted.
+/// Makes round trips, one in flight, through a peer that runs [`answer_all`]. A tenth more at first is not
+/// counted.
 pub fn ask_all(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,
@@ -209,12 +209,12 @@ pub fn ask_all(
     Ok(latencies)
 }
 
-/// How many round trips [`ask_all`] makes in all.
+/// Number of round trips that [`ask_all`] makes in all.
 pub fn rounds(iterations: u64) -> u64 {
     iterations + iterations / 10
 }
 
-/// Sends back so many records as they come.
+/// Sends back this many records as they arrive.
 pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe, rounds: u64) -> Result<()> {
     for _ in 0..rounds {
         with_next(subscriber, |payload| publisher.send(payload))??;
@@ -222,7 +222,7 @@ pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe,
     Ok(())
 }
 
-/// Hands over the next record's payload.
+/// Passes the next record's payload to `read`.
 #[inline]
 pub fn with_next<T>(subscriber: &mut impl Subscribe, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
     match subscriber.next_timeout(PATIENCE)? {

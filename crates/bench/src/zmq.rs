@@ -1,4 +1,4 @@
-//! libzmq, measured by the C program in `peers/zmq`.
+//! libzmq, measured with the C program in `peers/zmq`.
 
 use anyhow::{Result, ensure};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::cores::Pin;
 use crate::point::{Bench, Sample};
 use crate::timed::Timed;
 
-/// Which sockets the C program uses.
+/// Socket types of the C program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// XPUB with NODROP, and SUB.
@@ -20,7 +20,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// The parameter's word, and the C program's.
+    /// Value of the parameter, also for the C program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pub => "pub",
@@ -30,16 +30,16 @@ impl Pattern {
     }
 }
 
-/// What is measured: `transport` is `inproc` (two threads) or `tcp` (two processes).
+/// Settings: `transport` is `inproc` (two threads) or `tcp` (two processes).
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// The sockets.
+    /// Socket types.
     pub pattern: Pattern,
-    /// Over what.
+    /// Transport.
     pub transport: &'static str,
-    /// The message's size.
+    /// Size of a message.
     pub bytes: usize,
-    /// Where the two sides run.
+    /// Pinning of the two sides.
     pub pin: Pin,
 }
 
@@ -58,14 +58,14 @@ struct RoundTrips {
     p99_ns: f64,
 }
 
-/// Sends `count` messages from one side to the other, every one of them checked there.
+/// Sends `count` messages from one side to the other, which checks all of them.
 pub fn throughput(bench: &Bench, setup: Setup, count: u64) -> Result<Timed> {
     let Span { start_ns, end_ns, messages } = ask(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages came through");
     Ok(Timed { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 
-/// Round trips, one in flight.
+/// Measures round trips, one in flight.
 pub fn latency(bench: &Bench, setup: Setup, iterations: u64) -> Result<Sample> {
     let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = ask(bench, "latency", setup, iterations)?;
     Ok(Sample::new()
@@ -86,7 +86,7 @@ fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: Setup, co
         setup.pin.name(),
     ];
     let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
-    // The program has a minute for each single wait; all of them together must end too.
+    // Each single wait of the program may take a minute; all waits together have a limit as well.
     let answer = child.line(2 * PATIENCE + bench.options.time * 10)?;
     let status = child.wait(PATIENCE)?;
     ensure!(status.success(), "zmq_peer ended with {status}{}", child.last_words());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dunlin_feed::InstrumentsText;
 
-/// The options of suite `feed` as typed.
+/// Options of suite `feed` as typed.
 #[derive(Clone, Debug, Default)]
 pub struct RawFeedOptions {
-    /// `--config`: what is in the file of instruments.
+    /// `--config`: content of the instrument file.
     pub config: Option<InstrumentsText>,
     /// `--clients`.
     pub clients: Option<usize>,
@@ -17,34 +17,34 @@ pub struct RawFeedOptions {
     pub instruments: Vec<String>,
     /// `--depth`.
     pub depth: Option<usize>,
-    /// `--delay-ms`: what a client takes over each message.
+    /// `--delay-ms`: time that a client spends on each message.
     pub delay_ms: Option<u64>,
-    /// `--drop-every-n`: every so manyth update is withheld from the clients.
+    /// `--drop-every-n`: every nth update is withheld from the clients.
     pub drop_every_n: Option<u32>,
     /// `--seed`.
     pub seed: Option<u64>,
 }
 
-/// The options of suite `feed`, validated.
+/// Validated options of suite `feed`.
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
     /// The user's own instruments.
     pub config: Option<InstrumentsText>,
-    /// Instead of each scenario's own.
+    /// Number of clients, instead of each scenario's own.
     pub clients: Option<usize>,
-    /// Only these instruments; all when empty.
+    /// Only these instruments; all if empty.
     pub instruments: Vec<String>,
     /// Levels of a view.
     pub depth: usize,
-    /// What a client takes over each message.
+    /// Time that a client spends on each message.
     pub delay: Option<Duration>,
-    /// Every so manyth update is withheld.
+    /// Every nth update is withheld.
     pub drop_every_n: Option<NonZeroU32>,
-    /// What the random updates begin with.
+    /// Seed of random updates.
     pub seed: u64,
-    /// What comes first in each run and is not counted.
+    /// Uncounted part of each run.
     pub warmup: Duration,
-    /// What is counted of each run.
+    /// Counted part of each run.
     pub time: Duration,
 }
 
@@ -53,7 +53,7 @@ const DEPTH_DEFAULT: usize = 10;
 const SEED_DEFAULT: u64 = 123;
 
 impl RawFeedOptions {
-    /// Makes sense of the options; `times` are the warm-up and the time that were asked for.
+    /// Validates the options; `times` are the requested warm-up and time.
     pub(super) fn validate(
         self,
         times: (Option<Duration>, Option<Duration>),
@@ -65,7 +65,7 @@ impl RawFeedOptions {
             self.clients.is_none_or(|clients| (1..=CLIENTS_MAX).contains(&clients)),
             "--clients must be from 1 to {CLIENTS_MAX}"
         );
-        ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 would leave nothing");
+        ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 would withhold every update: use 2 or more");
         if let Some(config) = &self.config {
             config.parse()?;
         }
