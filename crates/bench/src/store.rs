@@ -263,6 +263,6 @@ mod tests {
         run(false).keep(folder.path()).unwrap();
         let kept = KeptRun::read_all(folder.path()).unwrap();
         assert_eq!(kept.runs.len(), 1);
-        assert!(kept.damaged[0].contains("x.json is no kept run"), "{:?}", kept.damaged);
+        assert!(kept.damaged[0].contains("x.json is not a stored run"), "{:?}", kept.damaged);
     }
 }

@@ -1,8 +1,8 @@
-//! What taking a real recording into order books costs.
+//! Cost of applying a real recording to order books.
 //!
-//! The recording is turned into records first, which is not timed; then every record is applied to a fresh book. An event
-//! is one entry: a level's new size, an order's coming or going. The books are compared with a plain map of
-//! the same entries.
+//! The recording is first converted to records, untimed; then every record is applied to a new book. An event
+//! is one entry: a level's new size, or a
+//! change of an order. The books are compared with a plain map of the same entries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -26,11 +26,11 @@ pub const RECORDINGS: [(&str, &str); 5] = [
     ("l3", "orders.csv"),
 ];
 
-/// Where the recordings are, unless `DUNLIN_DATA` says otherwise.
+/// Folder of the recordings, unless `DUNLIN_DATA` names another.
 const DATA: &str = "data";
 const PIECE: usize = 1 << 20;
 
-/// The records of a recording.
+/// Records of a recording.
 #[derive(Debug)]
 pub struct Records {
     /// The scale of each book.
@@ -57,7 +57,7 @@ pub fn measure(recording: &str) -> Result<Sample> {
         .with("records", records.records.len() as f64))
 }
 
-/// Reads a recording, or says that it is not there.
+/// Reads a recording, if it exists.
 pub fn read(recording: &str) -> Result<Records> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from(DATA), PathBuf::from);
     let path = folder.join(recording);

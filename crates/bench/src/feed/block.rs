@@ -1,11 +1,11 @@
-//! The document's output block, field for field, of each scenario; what follows its last field is ours.
+//! The document's output block of each scenario, field for field; our fields follow its last one.
 
 use std::fmt::Write;
 
 use crate::metric;
 use crate::row::{Row, RowSet};
 
-/// The blocks of all scenarios that were run, from the medians over runs.
+/// Blocks of all scenarios in the run, from medians over runs.
 pub fn blocks(rows: &RowSet) -> String {
     let scenarios = rows.iter().filter(|row| row.metric == "duration_ns");
     scenarios.map(|row| block(row, rows)).collect()
@@ -21,7 +21,7 @@ fn block(row: &Row, rows: &RowSet) -> String {
     let host = if param("transport") == "tcp" { "127.0.0.1" } else { "inprocess" };
     let seconds = row.median / 1e9;
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "=== {} {} ===", row.case, row.params);
     let _ = writeln!(
         text,

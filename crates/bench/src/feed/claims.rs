@@ -1,8 +1,9 @@
-//! The figures of MDD-Sim's benchmark document, and those of the reference itself.
+//! Figures of MDD-Sim's benchmark document, and of the reference itself.
 //!
-//! The document's are of its own mode: server, source and clients in one process. The reference's were measured with its
-//! newest tree, optimised, on a machine like this one (two virtual cores, Linux), not in the same run: read them as an order
-//! of magnitude. Its rows over TCP are a server in a process of its own.
+//! The document measured server, source and clients in one process. The reference's newest tree, optimised,
+//! was measured on a machine like this one (two
+//! virtual cores, Linux), not in the same run: take these as orders of magnitude. Its rows over TCP use a
+//! server in its own process.
 
 use crate::goal::Claim;
 use crate::row::RowPattern;
@@ -31,7 +32,7 @@ const INPROC_500: Pairs = &[("transport", "inproc"), ("rate", "500")];
 const TCP_500: Pairs = &[("transport", "tcp"), ("rate", "500")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
-/// The figures.
+/// All figures.
 pub const CLAIMS: &[Claim] = &[
     claim("baseline, delivered", 9_999.74, BASELINE, INPROC, "deliveries_per_s"),
     claim("baseline, p50", 20_000.0, BASELINE, INPROC, "sent_p50_ns"),

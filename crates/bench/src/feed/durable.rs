@@ -1,8 +1,9 @@
-//! Publishing to a durable topic, every record synced before it is acknowledged, beside the journal under it.
+//! Publishing to a durable topic with a sync before each acknowledgement, beside the journal under it.
 //!
-//! Both commit records of 256 bytes, 64 in flight, by one fdatasync for each 64, on the same disk in the same run: the
-//! topic sends 64 and waits for all; the journal writes and syncs blocks of 64. At the end the topic's records are read
-//! back from their first, each with its sequence and content checked. A disk in memory is refused.
+//! Both commit records of 256 bytes, 64 in flight, with one fdatasync for each 64, on the same disk in the
+//! same run. The topic sends 64 and waits for
+//! all; the journal writes and syncs blocks of 64. At the end all records are read back and checked. Disks in
+//! memory are refused.
 
 use std::sync::Arc;
 
@@ -20,14 +21,14 @@ use crate::payload::{Payload, Touch};
 use crate::point::{Sample, Unavailable};
 use crate::scratch_disk::ScratchDisk;
 
-/// Bytes of a record's payload.
+/// Payload bytes of a record.
 pub const BYTES: usize = 256;
 /// Records that wait for the disk at once.
 pub const IN_FLIGHT: u64 = 64;
 /// More than a run writes.
 const HISTORY_BYTES: u64 = 4 << 30;
 
-/// The journal alone.
+/// Measures the journal alone.
 pub fn journal(commits: u64) -> Result<Sample> {
     let dir = ScratchDisk::new()?;
     let load = Load { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
@@ -39,7 +40,7 @@ pub fn journal(commits: u64) -> Result<Sample> {
     Ok(sample(measured.records, measured.took_ns, &mut measured.commits_ns))
 }
 
-/// A durable topic, its publisher in the node's own process or at the other end of a connection.
+/// Measures a durable topic, with its publisher in the node's process or over a connection.
 pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
     let dir = ScratchDisk::new()?;
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
@@ -78,7 +79,7 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
     Ok((before_ns - start_ns, commits_ns))
 }
 
-/// Reads everything back.
+/// Reads back and checks all records.
 fn check(node: &Node, records: u64) -> Result<()> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe("durable", &options)?;

@@ -1,6 +1,6 @@
-//! Readers of a node that already runs elsewhere (`--url`), such as one of `dunlin feed serve`.
+//! Subscribers of a running node (`--url`), such as one of `dunlin feed serve`.
 //!
-//! What was due there nobody can say here, so drops are not counted: holes, and how many were healed, are.
+//! The due updates there are unknown, so drops are not counted; holes and their repairs are.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::point::Sample;
 use crate::stats::Latencies;
 
-/// What all readers wrote down.
+/// Results of all subscribers.
 #[derive(Debug, Default)]
 struct Notes {
     delivered: u64,
@@ -24,7 +24,7 @@ struct Notes {
     intended: Latencies,
 }
 
-/// So many readers, for as long as was asked for.
+/// Reads with this many subscribers for the requested time.
 pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
     let url = options.url.as_deref().context("no --url")?;
     let feed = &options.feed;
@@ -102,7 +102,7 @@ async fn read_on<S: Subscribe>(replica: Shared<S>, from_ns: u64, notes: Rc<RefCe
     loop {
         let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
             let Report::Changed(change) = report else { return };
-            // As in the scenarios, a merged record is no delivery.
+            // As in the scenarios, a merged record is not a delivery.
             let By::Record(frame) = change.by else { return };
             if frame.append_time_ns() < from_ns {
                 return;

@@ -1,4 +1,4 @@
-//! The feed issue's table "Where it must be", line by line.
+//! The feed issue's table of goals, line by line.
 
 use crate::goal::{Bar, Goal};
 use crate::row::RowPattern;
@@ -29,11 +29,11 @@ const TCP_CONFLATED: Pairs = &[("transport", "tcp"), ("conflate", "yes")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
 const MIB: f64 = 1_048_576.0;
-/// Against what the slow client really takes: to sleep for 5 ms takes longer.
+/// Relative to the slow client's real time: a sleep of 5 ms takes longer.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
-/// The table. All that is published is to be delivered at the rate at which it is published; the last may come some ms later than the
-/// first did.
+/// The goals. All updates must be delivered at the rate of publication; the last may be some ms later than
+/// the first.
 pub const GOALS: &[Goal] = &[
     goal("baseline over TCP, default waiting, p50 from sending", BASELINE, TCP, "sent_p50_ns", AtMost(41e3)),
     goal("the same, p99", BASELINE, TCP, "sent_p99_ns", AtMost(83e3)),

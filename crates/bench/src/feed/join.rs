@@ -1,7 +1,8 @@
-//! Many readers that join a large book at once, while it is published to.
+//! Many subscribers join a large book at once, while it changes.
 //!
-//! The connections are there before; then all of them subscribe, and it is over when every replica is whole. One reader
-//! follows the book all along, also where nobody joins: a publish then wakes somebody in both.
+//! Their connections exist before; then all subscribe, and the measurement ends when every replica is whole.
+//! One subscriber follows the book all
+//! the time, also in the comparison without joins, so a publish wakes a subscriber in both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +20,14 @@ use crate::feed::node::FeedNode;
 use crate::feed::scenario::{Place, Scenario, Waiting, Window};
 use crate::point::{Bench, Sample};
 
-/// Of 10,000 levels.
+/// Levels of each side; 10,000 in all.
 const LEVELS_PER_SIDE: u32 = 5_000;
 const RATE: u32 = 1_000;
 const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const LOOK: Duration = Duration::from_millis(20);
 
-/// So many readers; none of them for comparison.
+/// Measures this many joining subscribers; with 0 the comparison.
 pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
@@ -86,7 +87,7 @@ fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
     Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
 }
 
-/// The reader that is there all along, in a thread of its own.
+/// The subscriber that is there all the time, in its own thread.
 struct Standing {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -117,12 +118,12 @@ impl Standing {
     }
 }
 
-/// All subscribe; returned when each has the whole book.
+/// Subscribes with all clients; returns once each has the whole book.
 fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("starting a runtime")?.block_on(async {
-        // One after another: each reads what has come meanwhile.
+        // One after another; each first reads what has arrived.
         let all = async {
             for replica in &mut replicas {
                 until_whole(replica).await?;

@@ -1,4 +1,4 @@
-//! Where it breaks: the highest rate that holds, and the most that can be delivered at all.
+//! Finds the highest sustainable rate, and the highest delivery rate.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use crate::feed::run;
 use crate::feed::scenario::Scenario;
 use crate::point::{Bench, Sample};
 
-/// A rate holds while 99 of 100 updates are applied within this time of when they were due, and none is missing.
+/// A rate is sustained if 99 of 100 updates are applied within this time of their due time, and none is
+/// missing.
 const LATE_NS_MAX: f64 = 10e6;
-/// Each step, at most: the search takes a dozen.
+/// Longest step; the search takes about a dozen.
 const STEP: Duration = Duration::from_secs(1);
 const STEPS_UP_MAX: u32 = 16;
 const STEPS_BETWEEN: u32 = 3;
 
-/// Updates a second offered where only what arrives is asked for, all clients together.
+/// Updates a second offered in the delivery measurement, over all clients.
 const OFFERED: u64 = 20_000_000;
 /// A history that holds a whole run.
 const HISTORY_BYTES: u64 = 256 << 20;
 
-/// The highest rate held: doubled until it does not hold, then found between the last two.
+/// The highest sustained rate: doubles the rate until it fails, then searches between the last two.
 pub fn rate_held(bench: &Bench, base: &Scenario) -> Result<Sample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
     let (mut best, mut broken) = (None, None);
@@ -50,7 +51,8 @@ pub fn rate_held(bench: &Bench, base: &Scenario) -> Result<Sample> {
     Ok(sample)
 }
 
-/// What was measured at a rate, if it held. A step that fails is tried once more: the machine may have been elsewhere.
+/// The sample at a rate, if it was sustained. A failed step is repeated once, since the machine may have been
+/// busy.
 fn hold(bench: &Bench, base: &Scenario, rate: u32) -> Result<Option<Sample>> {
     let step = Scenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
     for _ in 0..2 {
@@ -64,7 +66,7 @@ fn hold(bench: &Bench, base: &Scenario, rate: u32) -> Result<Option<Sample>> {
     Ok(None)
 }
 
-/// Everybody is offered more than can be delivered, from a history that holds all of it.
+/// Offers all subscribers more than can be delivered, from a history that holds everything.
 pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
     let scenario = Scenario {
@@ -77,7 +79,7 @@ pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
     };
     let outcome: Outcome = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Over all that there was to read: the history holds more than was read while it was published.
+    // Over everything that was read: the history holds more than was read during publication.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

@@ -1,4 +1,4 @@
-//! The node of a scenario: in this process, or in one of its own with its source.
+//! The node of a scenario: in this process, or in its own process with its source.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -22,7 +22,7 @@ struct Ready {
     url: String,
 }
 
-/// A node in another process, gone when dropped.
+/// A node in another process; dropping it kills the process.
 #[derive(Debug)]
 pub struct FeedNode {
     child: Child,
@@ -30,35 +30,35 @@ pub struct FeedNode {
 }
 
 impl FeedNode {
-    /// Starts it, and waits until its doors are open.
+    /// Starts the node and waits for its listener.
     pub fn start(bench: &Bench, scenario: &Scenario) -> Result<Self> {
         let mut child = bench.child.start("feed-node", &[("scenario", serde_json::to_string(scenario)?)])?;
         let Ready { url } = child.line(PATIENCE)?;
         Ok(Self { child, url })
     }
 
-    /// Where it is reached.
+    /// URL of the node.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Lets its source begin.
+    /// Starts the source.
     pub fn begin(&mut self, window: &Window) -> Result<()> {
         self.child.tell(window)
     }
 
-    /// What the kernel says of its memory, bytes.
+    /// Memory according to the kernel, bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
 
-    /// What its source has published, once it has ended.
+    /// Totals of the source, once it has ended.
     pub fn published(&mut self, patience: Duration) -> Result<Published> {
         self.child.line(patience)
     }
 }
 
-/// The node's process.
+/// Main function of the node's process.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let scenario: Scenario = serde_json::from_str(args.text("scenario")?).context("reading the scenario")?;
     let instruments = scenario.instruments()?;
@@ -67,7 +67,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let spin = scenario.wait == Waiting::Spin;
     let config = ServerConfig {
         spin,
-        // Two threads that spin would take both cores of a small machine from the readers.
+        // Two spinning threads would take both cores of a small machine from the subscribers.
         threads: usize::from(spin),
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         ..ServerConfig::default()
@@ -81,12 +81,12 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     say(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // Parking may end for no reason; the node stays open all the same.
+        // Parking may end spuriously; the node stays open.
         std::hint::black_box(&server);
     }
 }
 
-/// A node with a topic for each instrument.
+/// Creates a node with a topic for each instrument.
 pub fn stand(scenario: &Scenario, instruments: &Instruments) -> Result<Stand> {
     let stand = Stand::start()?;
     for instrument in instruments.list() {

@@ -1,4 +1,4 @@
-//! What came of a run, as figures: the document's output block and what the feed issue adds to it.
+//! Results of a run as figures: the document's output block and the feed issue's additions.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;
@@ -8,20 +8,20 @@ use crate::feed::source::Published;
 use crate::feed::tally::Tally;
 use crate::point::Sample;
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// All readers together.
+    /// Totals of all subscribers.
     pub tally: Tally,
     /// Updates that were due to them.
     pub due: u64,
-    /// Records that were withheld from all of them, and had to be noticed and repaired.
+    /// Records that were withheld from all of them, and had to be detected and repaired.
     withheld: u64,
     sample: Sample,
 }
 
 impl Outcome {
-    /// Puts together what both sides said.
+    /// Combines the results of both sides.
     pub fn new(
         scenario: &Scenario,
         instruments: &Instruments,
@@ -65,13 +65,13 @@ impl Outcome {
         Self { tally, due, withheld, sample }
     }
 
-    /// Fails where something was not as it must be at any speed.
+    /// Fails if something went wrong that must not at any speed.
     pub fn check(&self, scenario: &Scenario) -> Result<()> {
         let tally = &self.tally;
         ensure!(tally.divergent == 0, "{} books differ from their owner's", tally.divergent);
         ensure!(tally.errors == 0, "{} records or snapshots were not taken in", tally.errors);
         if scenario.drop_every_n.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A reader that was so late that a state brought it back has not seen what was withheld before that.
+            // A subscriber that was brought back by a state has not seen earlier withheld records.
             let jumped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || jumped && tally.holes < self.withheld,
@@ -94,7 +94,7 @@ impl Outcome {
         self.sample
     }
 
-    /// Whether every update that was due came by itself.
+    /// Whether every due update arrived by itself.
     pub fn is_complete(&self) -> bool {
         self.tally.delivered == self.due
     }
@@ -112,7 +112,7 @@ fn due(published: &Published, scenario: &Scenario, instruments: &Instruments) ->
     due * scenario.clients as u64
 }
 
-/// Of every topic that is read, to every client.
+/// Withheld records of all topics that are read, over all clients.
 fn withheld(published: &Published, scenario: &Scenario) -> u64 {
     let Some(every) = scenario.drop_every_n else { return 0 };
     let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();

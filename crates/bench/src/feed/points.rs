@@ -15,19 +15,19 @@ use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, target};
 
-/// What the document's slow client takes over each message.
+/// Time that the document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// What its server keeps for a client that falls behind, and what ours keeps for the unconflated one.
+/// History of the document's server for a client that falls behind, and of ours without conflation.
 const SLOW_HISTORY_RECORDS: u64 = 256;
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
-/// What its loss simulation leaves out.
+/// Loss simulation of the document.
 const DROP_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
-/// What a topic keeps unless the scenario says less: seconds of it at the rates of the document.
+/// Default history of a topic: seconds at the document's rates.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// Updates a second of each of a hundred instruments: the document's, and past what holds.
+/// Updates a second of each of a hundred instruments: the document's rate, and higher ones up to failure.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
-/// The document's five scenarios; with `--config` one of the user's own instead.
+/// The document's five scenarios, or with `--config` one of the user's own.
 pub fn scenarios(options: &Options) -> Vec<Group> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
@@ -43,7 +43,7 @@ pub fn scenarios(options: &Options) -> Vec<Group> {
     groups
 }
 
-/// A node that already runs elsewhere, and readers here.
+/// Subscribers of a running node.
 pub fn elsewhere(options: &Options) -> Group {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
@@ -77,7 +77,7 @@ fn slow(options: &Options) -> Vec<Group> {
         let mut one = Scenario { conflate, ..base.clone() };
         if !conflate {
             (one.history_records, one.history_bytes) = (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
-            // It is so slow that in the whole run it would read little else than what a warm-up leaves it.
+            // It is so slow that after a warm-up it would read little else.
             one.warmup = Duration::ZERO;
         }
         places(&one).map(|one| point("slow_client", one)).collect::<Group>()
@@ -145,7 +145,7 @@ fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-/// Where it breaks.
+/// Highest rates.
 pub fn limits(options: &Options) -> Group {
     let held = |clients: usize| {
         let base = Scenario { place: Place::Tcp, ..shipped(0, clients, options) };
@@ -169,7 +169,7 @@ pub fn limits(options: &Options) -> Group {
     vec![held(1), held(clients), most]
 }
 
-/// What taking the real recordings into books costs.
+/// Cost of applying real recordings to books.
 pub fn apply() -> Group {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
@@ -178,7 +178,7 @@ pub fn apply() -> Group {
     apply::RECORDINGS.map(point).into()
 }
 
-/// A recording read from its files into a book.
+/// Replay of a recording from files into a book.
 pub fn replay(options: &Options) -> Group {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
@@ -187,7 +187,7 @@ pub fn replay(options: &Options) -> Group {
     })]
 }
 
-/// A durable topic beside the journal under it.
+/// A durable topic beside its journal.
 pub fn durable(options: &Options) -> Group {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {
@@ -204,7 +204,7 @@ pub fn durable(options: &Options) -> Group {
     vec![Point::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
-/// Many readers joining at once.
+/// Many subscribers that join at once.
 pub fn join(options: &Options) -> Group {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {

@@ -1,4 +1,4 @@
-//! One reader of a scenario: a replica of the books, each update of which is applied, checked and timed.
+//! A subscriber of a scenario: a replica of the books that applies, checks and times every update.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -14,41 +14,41 @@ use crate::feed::scenario::{Scenario, Window};
 use crate::feed::source::Line;
 use crate::feed::tally::Tally;
 
-/// What has been published, once it is known.
+/// Totals of what was published, once known.
 pub type Ends = Arc<OnceLock<Vec<Line>>>;
 
-/// Changes taken in before others have their turn.
+/// Most changes in one turn.
 const TURN: usize = 256;
 
-/// One reader.
+/// A subscriber.
 #[derive(Debug)]
 pub struct Reader<S> {
     replica: Replica<Book, S>,
-    /// What it takes over each read.
+    /// Time that it spends on each read.
     delay: Option<Duration>,
     notes: Notes,
 }
 
-/// What it writes down.
+/// Results of the subscriber.
 #[derive(Debug)]
 struct Notes {
     window: Window,
-    /// The time between two updates of a topic, ns.
+    /// Time between two updates of a topic, ns.
     intervals: HashMap<String, u64>,
     tally: Tally,
-    /// Whether the reader takes its time.
+    /// Whether the subscriber is slow on purpose.
     is_slow: bool,
-    /// Changes of the last read, which count when it has been processed: how long each had been due.
+    /// Ages of the changes in the last read, which count once the read is processed.
     read: Vec<u64>,
-    /// When it began to process that, and how long it took over the one before.
+    /// Start of processing, and duration of the processing before.
     began_ns: u64,
     before_ns: Option<u64>,
-    /// Up to where the logs are made whole again in which something was lost.
+    /// Position by topic up to which a loss is being repaired.
     repaired_to: HashMap<String, u64>,
 }
 
 impl<S: Subscribe> Reader<S> {
-    /// Reads with this subscriber.
+    /// Creates one with this subscriber.
     pub fn new(subscriber: S, scenario: &Scenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
@@ -70,12 +70,12 @@ impl<S: Subscribe> Reader<S> {
         }
     }
 
-    /// Counts what was meant for this time.
+    /// Counts updates that are intended for this window.
     pub fn count(&mut self, window: Window) {
         self.notes.window = window;
     }
 
-    /// Applies what is there; how much it was.
+    /// Applies available events; returns their number.
     pub fn read(&mut self) -> Result<usize> {
         let turn = if self.delay.is_some() { 1 } else { TURN };
         let notes = &mut self.notes;
@@ -90,27 +90,27 @@ impl<S: Subscribe> Reader<S> {
         Ok(read)
     }
 
-    /// Waits until something may be there.
+    /// Waits until an event may be available.
     pub fn wait(&mut self, longest: Duration) -> Result<bool, SubscribeError> {
         self.replica.wait(Some(longest))
     }
 
-    /// What it reads with.
+    /// The underlying subscriber.
     pub fn subscriber(&mut self) -> &mut S {
         self.replica.subscriber()
     }
 
-    /// Whether it has a reason to look again soon though nothing may come.
+    /// Whether it must look again soon even without an event.
     pub fn is_pending(&self) -> bool {
         !self.replica.is_whole()
     }
 
-    /// Changes so far.
+    /// Number of changes so far.
     pub fn applied(&self) -> u64 {
         self.notes.tally.applied
     }
 
-    /// Whether all its books stand at their ends.
+    /// Whether all its books have reached their ends.
     pub fn is_through(&self, ends: &Ends) -> bool {
         let Some(lines) = ends.get() else { return false };
         let wanted = lines.iter().filter(|line| self.notes.intervals.contains_key(&line.topic)).count();
@@ -121,7 +121,7 @@ impl<S: Subscribe> Reader<S> {
         self.replica.states().filter(|state| through((state.0, state.1, state.2))).count() >= wanted
     }
 
-    /// What it wrote down, its books compared with their owner's at the end.
+    /// Results, after comparing the books with their owner's.
     pub fn finish(self, ends: &Ends) -> Result<Tally> {
         let lines = ends.get().context("nobody said what was published")?;
         let mut tally = self.notes.tally;
@@ -147,7 +147,7 @@ impl Notes {
         let change = match report {
             Report::Changed(change) => change,
             Report::Trouble { log, trouble: Trouble::Hole { last, .. } } => {
-                // The update that told of the loss comes once more.
+                // The update that revealed the loss is repeated.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;
             }
@@ -179,14 +179,14 @@ impl Notes {
         }
     }
 
-    /// When the oldest update in a change was due.
+    /// Due time of the oldest update in a change.
     fn oldest_due(&self, change: &Change<'_, Book>, due_ns: u64) -> u64 {
         let more = (change.to.seq - change.from.seq).saturating_sub(1);
         let interval = self.intervals.get(&change.log.topic).copied().unwrap_or_default();
         due_ns.saturating_sub(more * interval)
     }
 
-    /// Whether a change makes up for a loss.
+    /// Whether a change repairs a loss.
     #[cold]
     fn repairs(&mut self, change: &Change<'_, Book>) -> bool {
         let Some(&to) = self.repaired_to.get(&change.log.topic) else { return false };
@@ -196,7 +196,7 @@ impl Notes {
         change.to.seq <= to
     }
 
-    /// Only now the reader has made use of what it read.
+    /// Records the ages of a read, which is used only now.
     fn processed(&mut self) {
         let now = now_ns();
         let took_ns = now.saturating_sub(self.began_ns);

@@ -1,7 +1,7 @@
-//! All readers of a scenario at work.
+//! Runs all subscribers of a scenario.
 //!
-//! One reader has a thread of its own; many are tasks of one thread, unless they are slow on purpose:
-//! who sleeps must not hold up the others.
+//! A single subscriber has its own thread. Many are tasks of one thread, unless they sleep on purpose, which
+//! must not delay the others.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use crate::child::PATIENCE;
 use crate::feed::reader::{Ends, Reader};
 use crate::feed::tally::Tally;
 
-/// How often those who wait look whether it is over.
+/// Time between checks whether all are done.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Reads all to their ends.
+/// Reads with all subscribers to their ends.
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<Reader<S>>,
     slow: bool,
@@ -73,17 +73,17 @@ fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &Ends) -> Res
     readers.into_iter().map(finish).collect()
 }
 
-/// Ends only by a failure: whether all was read is seen from outside, at less cost.
+/// Runs until it fails; completion is checked from outside, which costs less.
 async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {
-            // Others have their turn before this one goes on.
+            // Lets the other tasks run before this one continues.
             tokio::task::yield_now().await;
             continue;
         }
         let ready = std::future::poll_fn(|cx| reader.borrow_mut().subscriber().poll_ready(cx));
         if reader.borrow().is_pending() {
-            // Who has asked to be brought back asks again before long, if nothing comes.
+            // A pending request is repeated if nothing arrives in this time.
             if let Ok(ready) = tokio::time::timeout(LOOK, ready).await {
                 ready?;
             }

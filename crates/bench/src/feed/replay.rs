@@ -1,4 +1,4 @@
-//! Replaying a recording into a book, on one core: read from its files, every block checked, every record applied.
+//! Replays a recording into a book on one core: reads files, checks every block, applies every record.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::point::{Bench, Sample};
 use crate::sockets::fresh_path;
 
 const NAME: &str = "md.BTC-USD";
-/// Records of a block: what a commit of a busy feed brings together.
+/// Records of a block: about a commit of a busy feed.
 const BLOCK_RECORDS: u32 = 512;
 
-/// Writes a recording of so many updates, then replays it.
+/// Writes a recording with this many updates, and replays it.
 pub fn measure(_: &Bench, updates: u64) -> Result<Sample> {
     let folder = fresh_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
-    // What cannot be removed from a scratch folder is the system's to remove.
+    // The system removes scratch folders that are left over.
     let _ = std::fs::remove_dir_all(&folder);
     measured
 }
 
-/// What the book adds up to in the end.
+/// Writes the recording; returns the checksum of the final book.
 fn write(folder: &Path, updates: u64) -> Result<u64> {
     let file =
         InstrumentsText::scenario("baseline_1x1_10k").context("a configuration that comes with Dunlin")?;

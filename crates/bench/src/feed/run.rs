@@ -1,7 +1,7 @@
-//! One run of a scenario: a node and its source, readers here, and what came of both.
+//! One run of a scenario: a node with a source, and subscribers in this process.
 //!
-//! Over TCP the node and its source are one other process, as `dunlin feed serve` is, and all readers are in
-//! this one, each with a connection of its own.
+//! Over TCP, the node and its source are another process, as in `dunlin feed serve`, and each subscriber has
+//! its own connection.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -23,9 +23,9 @@ use crate::feed::source::{Published, Source};
 use crate::feed::tally::Tally;
 use crate::point::Bench;
 
-/// From the last reader's arrival to the first update.
+/// Time from the last subscriber's start to the first update.
 const LEAD_NS: u64 = 50_000_000;
-/// A reader that is slow on purpose is sent no more ahead than this: what is on its way is not yet lost to it.
+/// Credit of a slow subscriber: data in transit is not lost yet, so it must be small.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
@@ -46,7 +46,7 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
         .map(|_| stand.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // Where a reader begins is decided when it first reads, and that is before anything is published.
+    // A subscriber's start is decided by its first read, which is before the first record.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = Window::from(now_ns() + LEAD_NS, scenario);
     let source = Source::new(stand.node(), scenario, instruments.clone());
@@ -55,7 +55,7 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
         let _pinned = pin.side(1)?;
         source.run(&window)
     });
-    // Threads that are started from here on are pinned like this one.
+    // Threads started from here on inherit this pinning.
     let _pinned = pin.side(0)?;
     let tallies = read(readers, window, scenario, &ends)?;
     let published = join(publishing)?;
@@ -81,7 +81,7 @@ fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<
     Ok(Outcome::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
-/// What a thread says of what it published.
+/// Report of a publishing thread.
 trait Says {
     fn published(&self) -> &Published;
 }
@@ -98,7 +98,7 @@ impl Says for (FeedNode, Published) {
     }
 }
 
-/// Publishes, or hears of it, in a thread, which says when and where all ended.
+/// Publishes, or waits for the other process, in a thread; the totals are set when it ends.
 fn telling<T: Says + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (Ends, JoinHandle<Result<T>>) {
@@ -106,7 +106,7 @@ fn telling<T: Says + Send + 'static>(
     let told = Arc::clone(&ends);
     let publishing = thread::spawn(move || {
         let said = publish()?;
-        // Nobody else sets it.
+        // No other thread sets it.
         let _ = told.set(said.published().lines.clone());
         Ok(said)
     });

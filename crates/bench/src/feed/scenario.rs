@@ -1,4 +1,4 @@
-//! What is measured: which instruments are published how fast, and who reads them how.
+//! Scenarios: the instruments, their rates, and the subscribers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::cores::Pin;
 
-/// Where the readers are.
+/// Process of the subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// In the node's own process.
+    /// The node's process.
     Inproc,
-    /// In another process, each with a connection of its own.
+    /// Another process, with one connection for each subscriber.
     Tcp,
 }
 
 impl Place {
-    /// The parameter's word.
+    /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -31,7 +31,7 @@ impl Place {
 }
 
 impl Waiting {
-    /// The parameter's word.
+    /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -40,7 +40,7 @@ impl Waiting {
         }
     }
 
-    /// The same for a subscription or a client.
+    /// The option for a subscription or a client.
     pub fn wait(self) -> Wait {
         match self {
             Self::Spin => Wait::Spin,
@@ -50,57 +50,57 @@ impl Waiting {
     }
 }
 
-/// How readers, and the node's doors, wait.
+/// How subscribers and the node's listeners wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
-    /// Never parks.
+    /// Spins, and never parks.
     Spin,
-    /// Readers spin for a few µs, then park; the doors park.
+    /// Subscribers spin for a few µs, then park; listeners park.
     Default,
     /// Parks at once.
     Parked,
 }
 
-/// One scenario, as both processes of it know it.
+/// A scenario, sent to both processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scenario {
     /// The instruments.
     pub config: InstrumentsText,
-    /// Every instrument's updates a second, whatever the configuration says.
+    /// Updates a second of each instrument, instead of the configured rates.
     pub rate: Option<u32>,
-    /// Where the readers are.
+    /// Process of the subscribers.
     pub place: Place,
-    /// How everybody waits.
+    /// How threads wait.
     pub wait: Waiting,
-    /// Readers, each of every instrument that `instruments` names.
+    /// Subscribers, each of all instruments in `instruments`.
     pub clients: usize,
-    /// What is subscribed to; all when empty.
+    /// Instruments that are subscribed to; all if empty.
     pub instruments: Vec<String>,
-    /// Levels that a view would show. As in the document, nothing depends on it.
+    /// Levels of a view. As in the document, nothing depends on it.
     pub depth: usize,
-    /// What comes first and is not counted.
+    /// Uncounted start of the run.
     pub warmup: Duration,
-    /// What is counted.
+    /// Counted part of the run.
     pub time: Duration,
-    /// What a reader takes over each message before it applies it.
+    /// Time that a subscriber spends on each message before it applies it.
     pub delay: Option<Duration>,
-    /// Readers get one merged update a read.
+    /// Whether each read gives one merged update.
     pub conflate: bool,
-    /// Every so manyth record is withheld from the readers.
+    /// Every nth record is withheld from subscribers.
     pub drop_every_n: Option<NonZeroU32>,
-    /// Readers begin with the first record and are given every one, however far they are behind.
+    /// Whether subscribers start with the first record and receive every record, however far behind.
     pub every_record: bool,
-    /// Records a topic keeps, where that matters.
+    /// Records that a topic retains, if limited.
     pub history_records: Option<u64>,
-    /// Bytes a topic keeps.
+    /// Bytes that a topic retains.
     pub history_bytes: u64,
-    /// What the random updates begin with.
+    /// Seed of random updates.
     pub seed: u64,
 }
 
 impl Scenario {
-    /// The instruments, each at its rate.
+    /// The instruments with their rates.
     pub fn instruments(&self) -> Result<Instruments> {
         let instruments = self.config.parse()?;
         match self.rate {
@@ -109,12 +109,12 @@ impl Scenario {
         }
     }
 
-    /// Who spins has a core: the readers one, the source and a node's doors another.
+    /// Spinning threads get a core: subscribers one, the source and listeners another.
     pub fn pin(&self) -> Pin {
         if self.wait == Waiting::Spin { Pin::Apart } else { Pin::Free }
     }
 
-    /// What the readers subscribe to; an error for what is not there.
+    /// Patterns of the subscribers; an unknown instrument is an error.
     pub fn patterns(&self, instruments: &Instruments) -> Result<Vec<String>> {
         let topic = |id: &String| {
             let known = instruments.list().iter().find(|known| known.id == *id);
@@ -128,28 +128,28 @@ impl Scenario {
     }
 }
 
-/// The spans of one run, on the clock that records are stamped with.
+/// Times of a run, on the clock of the records.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Window {
-    /// The source begins.
+    /// Start of the source.
     pub start_ns: u64,
-    /// What is meant to be published from here on is counted.
+    /// Start of the counted part.
     pub from_ns: u64,
-    /// The source ends.
+    /// End of the source.
     pub until_ns: u64,
 }
 
 impl Window {
-    /// Nothing counts.
+    /// A window that counts nothing.
     pub const NEVER: Self = Self { start_ns: 0, from_ns: 0, until_ns: 0 };
 
-    /// From `start_ns` on.
+    /// A window from `start_ns` on.
     pub fn from(start_ns: u64, scenario: &Scenario) -> Self {
         let from_ns = start_ns + scenario.warmup.as_nanos() as u64;
         Self { start_ns, from_ns, until_ns: from_ns + scenario.time.as_nanos() as u64 }
     }
 
-    /// Whether what was meant for this time counts.
+    /// Whether an update intended for this time counts.
     pub fn counts(&self, event_ns: u64) -> bool {
         (self.from_ns..self.until_ns).contains(&event_ns)
     }

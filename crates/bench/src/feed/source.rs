@@ -1,4 +1,4 @@
-//! The source of a scenario, and what it tells of itself.
+//! The source of a scenario, and its totals.
 
 use anyhow::{Context, Result};
 use dunlin::topic::Publisher;
@@ -10,47 +10,48 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{Scenario, Waiting, Window};
 use crate::feed::timed::{Timed, Times};
 
-/// A source whose readers spin leaves them the core: it sleeps until its time has come.
+/// Spin time of a source whose subscribers spin: it sleeps almost until the due time and leaves them the
+/// core.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
-/// What came of an instrument.
+/// Totals of an instrument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Its topic.
+    /// Name of the topic.
     pub topic: String,
     /// Records published in all.
     pub last_seq: u64,
-    /// Those that were meant for the time that counts.
+    /// Records intended for the counted part.
     pub due: u64,
-    /// What the state of the last adds up to.
+    /// Checksum of the last state.
     pub checksum: u64,
 }
 
-/// What came of the source.
+/// Totals of a source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Published {
-    /// Each instrument.
+    /// Totals of each instrument.
     pub lines: Vec<Line>,
-    /// How late the latest record was published, of those that count.
+    /// Longest delay of a counted record, ns.
     pub slip_ns_max: u64,
-    /// How late the very last one was.
+    /// Delay of the very last record, ns.
     pub slip_ns_last: u64,
-    /// From the beginning of what counts until the last was published.
+    /// From the start of the counted part to the last publication, ns.
     pub elapsed_ns: u64,
-    /// Processor time of the whole process over that.
+    /// Processor time of the whole process in that time, ns.
     pub processor_ns: u64,
-    /// How long a publish took, at most, 99 times of 100.
+    /// Time of a publish, 99th percentile, ns.
     pub publish_ns_p99: Option<u64>,
 }
 
 impl Published {
-    /// Records of all instruments that were meant for the time that counts.
+    /// Counted records of all instruments.
     pub fn due(&self) -> u64 {
         self.lines.iter().map(|line| line.due).sum()
     }
 }
 
-/// Everything that is published, once it begins.
+/// A source that is ready to start.
 #[derive(Debug)]
 pub struct Source {
     node: Node,
@@ -60,13 +61,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// For topics that are there.
+    /// Creates a source for existing topics.
     pub fn new(node: &Node, scenario: &Scenario, instruments: Instruments) -> Self {
         let spin_ns = (scenario.wait == Waiting::Spin).then_some(SPIN_NS_AMONG_SPINNERS);
         Self { node: node.clone(), instruments, seed: scenario.seed, spin_ns }
     }
 
-    /// Publishes until the window is over.
+    /// Publishes until the window ends.
     pub fn run(self, window: &Window) -> Result<Published> {
         let times = Times::default();
         let publishers = self.publishers(&times)?;
@@ -107,7 +108,7 @@ impl Source {
     }
 }
 
-/// What the state of a topic adds up to.
+/// Checksum of a topic's state.
 fn checksum(node: &Node, topic: &str) -> Result<u64> {
     let there = node.topic(topic).with_context(|| format!("topic {topic} is gone"))?;
     let info = there.logs()[0].fold_info();

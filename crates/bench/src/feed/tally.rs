@@ -1,52 +1,52 @@
-//! What a reader saw: how much, how late, and what went wrong.
+//! Results of subscribers: counts, latencies and errors.
 
 use std::time::Duration;
 
 use crate::stats::Latencies;
 
-/// The counts and latencies of one or several readers.
+/// Counts and latencies of one or several subscribers.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Updates that count, each applied by itself.
+    /// Counted updates that were applied one by one.
     pub delivered: u64,
-    /// Updates that count and are in the book by a merged record or a snapshot.
+    /// Counted updates that arrived in a merged record or a snapshot.
     pub merged: u64,
-    /// Changes of a book in the whole run: a sign of life.
+    /// Changes in the whole run: a sign of life.
     pub applied: u64,
-    /// Of each applied update, from the moment it was published.
+    /// Latency of each applied update from its publication.
     pub sent: Latencies,
-    /// The same of those that came by themselves: not of what was lost on the way, nor of the update that told so,
-    /// which are applied when they have been asked for. The document counts no others.
+    /// The same without lost updates and those that revealed a loss, which are applied after a repair. The
+    /// document counts only these.
     pub direct: Latencies,
-    /// The same from the moment it was meant to be published.
+    /// Latency from the intended time of publication.
     pub intended: Latencies,
-    /// At each change, how long the oldest update in it had been due.
+    /// Age of the oldest update at each change.
     pub stale: Latencies,
-    /// That, in thousandths of what the reader took to process an update, the mean of this one and the one before:
-    /// 2000 for who processes one, and then another in which is all that came meanwhile.
+    /// That age, in thousandths of the mean processing time of this update and the one before: 2000 for a
+    /// subscriber that processes one update, then another with all that arrived meanwhile.
     pub stale_by_processing: Latencies,
-    /// How often a reader found out by itself that something was missing.
+    /// Losses that subscribers detected themselves.
     pub holes: u64,
-    /// How often it was told.
+    /// Losses that were reported to them.
     pub gaps: u64,
-    /// How often a reader asked to be brought back, or was given the state in the place of records.
+    /// Requests for repair, and states received in place of records.
     pub resyncs: u64,
-    /// Holes and gaps after which the book was whole again.
+    /// Losses that were repaired.
     pub healed: u64,
-    /// Books that were not their owner's at the same position.
+    /// Books that differed from their owner's at the same position.
     pub divergent: u64,
-    /// What must not happen.
+    /// Events that must not happen.
     pub errors: u64,
-    /// When the first update that counts was applied; `None` before it.
+    /// Time of the first counted update; `None` before it.
     pub first_ns: Option<u64>,
-    /// When the last was.
+    /// Time of the last one.
     pub last_ns: u64,
-    /// Times that the owner's checksum was compared, and agreed.
+    /// Checksums that agreed.
     pub checked: u64,
 }
 
 impl Tally {
-    /// Takes in another's.
+    /// Adds another's results.
     pub fn add(&mut self, other: &Self) {
         let counts = [
             (&mut self.delivered, other.delivered),
@@ -70,19 +70,20 @@ impl Tally {
         self.stale_by_processing.add(&other.stale_by_processing);
     }
 
-    /// An update that counts was applied.
+    /// Counts an applied update.
     pub fn deliver(&mut self, now_ns: u64) {
         self.delivered += 1;
         self.first_ns.get_or_insert(now_ns);
         self.last_ns = now_ns;
     }
 
-    /// From the first update that counts to the last: longer than the source published where readers fell behind.
+    /// From the first counted update to the last: longer than the source published if subscribers fell
+    /// behind.
     pub fn read_ns(&self) -> u64 {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }
 
-    /// Updates applied in a second, over the time that readers took for them, which is at least as long as the source published.
+    /// Updates applied in a second, over the time that subscribers needed, at least the time of publication.
     pub fn per_s(&self, published: Duration) -> f64 {
         self.delivered as f64 * 1e9 / (self.read_ns() as f64).max(published.as_nanos() as f64)
     }
@@ -105,7 +106,7 @@ mod tests {
         // Published at 1,000 a second for a second, read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
-        // Another as slow, a second later.
+        // Another subscriber as slow, a second later.
         tally.add(&read_at((0..1_000).map(|nth| S + nth * S / 200)));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 334.0);
     }

@@ -1,4 +1,4 @@
-//! A publisher that notes how long each publish takes.
+//! A publisher that measures each publish.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// Where the times go; taken out to begin anew.
+/// Shared recorder; replace it to start anew.
 pub type Times = Rc<RefCell<Latencies>>;
 
-/// Publishes through another.
+/// A publisher that measures an inner one.
 #[derive(Debug)]
 pub struct Timed<P> {
     publisher: P,
@@ -20,7 +20,7 @@ pub struct Timed<P> {
 }
 
 impl<P> Timed<P> {
-    /// Times what this one publishes.
+    /// Measures this publisher.
     pub fn new(publisher: P, times: &Times) -> Self {
         Self { publisher, times: Rc::clone(times) }
     }

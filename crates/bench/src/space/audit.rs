@@ -1,4 +1,5 @@
-//! Conservation: all entities over all workers after a tick, held against what one region makes of the same ticks.
+//! Conservation: all entities of all workers after a tick, compared with those of one region after the same
+//! ticks.
 
 use std::path::PathBuf;
 
@@ -9,10 +10,10 @@ use super::node::Order;
 use super::workers::Workers;
 use crate::sockets::fresh_path;
 
-/// An entity: id, generation, hash of its state.
+/// Id, generation and state hash of an entity.
 type Line = (u64, u64, u64);
 
-/// Every entity is there once, and is in lock-step, byte by byte, what one region makes of the same ticks.
+/// Checks that every entity exists once and, in lock-step, equals byte by byte that of a single region.
 pub fn check(workers: &mut Workers) -> Result<()> {
     let all = gather(workers)?;
     let setting = workers.setting;
@@ -50,7 +51,7 @@ fn gather(workers: &mut Workers) -> Result<Vec<Line>> {
         let path: PathBuf = fresh_path("ledger");
         let written: Result<usize> = workers.one(worker, &Order::Ledger(path.clone()));
         let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()));
-        // It may not have come into being.
+        // The file may not exist.
         let _ = std::fs::remove_file(&path);
         let (written, bytes) = (written?, bytes?);
         let (lines, rest) = bytes.as_chunks::<24>();

@@ -1,4 +1,4 @@
-//! How many entities a region holds: ticks, memory and processor time at so many, with all that changes published.
+//! Entities of a region: ticks, memory and processor time by number, with all changes published.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::params::Value;
 use crate::point::{Bench, Sample};
 use crate::row::RowSet;
 
-/// Ticks at their own pace.
+/// Measures ticks at their own rate.
 pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sample> {
     let empty = Setting { entities: 0, ..setting };
     let without = Workers::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -45,20 +45,20 @@ pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sa
         .with_known("process_entity_bytes", grown.map(each)))
 }
 
-/// By how much all processes together are larger than the same processes without entities; `None` where they are not, since
-/// what they have of the system anyway varies more than so few entities take.
+/// Growth of all processes against the same ones without entities; `None` if there is none, since the base
+/// size varies more than few entities take.
 fn grown_bytes(with: &[Seen], without: &[Seen]) -> Option<f64> {
     let resident = |seen: &[Seen]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Memory against entities, as a line: the document expects a linear growth.
+/// Memory as a linear function of entities; the document expects linear growth.
 pub fn fit(rows: &RowSet) -> String {
     let number = |value: &Value| if let Value::Number(number) = value { Some(*number as f64) } else { None };
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
-        // Of one kind only: published, and nobody stands by.
+        // Only rows with publication and without standbys.
         .filter(|row| row.params.get("publish").is_none() && row.params.contain(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();
@@ -77,7 +77,7 @@ pub fn fit(rows: &RowSet) -> String {
     out
 }
 
-/// Least squares: slope, value at 0, and the share of the variance that the line explains.
+/// Least squares: slope, value at 0, and coefficient of determination.
 fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

@@ -1,13 +1,13 @@
-//! How entities move in a measurement.
+//! Movement of entities in measurements.
 
 use dunlin::space::behaviour::Flock;
 use dunlin::space::{Around, AroundLanes, Behaviour, LANES, Moment, Motion, Own, OwnLanes};
 use serde::{Deserialize, Serialize};
 
-/// The axis along which two regions part the world: the curve's coarsest.
+/// Axis along which two regions divide the world: the curve's coarsest.
 pub const ACROSS: usize = 2;
 
-/// How entities move.
+/// Movement of entities.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Conduct {
     /// To and fro across the border between two walls.
@@ -17,21 +17,21 @@ pub enum Conduct {
         /// The upper wall.
         high: f32,
     },
-    /// To and fro within the half in which it is, so that nobody crosses the border at the middle.
+    /// To and fro within one half, so that no entity crosses the border.
     Halves {
-        /// Where the halves meet.
+        /// Border of the halves.
         middle: f32,
     },
-    /// As flocks do, everybody seeing so far.
+    /// Flocks with this sight.
     Flock {
-        /// How far.
+        /// How far they see.
         sight: f32,
     },
-    /// Walks to a place, and stays around it.
+    /// Walk to a position, and stay around it.
     Gather {
-        /// The place.
+        /// The position.
         at: [f32; 3],
-        /// How close it comes.
+        /// Distance to it.
         radius: f32,
     },
 }
@@ -54,7 +54,7 @@ impl Behaviour<3> for Conduct {
             }
             Self::Halves { middle } => {
                 let (mut low, mut high) = (moment.world.min(), moment.world.max());
-                // Chosen, not branched: so eight are moved at once.
+                // A selection without a branch, so that eight entities move at once.
                 let lower = own.position[ACROSS] < middle;
                 low[ACROSS] = if lower { low[ACROSS] } else { middle };
                 high[ACROSS] = if lower { below(middle) } else { high[ACROSS] };
@@ -77,12 +77,12 @@ impl Behaviour<3> for Conduct {
     }
 }
 
-/// A little less, so that it is still of the lower half.
+/// Slightly less, so that it belongs to the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }
 
-/// Those whose kind is 1 go straight to a place of their own around `at`; all others stay where they are.
+/// Entities of kind 1 go straight to a position around `at`; others stay.
 fn gather(own: &Own<3>, moment: &Moment<3>, at: [f32; 3], radius: f32) -> Motion<3> {
     if own.kind != 1 {
         return Motion { position: own.position, velocity: [0.0; 3] };

@@ -1,4 +1,4 @@
-//! A flash crowd: four of five walk into one region, and the curve is cut anew as loads are measured.
+//! A flash crowd: four of five entities walk into one region, and the curve is cut anew by measured loads.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
 
-/// Cuts are made anew where the busiest has more than this times the mean.
+/// Highest load, as a multiple of the mean, that causes no new cut.
 const TOLERANCE: f64 = 1.1;
-/// What the busiest may have, times the mean.
+/// Highest load that counts as even, as a multiple of the mean.
 const EVEN: f64 = 1.15;
-/// Ticks between two looks at the loads, as where processes balance by themselves.
+/// Ticks between checks of the loads, as in automatic balancing.
 const LOOK_TICKS: u64 = 1;
 
-/// Lets them walk; how unevenly they are shared out at worst, and how long until that is mended.
+/// Measures the worst imbalance, and the ticks until it is repaired.
 pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
@@ -51,7 +51,7 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
         .with("lost", 0.0))
 }
 
-/// What the busiest has, times the mean.
+/// Highest load as a multiple of the mean.
 fn unevenness(loads: &[Load]) -> f64 {
     let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)

@@ -1,4 +1,4 @@
-//! A way that takes its time: bytes come out as long after they went in as is said, in order, however many they are.
+//! A relay that delays bytes by a fixed time, in order.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 
-/// Bytes that are under way in a direction at most.
+/// Most delayed bytes in one direction.
 const HELD_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: usize = 256 << 10;
 
-/// A process that stands in the way to a port.
+/// A relay process in front of a port.
 #[derive(Debug)]
 pub struct Delay {
     _child: Child,
@@ -26,7 +26,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// To a port of this machine, so long in each direction.
+    /// Starts a relay to a port of this machine, with this delay in each direction.
     pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
         let mut child = bench.child.start("space-delay", &args)?;
@@ -34,13 +34,13 @@ impl Delay {
         Ok(Self { _child: child, port })
     }
 
-    /// Where it lets in.
+    /// Port of the relay.
     pub fn port(&self) -> u16 {
         self.port
     }
 }
 
-/// The process: every connection gets one of its own on the other side.
+/// Main function of the relay: opens an onward connection for each one accepted.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -1,6 +1,7 @@
-//! Flocks, everybody seeing 30 others at first: in a world of three dimensions, and in a plane, beside krABMaga, which has two.
+//! Flocks in which each member sees 30 others at first: in three dimensions, and in a plane beside krABMaga,
+//! which has two.
 //!
-//! All make the same ticks from the same beginning, since a flock draws together and sees more as time goes by.
+//! All run the same ticks from the same start, since flocks contract and see more over time.
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::Flock;
@@ -17,7 +18,7 @@ fn ticks(bench: &Bench) -> u64 {
     bench.options.count(100, 5)
 }
 
-/// In lock-step over processes; everybody is compared after it.
+/// Measures lock-step over processes, and compares all entities afterwards.
 pub fn ours(bench: &Bench, setting: Setting) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, std::time::Duration::ZERO)?;
     let seen = workers.run(0, ticks(bench))?;
@@ -25,7 +26,7 @@ pub fn ours(bench: &Bench, setting: Setting) -> Result<Sample> {
     Ok(sample(&seen).with("lost", 0.0))
 }
 
-/// What the program in `peers/space` is asked for.
+/// Request to the program in `peers/space`.
 #[derive(Serialize)]
 struct Order {
     edge: f32,
@@ -39,7 +40,7 @@ struct Order {
     birds: Vec<[f32; 4]>,
 }
 
-/// What it says.
+/// Its response.
 #[derive(Deserialize)]
 struct Told {
     counted_ns: u64,
@@ -47,7 +48,7 @@ struct Told {
     neighbours: f64,
 }
 
-/// krABMaga, in one process on one core.
+/// Measures krABMaga, in one process on one core.
 pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
     let Conduct::Flock { sight } = setting.conduct else { bail!("{:?} is no flock", setting.conduct) };
     let program = bench.peers.program("space_peer")?;

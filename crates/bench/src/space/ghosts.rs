@@ -1,4 +1,4 @@
-//! Ghosts: everybody is near the border, and told to the neighbour at every tick.
+//! Ghosts: every entity is near the border, and sent to the neighbour at every tick.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
 
-/// At the ticks' own pace.
+/// Measures at the ticks' own rate.
 pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, rtt)?;
     let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);
@@ -22,7 +22,7 @@ pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample>
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
     let (ghosts, rounds) = (sum(|seen| seen.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
-        // A run begins with a round without a tick, and nobody is left out.
+        // A run starts with a round without a tick, and no entity is left out.
         let told = setting.entities * (rounds + 1);
         ensure!(ghosts == told, "{ghosts} ghosts were told, not {told}");
     }

@@ -1,6 +1,6 @@
-//! The space issue's table "Where it must be", and the Luciferase document's figures.
+//! The space issue's table of goals, and the Luciferase document's figures.
 //!
-//! Its "Migrations/sec" counts at the sender what may not arrive; ours count what arrived, once each.
+//! Its "Migrations/sec" counts at the sender, even what may not arrive; ours counts what arrived, once each.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{Bar, Claim, Goal};
@@ -61,7 +61,7 @@ const LARGEST: [Goal; 2] = offered!("200000");
 const DOCUMENTS: [Goal; 2] = offered!("51200");
 const PEAK: [Goal; 2] = offered!("25600");
 
-/// The table.
+/// The goals.
 pub const GOALS: &[Goal] = &[
     goal(
         "hand-overs between two processes, saturating",

@@ -1,4 +1,4 @@
-//! Hand-overs between processes: at a pace that a geometry offers, or as fast as they go.
+//! Handovers between processes: at the rate of a geometry, or as fast as possible.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
 
-/// Ticks before what is measured.
+/// Ticks before the measurement.
 const WARM_TICKS: u64 = 25;
 
-/// At the ticks' own pace, for as long as a run is to take; all is compared after it.
+/// Measures at the ticks' own rate for the time of a run, and compares all entities afterwards.
 pub fn paced(bench: &Bench, setting: Setting, rtt: Duration, at_least: Duration) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, rtt)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
@@ -32,7 +32,7 @@ pub fn paced(bench: &Bench, setting: Setting, rtt: Duration, at_least: Duration)
     Ok(sample.with("lost", 0.0))
 }
 
-/// One tick after another, in lock-step: every entity crosses in every tick.
+/// Runs ticks back to back in lock-step: every entity crosses in every tick.
 pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
@@ -45,23 +45,23 @@ pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
     Ok(sample(&seen).with("crossed_share", share).with("lost", 0.0))
 }
 
-/// Nothing is under way any more, and everybody is there.
+/// Checks that no handover is in progress, and all entities exist.
 pub fn ended(workers: &mut Workers) -> Result<()> {
-    // What the last tick of one handed over has come to the other by the second time.
+    // After the second time, messages of the last tick have reached the other side.
     for _ in 0..2 {
         drop(workers.all::<usize>(&super::node::Order::Hold)?);
     }
     audit::check(workers)
 }
 
-/// From the first tick of any until the last of all.
+/// From the first tick of any worker to the last of all.
 pub fn elapsed_ns(seen: &[Seen]) -> u64 {
     let start_ns = seen.iter().map(|seen| seen.start_ns).min().unwrap_or(0);
     let end_ns = seen.iter().map(|seen| seen.end_ns).max().unwrap_or(0);
     end_ns.saturating_sub(start_ns).max(1)
 }
 
-/// What all workers saw, in the document's columns.
+/// Results of all workers, in the document's columns.
 pub fn sample(seen: &[Seen]) -> Sample {
     let elapsed_ns = elapsed_ns(seen) as f64;
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
@@ -79,16 +79,16 @@ pub fn sample(seen: &[Seen]) -> Sample {
         .with_time("max_ns", longest(seen, |seen| seen.handover_ns[2]))
 }
 
-/// The longest that any worker saw; `None` where none saw one.
+/// Longest time of any worker; `None` if none has one.
 pub fn longest(seen: &[Seen], of: impl Fn(&Seen) -> Option<u64>) -> Option<u64> {
     seen.iter().filter_map(of).max()
 }
 
-/// The share of the offered load that makes a row of the document count as reached: what is under way at both ends of a window
-/// may fall on either side of it.
+/// Share of the offered load that counts as reaching a row of the document: handovers at both ends of a
+/// window may fall on either side.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 
-/// Fails where messages were dropped, which would make hand-overs wait.
+/// Fails if messages were dropped, which would delay handovers.
 pub fn nothing_dropped(seen: &[Seen]) -> Result<()> {
     let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
     ensure!(dropped == 0, "{dropped} messages found no room");

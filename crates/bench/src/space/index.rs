@@ -1,6 +1,6 @@
-//! What is where: 100,000 points that all move, and the nearest ten of each, every tick.
+//! Spatial indexes: 100,000 moving points, and the ten nearest of each, every tick.
 //!
-//! What an index answers is compared with what looking at everything gives, for some of the points.
+//! Results of some points are compared with a scan.
 
 use anyhow::{Result, ensure};
 use dunlin::space::{Grid, Index, Near, Octree, Scan, Tetree, World};
@@ -11,19 +11,19 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, Sample};
 
-/// How many of the nearest.
+/// Number of nearest points.
 const NEAREST: usize = 10;
-/// Points whose answers are compared with looking at everything.
+/// Points whose results are compared with a scan.
 const COMPARED: usize = 50;
 
-/// One of ours.
+/// Measures one of our indexes.
 pub fn ours(bench: &Bench, name: &str, setting: Setting) -> Result<Sample> {
     let world = setting.world();
     match name {
         "octree" => measure(bench, Octree::new(world), setting),
         "tetree" => measure(bench, Tetree::new(world), setting),
         _ => {
-            // About four to a cell.
+            // About four points in a cell.
             let edge = setting.edge / (setting.entities as f32 / 4.0).cbrt().max(1.0);
             measure(bench, Grid::new(world, edge), setting)
         }
@@ -56,7 +56,7 @@ fn told(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> Sample {
         .with("recall", recall)
 }
 
-/// Where all are in the beginning.
+/// Initial coordinates.
 fn columns(setting: &Setting) -> [Vec<f32>; 3] {
     let mut columns: [Vec<f32>; 3] = Default::default();
     for nth in 0..setting.entities {
@@ -66,7 +66,7 @@ fn columns(setting: &Setting) -> [Vec<f32>; 3] {
     columns
 }
 
-/// All move, the same way for every index: a little, and back at the walls.
+/// Moves all points a little, alike for every index; points turn at the walls.
 fn advance(points: &mut [Vec<f32>; 3], world: &World<3>, tick: u32) {
     for (axis, column) in points.iter_mut().enumerate() {
         let edge = world.max()[axis];
@@ -78,7 +78,7 @@ fn advance(points: &mut [Vec<f32>; 3], world: &World<3>, tick: u32) {
     }
 }
 
-/// The share of the nearest that were found, of some points.
+/// Share of the nearest points that were found, for some points.
 fn compare(points: &[Vec<f32>; 3], found: &[Near]) -> f64 {
     let mut scan = Scan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
@@ -96,7 +96,7 @@ fn compare(points: &[Vec<f32>; 3], found: &[Near]) -> f64 {
     right as f64 / (asked.len() * NEAREST) as f64
 }
 
-/// What a rival's program says.
+/// Result of the peer program.
 #[derive(Serialize, Deserialize)]
 struct Rival {
     counted_ns: u64,
@@ -104,7 +104,7 @@ struct Rival {
     recall: f64,
 }
 
-/// rstar, kiddo: the program in `peers/space`, on the same points.
+/// Measures rstar or kiddo with the program in `peers/space` on the same points.
 pub fn rival(bench: &Bench, name: &'static str, setting: Setting) -> Result<Sample> {
     let program = bench.peers.program("space_peer")?;
     let args = [
@@ -114,7 +114,7 @@ pub fn rival(bench: &Bench, name: &'static str, setting: Setting) -> Result<Samp
         bench.options.time.as_millis().to_string(),
     ];
     let mut child = bench.child.start_program(&program, &args)?;
-    // The points go in by a file of their own kind: three coordinates each.
+    // The points are passed in a file of three coordinates each.
     let points = columns(&setting);
     let rows: Vec<[f32; 3]> =
         (0..points[0].len()).map(|row| std::array::from_fn(|axis| points[axis][row])).collect();

@@ -1,4 +1,4 @@
-//! How the cases of suite `space` are shown.
+//! Tables of suite `space`.
 
 use crate::layout::{Cell, Layout};
 
@@ -18,7 +18,7 @@ const HANDOVERS: &[(&str, Cell)] = &[
     ("Least … most", Range("handovers_per_s")),
 ];
 
-/// Columns of cases that make ticks; what is of one process is of the one that has most.
+/// Columns of cases with ticks; values of one process are those of the largest.
 const fn ticks(entities: &'static str) -> [(&'static str, Cell); 13] {
     [
         (entities, Param("entities")),

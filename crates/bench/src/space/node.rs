@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  READY                     it listens; then a line {"port":…}
-//!  MIGRATION_COUNT: N        hand-overs sent and received in what was measured
+//!  MIGRATION_COUNT: N        handovers sent and received in the measurement
 //!  P99_LATENCY_MS: X         of its ticks
-//!  HEAP_MB: N                what it takes of memory; then a line of all that was seen
+//!  HEAP_MB: N                its memory; then a line with the whole report
 //! ```
 
 use std::io::{BufWriter, Write as _};
@@ -26,85 +26,85 @@ use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, hear, say};
 
-/// Where it listens.
+/// Addresses of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Listening {
-    /// For other workers.
+    /// Port for other workers.
     pub port: u16,
 }
 
-/// What the parent tells it.
+/// An order of the parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Take in those entities that belong here; says how many.
+    /// Insert the entities of this region; the response is their number.
     Spawn,
-    /// Stand by for the next process' region, and wait until another stands by for the one here.
+    /// Follow the next process' region as its standby, and wait for this region's standby.
     StandBy,
-    /// Make so many ticks, each so many ns (0: one after another), and say what was seen.
+    /// Run ticks of `every_ns` each (0: back to back), and report.
     Run {
-        /// Between two ticks.
+        /// Time from tick to tick.
         every_ns: u64,
-        /// How many.
+        /// Number of ticks.
         ticks: u64,
     },
-    /// Make no ticks, and wait until nothing is under way; says how many are here.
+    /// Run no tick, and wait until no handover is in progress; the response is the number of entities.
     Hold,
     /// Write all entities into a file.
     Ledger(PathBuf),
-    /// Say what there is to do here.
+    /// Report the load.
     Load,
-    /// The curve is cut anew: the first keys of all regions, in order.
+    /// Cut the curve anew: first keys of all regions, in order.
     Cut(Vec<(u64, u32)>),
 }
 
-/// What a run was like.
+/// Report of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// On the machine's monotonic clock.
+    /// Start, on the machine's monotonic clock.
     pub start_ns: u64,
-    /// On the same clock.
+    /// End, on the same clock.
     pub end_ns: u64,
-    /// Entities handed over and taken.
+    /// Entities handed over, and taken.
     pub departed: u64,
     /// See [`Seen::departed`].
     pub admitted: u64,
-    /// Ticks in which the region moved: how many, median, 95th and 99th percentile, longest.
+    /// Ticks with movement: number, median, 95th and 99th percentile, longest.
     pub ticks: u64,
-    /// Ticks that were due and in which it waited for its standby instead.
+    /// Due ticks in which it waited for its standby instead.
     pub behind: u64,
     /// See [`Seen::ticks`].
     pub tick_ns: [Option<u64>; 4],
-    /// How late the latest tick began.
+    /// Longest delay of a tick's start.
     pub late_ns: u64,
-    /// Ticks that were left out.
+    /// Skipped ticks.
     pub left_out: u64,
-    /// Prepare sent until Taken heard: how many, median, 99th percentile, longest.
+    /// Time from Prepare to Taken: number, median, 99th percentile, longest.
     pub handovers: u64,
     /// See [`Seen::handovers`].
     pub handover_ns: [Option<u64>; 3],
-    /// Ghosts taken in, and 99th percentile of how late after the tick.
+    /// Received ghosts, and the 99th percentile of their delay after the tick.
     pub ghosts: u64,
     /// See [`Seen::ghosts`].
     pub ghosts_late_ns: Option<u64>,
-    /// To other workers.
+    /// Bytes sent to other workers.
     pub sent_bytes: u64,
-    /// Messages that found no room.
+    /// Dropped messages.
     pub dropped: u64,
-    /// Of the processors.
+    /// Processor time.
     pub cpu_ns: u64,
-    /// Its memory now, and what its entities take of it as it counts itself.
+    /// Resident memory, and the memory of entities by its own count.
     pub resident_bytes: u64,
     /// See [`Seen::resident_bytes`].
     pub store_bytes: u64,
-    /// Entities here.
+    /// Number of entities.
     pub entities: u64,
-    /// Of the tick after which the last was admitted, the first of this run being 1; 0 if none was.
+    /// Tick after which the last entity was admitted, the first of this run being 1; 0 for none.
     pub last_admitted: u64,
 }
 
 type Worker = Space<3, Conduct>;
 
-/// The worker's process.
+/// Main function of the worker.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setting: Setting = serde_json::from_str(args.text("setting")?)?;
     let ports: Vec<u16> = serde_json::from_str(args.text("ports")?)?;
@@ -296,12 +296,12 @@ fn wait(
     Ok(())
 }
 
-/// How many are here, and keys that part them evenly.
+/// Number of entities, and keys that divide them evenly.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Weight {
-    /// Whose it is.
+    /// The region.
     pub region: u32,
-    /// Entities.
+    /// Number of entities.
     pub amount: f64,
     /// See `space::Load`.
     pub quantiles: Vec<u64>,
@@ -313,7 +313,7 @@ impl From<Weight> for Load {
     }
 }
 
-/// Parts of a region that its load is told by.
+/// Quantiles of a load.
 const PARTS: usize = 64;
 
 fn load(space: &Worker, region: RegionId) -> Result<Weight> {

@@ -9,20 +9,21 @@ use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample, target};
 
-/// As the document describes its geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
+/// The document's geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
 pub const DESCRIBED: &str = "described";
-/// As its program has it: one side throws back at once, which gives what walls at 26 and 74 do, 0.52 a second. Its table counts these.
+/// The geometry of its program: one side reflects at once, equal to walls at 26 and 74, 0.52 crossings a
+/// second. Its table counts these.
 pub const PROGRAM: &str = "program";
 /// Walls close to the border: more than four crossings a second.
 pub const CLOSE: &str = "close";
 
-/// How many processes stand by for each region: 1 is what worlds of users have by default. Cases that do not name it have none, since
-/// they compare with one region's ticks (lock-step) or with others who have no such thing.
+/// Standbys of each region; 1 by default in users' worlds. Cases without this parameter have none, since they
+/// compare with a single region's ticks or with systems without standbys.
 pub const STANDBYS: &str = "standbys";
 
-/// The document's counts, and one more than it asks for.
+/// The document's counts, and one more.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
-/// Its capacities, and up to a million.
+/// Its capacities, up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
 /// A path of the document's geometry takes 8 s.
 const LONG: Duration = Duration::from_secs(8);
@@ -63,7 +64,7 @@ fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Point {
     point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
 }
 
-/// Benchmark 1.
+/// Benchmark 1 of the document.
 fn document(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()
@@ -77,7 +78,7 @@ fn scaling(options: &Options) -> Group {
         .collect()
 }
 
-/// Everybody crosses in every tick: a unit to and fro over the border, a unit a tick.
+/// Every entity crosses in every tick: one unit to and fro over the border, one unit a tick.
 fn saturating(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -101,7 +102,7 @@ fn at_once(options: &Options) -> Group {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// One hand-over among so many entities; free ticks, as users run them.
+/// One handover among this many entities, without lock-step, as users run worlds.
 fn latency(options: &Options) -> Group {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -118,7 +119,7 @@ fn latency(options: &Options) -> Group {
     rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
-/// Both processes have so many each, in their own halves; all changes are published.
+/// Two processes with this many entities each, in their own halves; all changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> Setting {
     let of = Setting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, per_region * 2);
     Setting { publish: true, lockstep: false, tick_ns, ..of }
@@ -128,7 +129,7 @@ fn capacities(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
     let of = |entities: u64, standby: bool| {
         let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
-        // Its halves are drawn by chance: about so many in each.
+        // Positions are random: about half of the entities are in each half.
         let setting = Setting { standby, ..halves(entities, tick_ns) };
         let params = Params::new()
             .with("entities", entities)
@@ -145,7 +146,7 @@ fn capacities(options: &Options) -> Group {
     points
 }
 
-/// A million over two processes, nothing published.
+/// A million entities over two processes, without publication.
 fn million() -> Point {
     let setting = Setting { publish: false, ..halves(500_000, 50_000_000) };
     let params = Params::new()
@@ -157,7 +158,7 @@ fn million() -> Point {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// Of one process: the other has as much to do.
+/// Processor use of one process; the other has as much to do.
 fn cpu(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
@@ -172,7 +173,7 @@ fn cpu(options: &Options) -> Group {
     counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
-/// A bucket of the document is 100 ms: a tick that moves, hands over, publishes and tells ghosts.
+/// A bucket of the document is 100 ms: a tick with movement, handovers, publication and ghosts.
 fn buckets(options: &Options) -> Group {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
@@ -201,22 +202,24 @@ fn ghost_points(options: &Options) -> Group {
         let spread = Spread::Between(46.0, 54.0);
         let setting = Setting { strip: 6.0, speed: 0.0, ..Setting::of(walls, spread, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
-        // Across a long way lock-step would wait for it in every tick.
+        // With a long delay, lock-step would wait in every tick.
         let setting = Setting { lockstep: rtt_ms == 0, ..setting };
         point("ghosts", params, move |bench| ghosts::measure(bench, setting, Duration::from_millis(rtt_ms)))
     };
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second: the documents' rate of updates; then bytes, to the 500, 200 and 50 MB/s of a link.
+    // At 50 ticks a second: the document's rate of updates; then the bytes for the 500, 200 and 50
+    // MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// 30 neighbours on average at first, in two processes in lock-step; in a plane beside krABMaga, in one process on one core.
+/// 30 neighbours on average at first, in two lock-step processes; in a plane beside krABMaga, in one process
+/// on one core.
 fn flocks(options: &Options, with_peers: bool) -> Group {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
-    // A ball of this radius, or a circle, has 30 others in it.
+    // A ball or circle of this radius has 30 others in it.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: Spread, sight: f32| {
@@ -225,7 +228,7 @@ fn flocks(options: &Options, with_peers: bool) -> Group {
     };
     let (space, plane) = (of(Spread::Anywhere, ball), of(Spread::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
-    // One process is the same flock without anything distributed.
+    // One process is the same flock without distribution.
     let mut points: Group = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {

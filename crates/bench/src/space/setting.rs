@@ -1,4 +1,4 @@
-//! What a measurement consists of: the world, who is in it, how it is cut, when it ticks.
+//! Settings of a measurement: the world, its entities, partition and ticks.
 
 use dunlin::space::{
     Entity, EntityId, HandoverLimits, Limits, Moment, Partition, RegionId, Setup, Standby, World,
@@ -7,54 +7,54 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::{ACROSS, Conduct};
 
-/// Where entities are in the beginning, along the axis that crosses the border; along the others anywhere.
+/// Initial positions along the axis that crosses the border; random along the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Spread {
-    /// Anywhere between two places, in both directions: all phases of a path between walls.
+    /// Anywhere between two positions, in both directions: all phases of a path between walls.
     Between(f32, f32),
-    /// All at one place.
+    /// All at one position.
     At(f32),
     /// Anywhere, in all directions.
     Anywhere,
-    /// Anywhere in a plane through the middle that crosses the border, in all its directions.
+    /// Anywhere in a plane through the middle that crosses the border.
     Plane,
 }
 
-/// See the module; the same for every worker and for the parent.
+/// Settings for all workers and the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Processes, with a region each.
+    /// Number of processes, with a region each.
     pub processes: u32,
     /// How entities move.
     pub conduct: Conduct,
-    /// Where they are at first.
+    /// Initial positions.
     pub spread: Spread,
-    /// How fast, units a second.
+    /// Speed, units a second.
     pub speed: f32,
-    /// How many there are in all.
+    /// Number of entities in all.
     pub entities: u64,
-    /// The world's edge; the border between two regions is at its middle.
+    /// Edge of the world; the border between two regions is at its middle.
     pub edge: f32,
-    /// How far over a border neighbours see.
+    /// Sight of neighbours beyond a border.
     pub strip: f32,
-    /// How long a tick is in the world, ns.
+    /// Length of a tick in the world, ns.
     pub tick_ns: u64,
-    /// Every so many ticks ghosts are told.
+    /// Ticks between two ghost batches.
     pub ghosts_every: u32,
-    /// Ticks in lock-step.
+    /// Whether ticks are in lock-step.
     pub lockstep: bool,
-    /// What changes is published as a stateful topic of a node in the worker.
+    /// Whether changes are published to a state topic of a node in the worker.
     pub publish: bool,
-    /// Each region has another process that stands by for it, as worlds of users have by default; a tick waits until it knows
-    /// the one before.
+    /// Whether each region has a standby in another process, the default for users' worlds. A tick waits
+    /// until the standby knows the one before.
     pub standby: bool,
 }
 
-/// What chance follows from.
+/// Seed of random numbers.
 pub const SEED: u64 = 7;
 
 impl Setting {
-    /// Two processes, the world and the ticks of the document, moving as said.
+    /// Two processes, with the document's world and ticks.
     pub fn of(conduct: Conduct, spread: Spread, entities: u64) -> Self {
         Self {
             processes: 2,
@@ -72,7 +72,7 @@ impl Setting {
         }
     }
 
-    /// To and fro between two walls, all phases.
+    /// To and fro between two walls, in all phases.
     pub fn between(low: f32, high: f32, entities: u64) -> Self {
         Self::of(Conduct::Oscillate { low, high }, Spread::Between(low, high), entities)
     }
@@ -82,25 +82,25 @@ impl Setting {
         World::cube(self.edge).expect("its edge is a number above zero")
     }
 
-    /// How each region is set up.
+    /// Setup of a region.
     pub fn setup(&self, region: RegionId) -> Setup<3> {
         let mut setup = Setup::new(region, self.world(), self.strip);
         (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
         setup.standby = if self.standby { Standby::Required } else { Standby::None };
         setup.limits = Limits { handover, ..Limits::default() };
-        // A machine that is busy with something else is not to undo what is measured.
+        // A busy machine must not abort handovers.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
         setup
     }
 
-    /// Processes that stand by for each region.
+    /// Standbys of each region.
     pub fn standbys(&self) -> u64 {
         self.standby.into()
     }
 
-    /// The regions, 1 and up, and their stretches: halves where there are two.
+    /// The regions, numbered from 1, and their stretches: halves if there are two.
     pub fn partition(&self) -> Partition {
         Partition::even(3, &(1..=self.processes).map(RegionId).collect::<Vec<_>>())
     }
@@ -123,11 +123,11 @@ impl Setting {
         if self.spread == Spread::Plane {
             (place[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
-        // Four in five walk where walking is to a place.
+        // Four in five walk to the position, if the movement has one.
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, place) }
     }
 
-    /// Crossings of the border that these entities make in a second, where they go to and fro across it.
+    /// Crossings of the border a second, for entities that move to and fro.
     pub fn offered_per_s(&self) -> f64 {
         match self.conduct {
             Conduct::Oscillate { low, high } => {

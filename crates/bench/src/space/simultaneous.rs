@@ -1,4 +1,4 @@
-//! So many entities that all cross the border in one tick.
+//! Entities that all cross the border in one tick.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
 
-/// Ticks in which all have to be over.
+/// Ticks within which all handovers must end.
 const TICKS: u64 = 20;
 
-/// All cross in the third tick; how long until the last is taken.
+/// All entities cross in the third tick; measures the time until the last is taken.
 pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
     let seen = workers.run(setting.tick_ns, TICKS)?;
@@ -24,10 +24,10 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     Ok(sample(&seen).with("ticks_taken", taken.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }
 
-/// The tick in which they cross, counted from 1: they begin two and a half ticks' way before the border.
+/// Tick of the crossing, from 1: entities start two and a half ticks before the border.
 const CROSSING_TICK: u64 = 3;
 
-/// Where they begin.
+/// Initial position.
 pub fn start(speed: f32, tick_ns: u64, border: f32) -> f32 {
     border - speed * (tick_ns as f32 / 1e9) * 2.5
 }

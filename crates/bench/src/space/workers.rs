@@ -1,4 +1,4 @@
-//! The workers of a measurement, from the parent.
+//! The workers of a measurement, as seen by the parent.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use super::setting::Setting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 
-/// Processes of one world, connected with each other. All are killed when this is dropped.
+/// Connected processes of one world; dropping this kills them all.
 #[derive(Debug)]
 pub struct Workers {
     pub setting: Setting,
     children: Vec<Child>,
     _delays: Vec<Delay>,
-    /// Ticks that all have made.
+    /// Number of ticks that all have made.
     pub ticks: u64,
 }
 
 impl Workers {
-    /// Starts them, and has them take in all entities; each connection takes so long there and back.
+    /// Starts workers and inserts all entities; each connection has this round-trip time.
     pub fn start(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Self> {
         let (mut children, mut delays, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=setting.processes {
@@ -54,7 +54,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Tells all of them, then hears all of them.
+    /// Sends an order to all workers, then reads all responses.
     pub fn all<T: DeserializeOwned>(&mut self, order: &Order) -> Result<Vec<T>> {
         self.tell(order)?;
         self.children.iter_mut().map(|child| child.line(PATIENCE * 10)).collect()
@@ -64,14 +64,14 @@ impl Workers {
         self.children.iter_mut().try_for_each(|child| child.tell(order))
     }
 
-    /// Has all make so many ticks, so far apart (0: one after another).
+    /// Runs ticks in all workers, `every_ns` apart (0: back to back).
     pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<Seen>> {
         self.tell(&Order::Run { every_ns, ticks })?;
         self.ticks += ticks;
         self.children.iter_mut().map(seen).collect()
     }
 
-    /// Tells one of them, and hears it.
+    /// Sends an order to one worker, and reads its response.
     pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &Order) -> Result<T> {
         let child = self.children.get_mut(worker).context("there is no such worker")?;
         child.tell(order)?;
@@ -79,7 +79,7 @@ impl Workers {
     }
 }
 
-/// A run's markers, and what was seen; both have to say the same.
+/// Reads a run's markers and report, which must agree.
 fn seen(child: &mut Child) -> Result<Seen> {
     let patience = PATIENCE * 10;
     let mut marker = |name: &str| -> Result<f64> {

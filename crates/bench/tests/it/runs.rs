@@ -74,7 +74,7 @@ fn report_names_its_run_and_marks_unmeasured_figures() {
     std::fs::write(folder.path().join("older.json"), "{\"name\": \"spot\"}").unwrap();
     let page = folder.path().join("report.html");
     let made = report::write(folder.path(), &page).unwrap();
-    assert!(made.refused[0].contains("older.json is no kept run"), "{:?}", made.refused);
+    assert!(made.refused[0].contains("older.json is not a stored run"), "{:?}", made.refused);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("Topic scalability") && page.contains(&kept.commit), "{page}");
     assert!(!page.contains("<script") && !page.contains("src="), "it asks nothing of a network");
