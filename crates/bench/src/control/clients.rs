@@ -1,4 +1,4 @@
-//! Clients of our cluster in a process of their own: what `peers/kv/load` is to the rivals.
+//! Clients of our cluster in a process of their own: the counterpart of the rivals' `peers/kv/load`.
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ use crate::clock::monotonic_ns;
 use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 
-/// A follower that lacks no more than this is taken to have what the leader has.
+/// Lag up to which a follower counts as up to date.
 const BEHIND_MAX: u64 = 1_000;
 
-/// The clients' process.
+/// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let work: Work = serde_json::from_str(args.text("work")?).context("reading the order")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -56,7 +56,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     })
 }
 
-/// What came of the order.
+/// Runs the order.
 async fn answer(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
     let begun_ns = monotonic_ns();
     match work.case.as_str() {
@@ -89,7 +89,7 @@ async fn answer(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Rep
     }
 }
 
-/// At the peak, or at half of it.
+/// Measures at the peak, or at half of it.
 async fn loaded(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
     let before = leader.seen().await?.last;
     let full = lanes::run(keeper, work.rate).await?;
@@ -100,14 +100,14 @@ async fn loaded(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Rep
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
     leader.seen_anew().await?;
-    // In a short time there are a few at least.
+    // At least a few requests even in a short time.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(keeper, rate).await?;
     let commit_avg_ns = leader.seen().await?.commit_ns;
     Ok(Report { peak_per_s, commit_avg_ns, ..half })
 }
 
-/// How many elections were won.
+/// Number of elections that were won.
 async fn elections(nodes: &[Connection]) -> Result<u64> {
     let mut won = 0;
     for node in nodes {
@@ -116,7 +116,7 @@ async fn elections(nodes: &[Connection]) -> Result<u64> {
     Ok(won)
 }
 
-/// Of what nodes asked each other, the share for which a connection was there.
+/// Share of requests between nodes for which a connection existed.
 async fn links(nodes: &[Connection]) -> Result<f64> {
     let (mut asked, mut opened) = (0, 0);
     for node in nodes {
@@ -126,7 +126,8 @@ async fn links(nodes: &[Connection]) -> Result<f64> {
     Ok(if asked == 0 { 0.0 } else { asked.saturating_sub(opened) as f64 / asked as f64 })
 }
 
-/// A follower asks the leader how far it has to be, who asks the others whether it leads: two round trips between nodes.
+/// A follower asks the leader for the read index, and the leader confirms its lead with others: two round
+/// trips between nodes.
 async fn round_trips(work: &Work, nodes: &[Connection]) -> Result<Report> {
     let leads = leader(nodes, None).await?;
     let follower =
@@ -141,20 +142,20 @@ async fn round_trips(work: &Work, nodes: &[Connection]) -> Result<Report> {
         .with(&latencies))
 }
 
-/// How long the leader takes over a snapshot, from asking for it until it is on its disk, ns.
+/// Time of the leader's snapshot, from the request until it is on disk, ns.
 async fn snapshot(leader: &Connection) -> Result<u64> {
     let before = leader.seen().await?.applied;
     let begun_ns = monotonic_ns();
     while leader.seen().await?.snapshot < before {
         ensure!(monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64, "no snapshot within {PATIENCE:?}");
-        // One that the log's length had it begin before is finished first, and then this is not taken for another.
+        // Lets a snapshot finish that the log's length caused, so that it is not mistaken for this one.
         leader.line.ask(frame::SNAPSHOT, Bytes::new()).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(monotonic_ns() - begun_ns)
 }
 
-/// A way to a node: what clients ask goes through its door `tcp`, the rest over a connection of this suite.
+/// A client of a node: clients' requests use its listener `tcp`, others a connection of this suite.
 #[derive(Clone, Debug)]
 pub struct Connection {
     line: Line,
@@ -162,13 +163,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// To a node.
+    /// Creates a client of a node.
     pub fn to(endpoint: &str) -> Self {
         let line = Line::to(endpoint.to_owned(), &tokio::runtime::Handle::current());
         Self { line, kv: None }
     }
 
-    /// Connects to the node's door.
+    /// Connects to the node's listener.
     pub async fn enter(&mut self) -> Result<()> {
         let door = self.seen().await?.door;
         let client = Client::connect(&format!("dunlin://{door}"), Options::default())?;
@@ -180,29 +181,29 @@ impl Connection {
         self.kv.as_ref().context("the door was not entered")
     }
 
-    /// Has a command taken in.
+    /// Sends a command.
     pub async fn command(&self, command: &Command<'_>) -> Result<Reply> {
         Ok(self.kv()?.begin(command)?.answered().await?)
     }
 
-    /// Asks.
+    /// Sends a query.
     pub async fn query(&self, query: &Query<'_>) -> Result<Answer> {
         Ok(self.kv()?.begin_question(query)?.answered().await?)
     }
 
-    /// Has a command proposed by this very node, once, also while it knows of no leader.
+    /// Lets this very node propose a command, once, even if it knows no leader.
     pub async fn propose(&self, command: &Command<'_>) -> Result<Reply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         session::answered(&self.line.ask(frame::COMMAND, bytes.into()).await?)
     }
 
-    /// How the node sees its cluster.
+    /// State of the cluster according to the node.
     pub async fn seen(&self) -> Result<Seen> {
         self.status(Bytes::new()).await
     }
 
-    /// The same, and has it count its commits anew.
+    /// The same; the node then counts commits anew.
     pub async fn seen_anew(&self) -> Result<Seen> {
         self.status(Bytes::from_static(b"anew")).await
     }
@@ -213,7 +214,7 @@ impl Connection {
     }
 }
 
-/// Which of the nodes leads, once all agree, have come as far as it, and as many have a vote as are asked for.
+/// Index of the leader, once all nodes agree, are up to date, and `voters` of them have a vote.
 pub async fn leader(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + PATIENCE;
     loop {

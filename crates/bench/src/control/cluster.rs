@@ -1,4 +1,5 @@
-//! What is the same of every cluster that is measured: its nodes are processes that can be killed, and clients are given their order.
+//! The interface of all measured clusters: nodes are processes that can be killed, and clients receive an
+//! order.
 
 use anyhow::Result;
 
@@ -8,25 +9,25 @@ use super::work::Work;
 use crate::child::Child;
 use crate::point::{Bench, target};
 
-/// A running cluster, gone when dropped.
+/// A running cluster; dropping it kills the nodes.
 pub trait Cluster {
-    /// Where clients reach its nodes.
+    /// Addresses for clients.
     fn endpoints(&self) -> Vec<String>;
 
-    /// The nodes' processes.
+    /// Process ids of the nodes.
     fn processes(&self) -> Vec<u32>;
 
-    /// Starts clients in a process of their own; they wait until the cluster is ready.
+    /// Starts clients in a process; they wait until the cluster is ready.
     fn clients(&self, bench: &Bench, work: &Work) -> Result<Child>;
 
     /// Kills a node.
     fn kill(&mut self, nth: usize) -> Result<()>;
 
-    /// Starts it again over what it has on its disk.
+    /// Restarts a node with the data on its disk.
     fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()>;
 }
 
-/// So many nodes of this target.
+/// Starts a cluster of this target.
 pub fn start(bench: &Bench, target: &'static str, nodes: usize) -> Result<Box<dyn Cluster>> {
     match target {
         target::DUNLIN => Ok(Box::new(Ours::start(bench, nodes)?)),

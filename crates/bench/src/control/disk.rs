@@ -1,4 +1,4 @@
-//! The disk's floor: one file written from front to back, each write synced before the next; and what its device is given
+//! The disk's floor: sequential writes to one file, each synced before the next; and the device's writes
 //! under load.
 
 use std::fs::OpenOptions;
@@ -17,12 +17,12 @@ use crate::point::Sample;
 use crate::scratch_disk::ScratchDisk;
 use crate::stats::Latencies;
 
-/// What a log that is written as fast as the disk takes it is written in.
+/// Size of a write of a log that is written as fast as the disk allows.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// What a single small commit takes.
+/// Size of a small commit.
 pub const SMALL_BYTES: usize = 4 << 10;
 
-/// Writes of so many bytes, one fdatasync each.
+/// Measures writes of this size, with an fdatasync each.
 pub fn measure(bytes: usize, time: Duration) -> Result<Sample> {
     let dir = ScratchDisk::new()?;
     let path = dir.path().join("sequential");
@@ -44,21 +44,21 @@ pub fn measure(bytes: usize, time: Duration) -> Result<Sample> {
         .and(latencies.sample()))
 }
 
-/// How often a device is asked what it was given.
+/// Time between samples of the device's counter.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Looks at what the device of a scratch directory is given. What processes are said to have written is another figure: where the
-/// page cache has large folios, a small write counts as all of its folio.
+/// Observes the writes of a scratch directory's device. Writes reported by processes differ: with large
+/// folios in the page cache, a small write counts as its whole folio.
 pub struct Watch {
     looks: JoinHandle<Vec<Look>>,
     stop: Sender<()>,
 }
 
-/// When, and what had been written to the device by then, bytes.
+/// Time, and bytes written to the device by then.
 type Look = (u64, u64);
 
 impl Watch {
-    /// `None` where the directory is on no device of its own, as in a container's layers.
+    /// Starts observing; `None` if the directory has no device of its own, as in a container's layers.
     pub fn start() -> Result<Option<Self>> {
         let dir = ScratchDisk::new()?;
         let device = std::fs::metadata(dir.path())?.dev();
@@ -78,7 +78,7 @@ impl Watch {
         Ok(Some(Self { looks, stop }))
     }
 
-    /// The most within so long a time, bytes per second.
+    /// Highest rate within a window of this length, bytes per second.
     pub fn most_per_s(self, within: Duration) -> Option<f64> {
         let _ = self.stop.send(());
         most_per_s(&self.looks.join().ok()?, within)
@@ -94,7 +94,7 @@ fn most_per_s(looks: &[Look], within: Duration) -> Option<f64> {
     looks.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
 }
 
-/// By the kernel's Documentation/block/stat.rst the seventh figure is of sectors of 512 bytes.
+/// The seventh field counts sectors of 512 bytes (the kernel's Documentation/block/stat.rst).
 fn written(stat: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(stat).ok()?;
     Some(text.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)

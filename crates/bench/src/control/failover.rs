@@ -1,8 +1,9 @@
-//! From the leader's death to the first write that goes through.
+//! Time from the leader's death to the first successful write.
 //!
-//! Clients write to every node all the time, one write a few milliseconds after another whatever became of those before. The leader is
-//! killed; the first write that was asked for after its death and is acknowledged ends the measurement. Then the node is started
-//! again, and the next leader dies when all nodes agree who that is and have what it has.
+//! Clients write to every node all the time, every few milliseconds, whatever happened to earlier writes. The
+//! leader is killed; the first acknowledged write
+//! that was started after its death ends the measurement. Then the node is restarted, and the next leader is
+//! killed once all nodes agree and are up to date.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -14,31 +15,31 @@ use crate::clock::monotonic_ns;
 use crate::point::{Bench, Sample, target};
 use crate::stats::Latencies;
 
-/// What the clients are asked; `peers/kv/load/probe.go` answers the same.
+/// A command to the clients; `peers/kv/load/probe.go` implements the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// Who leads?
+    /// Asks for the leader.
     Leader(bool),
-    /// When was the first write acknowledged of those asked for after this?
+    /// Asks for the first acknowledged write that was started after this time.
     AfterNs(u64),
-    /// How long did the elections take that were won? Of ours only.
+    /// Asks for the duration of won elections; only for Dunlin.
     Elections(bool),
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
-    /// This node leads.
+    /// Index of the leading node.
     Leader(usize),
-    /// Then.
+    /// Time of the acknowledgement.
     AnsweredNs(u64),
-    /// So long, ns.
+    /// Durations, ns.
     Elections(Vec<u64>),
 }
 
-/// Kills so many leaders, one after another.
+/// Kills this many leaders, one after another.
 pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<Sample> {
     let mut cluster = cluster::start(bench, whose, nodes)?;
     let mut clients = cluster.clients(bench, &Work::probe())?;
@@ -55,7 +56,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
             told => anyhow::bail!("{told:?} where a write was asked for"),
         }
         if whose == target::DUNLIN {
-            // The dead are not asked: their elections were counted when they won.
+            // Elections of the dead were counted when they won.
             match ask(&mut clients, Ask::Elections(true))? {
                 Told::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 told => anyhow::bail!("{told:?} where elections were asked for"),

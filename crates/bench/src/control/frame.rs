@@ -1,23 +1,23 @@
-//! The frames in which a process of this suite is asked what clients of a node cannot ask.
+//! Frames for requests to a process of this suite that a node's clients cannot make.
 //!
 //! ```text
 //!  frame = bytes of the rest u32, id u64, kind u8, body
 //! ```
-//! An answer has the id of what it answers, in any order. Integers are little-endian.
+//! A response has the id of its request; responses may come in any order. Integers are little-endian.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// A command, proposed once; answered by what came of it.
+/// A command, proposed once; the response is its result.
 pub const COMMAND: u8 = 1;
-/// How the node sees its cluster; with a body, it then counts its commits anew.
+/// State of the cluster according to the node; with a body, commits are then counted anew.
 pub const STATUS: u8 = 3;
 /// Take a snapshot.
 pub const SNAPSHOT: u8 = 4;
-/// How long this node takes to learn how far it has to be, ns.
+/// Time of a read index on this node, ns.
 pub const ROUND_TRIP: u8 = 7;
-/// An answer.
+/// A response.
 pub const DONE: u8 = 5;
-/// Why there is none, as text.
+/// An error, as text.
 pub const FAILED: u8 = 6;
 
 const HEAD_BYTES: usize = 9;
@@ -25,11 +25,11 @@ const HEAD_BYTES: usize = 9;
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Whom it answers, or will be answered by.
+    /// Id of the request.
     pub id: u64,
-    /// See the constants.
+    /// One of the constants.
     pub kind: u8,
-    /// What it says.
+    /// Content.
     pub body: Bytes,
 }
 
@@ -42,7 +42,7 @@ pub fn push(out: &mut BytesMut, id: u64, kind: u8, body: &[u8]) {
     out.put_slice(body);
 }
 
-/// Takes the first whole frame.
+/// Takes the first complete frame.
 pub fn pull(buffer: &mut BytesMut) -> Option<Frame> {
     let rest = u32::from_le_bytes(*buffer.first_chunk()?) as usize;
     if buffer.len() < 4 + rest {

@@ -1,7 +1,8 @@
-//! The control issue's table "Where it must be", and the Grey document's consensus, network and storage figures.
+//! The control issue's table of goals, and the Grey document's consensus, network and storage figures.
 //!
-//! The document's "Election Time" is the time from a node's candidacy to its lead here, its "Commit Latency" that from proposing to the answer
-//! at the leader, all nodes and clients on one machine, at half of the peak.
+//! The document's "Election Time" is taken as the time from candidacy to lead, its "Commit Latency" as the
+//! time from proposal to response at the leader, with all
+//! nodes and clients on one machine, at half of the peak.
 
 use crate::goal::{Bar, Claim, Goal};
 use crate::row::RowPattern;
@@ -71,7 +72,7 @@ const HALF_GOALS: [[Goal; 2]; 5] = [
     half!("cas", 1.5, 5.8),
 ];
 
-/// The table.
+/// The goals.
 pub const GOALS: &[Goal] = &[
     goal("puts, 3 nodes", ours("put", THREE, OPS), AtLeast(85_000.0)),
     goal("puts, 5 nodes", ours("put", FIVE, OPS), AtLeast(55_000.0)),

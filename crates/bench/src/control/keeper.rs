@@ -1,4 +1,5 @@
-//! What was acknowledged to our clients. Each key is written by one lane alone, so that its last value is certain.
+//! Values that were acknowledged to our clients. Each key is written by one lane only, so its last value is
+//! certain.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,34 +11,34 @@ use super::clients::Connection;
 use super::work::Work;
 use crate::payload::{Payload, Touch};
 
-/// Puts of one transaction when keys are loaded, and transactions on their way.
+/// Puts of one transaction, and transactions in flight, when keys are loaded.
 const LOAD_BATCH: usize = 100;
 const LOAD_LANES: usize = 32;
-/// Reads on their way when all is read back.
+/// Reads in flight when all is read back.
 const VERIFY_LANES: usize = 64;
 
-/// The clients' memory, shared by their lanes.
+/// Expected values, shared by the clients' lanes.
 #[derive(Clone)]
 pub struct Keeper(Rc<Inner>);
 
 struct Inner {
     work: Work,
     connections: Vec<Connection>,
-    /// How often each key was written; what its value carries.
+    /// Number of writes of each key, which its value contains.
     written: RefCell<Vec<u64>>,
-    /// The revision that last wrote it, where that is needed.
+    /// Revision of each key's last write, where needed.
     revisions: RefCell<Vec<u64>>,
-    /// The next key that is loaded or read back.
+    /// Next key to load or read back.
     next: Cell<usize>,
 }
 
-/// A key's name.
+/// Name of a key.
 pub fn key_of(nth: usize) -> String {
     format!("key-{nth:012}")
 }
 
 impl Keeper {
-    /// Knows of no write yet.
+    /// Starts without any write.
     pub fn new(work: Work, connections: Vec<Connection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
@@ -48,12 +49,12 @@ impl Keeper {
         &self.0.work
     }
 
-    /// The connection of a lane.
+    /// Connection of a lane.
     pub fn connection(&self, lane: usize) -> &Connection {
         &self.0.connections[lane % self.0.connections.len()]
     }
 
-    /// How many writes there were.
+    /// Number of writes.
     pub fn writes(&self) -> u64 {
         self.0.written.borrow().iter().sum()
     }
@@ -66,7 +67,7 @@ impl Keeper {
         self.connection(lane).command(&command).await.map(drop)
     }
 
-    /// Writes a key if nobody else has.
+    /// Writes a key if no other write came between.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut Payload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
         let (key, value) = (key_of(nth), payload.of(seq));
@@ -114,7 +115,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Reads so many keys from one on, and compares.
+    /// Reads a range of keys and compares.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_of(from);
         let query = Query::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
@@ -173,7 +174,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// One write more, and how many that makes.
+    /// Counts one more write; returns the number.
     fn count(&self, nth: usize) -> u64 {
         let written = &mut self.0.written.borrow_mut()[nth];
         *written += 1;

@@ -1,6 +1,7 @@
-//! What etcd is known to do: figures of its own Go client on a machine like ours, with its floor, 6,960 writes of 4 KiB synced one by one.
+//! Known figures of etcd, from its own Go client on a machine like ours, with a floor of 6,960 synced writes
+//! of 4 KiB a second.
 //!
-//! With many requests on their way it is bound by the processor: a faster disk asks no more of it.
+//! With many requests in flight etcd is bound by the processor, so a faster disk requires no more of it.
 
 use crate::goal::Known;
 use crate::row::RowPattern;

@@ -1,4 +1,4 @@
-//! Requests on their way, one to each lane: closed loops, or open ones in which each request has a time at which it is due.
+//! Requests in flight, one in each lane: closed loops, or open ones in which each request has a due time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,10 +16,10 @@ use crate::names::Draws;
 use crate::payload::Payload;
 use crate::stats::Latencies;
 
-/// How often requests that have become due are handed out; what is late by that counts as latency.
+/// Interval at which due requests are handed out; this delay counts as latency.
 const BEAT: Duration = Duration::from_micros(50);
 
-/// What all lanes count together.
+/// Counters of all lanes.
 struct Tally {
     start_ns: u64,
     end_ns: u64,
@@ -44,7 +44,7 @@ impl Tally {
         }
     }
 
-    /// A time in which nothing was answered goes on until something was.
+    /// If nothing was answered within the time, it continues until something is.
     fn goes_on(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + PATIENCE.as_nanos() as u64
     }
@@ -76,7 +76,7 @@ impl Tally {
     }
 }
 
-/// Has every lane make one request after another until the time is over; at a rate, if there is one.
+/// Lets every lane make requests until the time is over, at a rate if there is one.
 pub async fn run(keeper: &Keeper, rate: f64) -> Result<Report> {
     let work = keeper.work();
     let tally = Rc::new(Tally::new(work));
@@ -104,7 +104,7 @@ pub async fn run(keeper: &Keeper, rate: f64) -> Result<Report> {
     tally.report(work)
 }
 
-/// One request of the case.
+/// Makes one request of the case.
 async fn one(keeper: &Keeper, lane: usize, draws: &mut Draws, payload: &mut Payload) -> Result<()> {
     let work = keeper.work();
     let own = |draws: &mut Draws| {
@@ -121,7 +121,7 @@ async fn one(keeper: &Keeper, lane: usize, draws: &mut Draws, payload: &mut Payl
     }
 }
 
-/// Says when each request is due, a little after that. On a thread of its own: the runtime's timers are whole milliseconds.
+/// Sends due times slightly late, from its own thread, since the runtime's timers have whole milliseconds.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

@@ -1,5 +1,4 @@
-//! Many keys: how soon a node that held them serves again after it was killed, and how long a snapshot of them takes while writing
-//! goes on.
+//! Many keys: time until a killed node serves again, and time of a snapshot while keys are written.
 
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, Sample, target};
 
-/// Ten million keys take their time.
+/// Longest time to load ten million keys.
 const FILL_MAX: Duration = Duration::from_secs(300);
 
-/// Kills a node that holds so many keys: from the start of the next process to the first linearizable answer, and what all of that took
-/// of memory. Every thousandth key is read and compared.
+/// Kills a node with this many keys; measures the time from the next process' start to the first linearizable
+/// response, and the memory. Reads and compares every thousandth key.
 pub fn restart(bench: &Bench, work: &Work) -> Result<Sample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &Work { case: "fill".to_owned(), ..work.clone() })?;
@@ -42,8 +41,8 @@ fn resident(cluster: &dyn Cluster) -> Result<f64> {
     Ok(kib * 1024.0)
 }
 
-/// Has the leader of so many nodes take a snapshot of all keys while others are written: how long that takes, and how many are
-/// written meanwhile.
+/// Lets the leader take a snapshot of all keys while others are written; measures its time and the writes
+/// meanwhile.
 pub fn snapshot(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let order = Work { case: "snapshot".to_owned(), ..work.clone() };

@@ -1,4 +1,4 @@
-//! How the cases of suite `control` are shown.
+//! Tables of suite `control`.
 
 use crate::layout::{Cell, Layout};
 

@@ -1,6 +1,6 @@
-//! One connection over which many requests are on their way, answered in any order.
+//! A connection with many requests in flight, answered in any order.
 //!
-//! What cannot be sent, or was sent over a connection that broke, is an error to who asked; the connection is made again.
+//! A request that cannot be sent, or whose connection breaks, fails; the connection is then reopened.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::frame::{self, Frame};
 
-/// Between two tries to connect.
+/// Delay before the next attempt to connect.
 const AGAIN: Duration = Duration::from_millis(5);
-/// Requests that are written together at most.
+/// Most requests in one write.
 const TOGETHER_MAX: usize = 512;
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -30,19 +30,19 @@ struct Asked {
 
 type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Frame>>>>;
 
-/// A handle to it; the connection goes with the last.
+/// A handle to the connection, which closes with the last handle.
 #[derive(Clone, Debug)]
 pub struct Line(mpsc::UnboundedSender<Asked>);
 
 impl Line {
-    /// To an address, on a runtime.
+    /// Connects to an address, on a runtime.
     pub fn to(address: String, runtime: &Handle) -> Self {
         let (sender, asked) = mpsc::unbounded_channel();
         runtime.spawn(run(address, asked));
         Self(sender)
     }
 
-    /// Asks now; the answer when it comes.
+    /// Sends a request now; returns a future of its response.
     pub fn ask(&self, kind: u8, body: Bytes) -> impl Future<Output = io::Result<Bytes>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
         let sent = self.0.send(Asked { kind, body, answer });
@@ -67,7 +67,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<Asked>) {
             }
             Err(_) => {
                 tokio::time::sleep(AGAIN).await;
-                // Nobody is there: whoever has asked by now is told by the drop.
+                // Without a connection, dropping a request makes it fail.
                 while asked.try_recv().is_ok() {}
                 if asked.is_closed() {
                     return;
@@ -77,7 +77,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<Asked>) {
     }
 }
 
-/// Works until the connection breaks; nothing when nobody asks any more.
+/// Works until the connection breaks; returns `None` when no handle is left.
 async fn over(stream: TcpStream, asked: &mut mpsc::UnboundedReceiver<Asked>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let (reader, mut writer) = stream.into_split();
@@ -115,7 +115,7 @@ async fn read(mut reader: OwnedReadHalf, pending: Pending) {
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(frame) = frame::pull(&mut buffer) {
             if let Some(answer) = pending.remove(&frame.id) {
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = answer.send(frame);
             }
         }

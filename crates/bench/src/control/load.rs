@@ -1,4 +1,4 @@
-//! Requests of one kind to a cluster, as many at a time as asked for: how many are answered, how soon, and what that takes of the disk.
+//! Requests of one kind to a cluster, with many in flight: rate, latency, and disk writes.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::disk;
 use super::work::{Report, Work};
 use crate::point::{Bench, Sample, target};
 
-/// The disk's floor is measured so long, right after.
+/// Length of the disk's floor measurement, right after.
 const FLOOR: Duration = Duration::from_millis(300);
 
-/// Starts so many nodes, and has clients work.
+/// Starts nodes and lets clients work.
 pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, whose, nodes)?;
     let device = disk::Watch::start()?;
     let sample = Report::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.most_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    // At half of the peak the peak came before.
+    // Measurements at half of the peak begin with the peak.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) ->
     Ok(sample.with("disk_bytes_per_s", per_s).with_known("disk_share", share))
 }
 
-/// Full load for a long time: how many elections there were that nobody's death brought about.
+/// Full load for a long time: counts elections without a killed node.
 pub fn soaked(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
@@ -35,13 +35,13 @@ pub fn soaked(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     Ok(report.sample().with("seconds", seconds).with("elections", report.elections as f64))
 }
 
-/// Round trips between nodes that do nothing else.
+/// Round trips between otherwise idle nodes.
 pub fn between(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(Report::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
-/// Writes at a rate beside watchers, all of whom read every event: how much of the rate is held.
+/// Writes at a rate beside watchers that read every event: the part of the rate that is reached.
 pub fn watched(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = Report::of(work, &mut cluster.clients(bench, work)?)?;

@@ -1,4 +1,5 @@
-//! The document's network rows that are no load: requests over one gRPC connection, and what a put costs to encode and decode.
+//! The document's network rows without load: requests over one gRPC connection, and the cost of encoding and
+//! decoding a put.
 
 use std::hint::black_box;
 
@@ -14,12 +15,12 @@ use crate::payload::Payload;
 use crate::point::{Point, Sample, target};
 use crate::stats::Latencies;
 
-/// Requests on their way over the one connection.
+/// Requests in flight over the connection.
 const IN_FLIGHT: usize = 256;
-/// Puts that are timed together: one alone is as short as looking at the clock.
+/// Puts timed together: a single one is as short as reading the clock.
 const TOGETHER: u64 = 100;
 
-/// Publishing through door `grpc`, over one connection.
+/// Publishes through listener `grpc`, over one connection.
 pub fn grpc(options: &Options) -> Point {
     let calls = options.count(100_000, 640);
     let load = Load { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: Pin::Apart };
@@ -35,7 +36,7 @@ pub fn grpc(options: &Options) -> Point {
     })
 }
 
-/// A put and its reply, each encoded and decoded once.
+/// Encodes and decodes a put and its reply once each.
 pub fn serialisation(options: &Options) -> Point {
     let rounds = options.count(20_000, 100);
     let params = Params::new().with("bytes", 256_usize).with("of", "serialisation");

@@ -1,7 +1,7 @@
-//! A node of ours in a process of its own, as `dunlin serve` has it: a data directory on a real disk, mutual TLS between nodes, door
-//! `tcp` for clients. Its limits are the defaults.
+//! One of our nodes in a process, as `dunlin serve` runs it: a data directory on a real disk, mutual TLS
+//! between nodes, listener `tcp` for clients, default limits.
 //!
-//! What clients cannot ask a node it answers over a connection of this suite ([`session`]).
+//! Requests that clients cannot make use a connection of this suite ([`session`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,48 +19,49 @@ use tokio::net::TcpListener;
 use super::session;
 use crate::role::{RoleArgs, say};
 
-/// Says that it serves.
+/// The process' message once it serves.
 #[derive(Serialize, Deserialize)]
 pub struct Ready {
-    /// Its number.
+    /// Id of the node.
     pub id: u64,
 }
 
-/// What a node says of itself.
+/// State of the cluster according to a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// Who leads, by number.
+    /// Id of the leader.
     pub leader: Option<u64>,
-    /// How many have a vote.
+    /// Number of voters.
     pub voters: usize,
-    /// The last entry of its log.
+    /// Last entry of the log.
     pub last: u64,
-    /// The last entry its machine has taken in.
+    /// Last applied entry.
     pub applied: u64,
-    /// The last entry in a snapshot.
+    /// Last entry in a snapshot.
     pub snapshot: u64,
-    /// How long the elections took that it won, ns.
+    /// Durations of elections that it won, ns.
     pub elections_ns: Vec<u64>,
-    /// From proposing to the answer, ns, on average.
+    /// Mean time from proposal to response, ns.
     pub commit_ns: f64,
-    /// Its door `tcp`.
+    /// Address of listener `tcp`.
     pub door: SocketAddr,
-    /// Questions to other nodes.
+    /// Requests to other nodes.
     pub asked: u64,
     /// Connections that were opened for them.
     pub opened: u64,
-    /// Who leads the tasks of each shard, and how many have a vote there; nothing before it takes part in them, or nobody leads one.
+    /// Leader and number of voters of each tasks' shard; `None` before the node takes part, or without a
+    /// leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
-/// What the connections of this suite are served by.
+/// State that serves this suite's connections.
 pub struct Serving {
     /// The node's part in its cluster.
     pub control: Arc<Control>,
     node: Node,
     door: SocketAddr,
     cluster: Cluster,
-    /// Commits that do not count any more.
+    /// Commits that are no longer counted.
     before: Mutex<(u64, Duration)>,
 }
 
@@ -69,7 +70,7 @@ const MEMORY_BYTES_MAX: u64 = 8 << 30;
 const KEY_BYTES_MAX: u64 = 8 << 30;
 const TASK_BYTES_MAX: u64 = 4 << 30;
 
-/// The node's process: serves until it is killed.
+/// Main function of the node's process; it serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let (data_dir, ports): (PathBuf, [u16; 3]) =
         (args.get("dir")?, serde_json::from_str(args.text("ports")?)?);
@@ -127,7 +128,7 @@ impl Serving {
         shards.iter().map(lead).collect()
     }
 
-    /// How it sees its cluster; and whether its commits are counted anew from here on.
+    /// State of the cluster; with `anew`, commits are counted anew from here on.
     pub fn seen(&self, anew: bool) -> Result<Seen> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();

@@ -1,4 +1,4 @@
-//! A cluster of ours: each node a process of its own with a directory on a real disk, all on 127.0.0.1.
+//! A cluster of our nodes: each a process with a directory on a real disk, all on 127.0.0.1.
 
 use anyhow::{Result, ensure};
 use dunlin_server::ReservedAddress;
@@ -13,7 +13,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::scratch_disk::ScratchDisk;
 
-/// Its nodes, gone when dropped.
+/// Our nodes; dropping it kills them.
 #[derive(Debug)]
 pub struct Ours {
     nodes: Vec<Node>,
@@ -29,12 +29,13 @@ struct Node {
 }
 
 impl Ours {
-    /// Starts so many nodes, whose tasks are in one shard.
+    /// Starts nodes with a single tasks' shard.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
         Self::sharded(bench, count, 1)
     }
 
-    /// Starts so many nodes, whose tasks are in so many shards: the first begins a cluster, the others join it and are given a vote.
+    /// Starts nodes with this many tasks' shards: the first founds a cluster, the others join and become
+    /// voters.
     pub fn sharded(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(3 * count)?;
@@ -70,7 +71,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Waits until each has a vote.
+    /// Waits until each node is a voter.
     fn vote(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

@@ -9,34 +9,34 @@ use crate::point::{Group, Point, target};
 use crate::raw::ping_pong::{self, PingPong, Wait};
 use crate::sockets::Transport;
 
-/// As etcd was measured: 256 B values, 100,000 keys, 256 requests on their way over eight connections.
+/// As in etcd's measurements: values of 256 B, 100,000 keys, 256 requests in flight over eight connections.
 const BYTES: usize = 256;
 const CLIENTS: usize = 8;
 const IN_FLIGHT: usize = 256;
 /// Puts of one batch.
 const BATCH: usize = 100;
-/// Keys of one range; eight ranges are on their way at a time.
+/// Keys of one range; eight ranges are in flight.
 const RANGE: usize = 1_000;
 const RANGES_IN_FLIGHT: usize = 8;
-/// Batches on their way at a time.
+/// Batches in flight.
 const BATCHES_IN_FLIGHT: usize = 64;
-/// What is asked of a few nodes; shown by who answers how fast.
+/// Numbers of nodes; a single node is compared by who answers how fast.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
-/// One kind of requests to a cluster of so many nodes.
+/// One kind of requests to a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The case.
     pub case: &'static str,
     /// Nodes.
     pub nodes: usize,
-    /// Requests on their way.
+    /// Requests in flight.
     pub in_flight: usize,
-    /// Keys of one request; 1 where each has one.
+    /// Keys of a request; 1 for single requests.
     pub batch: usize,
-    /// Counted at half of the peak.
+    /// Whether it is counted at half of the peak.
     pub half: bool,
-    /// Whom ours connect to.
+    /// Nodes that our clients connect to.
     pub via: &'static str,
 }
 
@@ -80,7 +80,7 @@ impl Load {
     }
 }
 
-/// What is asked, and who is asked beside ours.
+/// Loads, with the rivals that run them.
 fn loads() -> Vec<(Load, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
@@ -106,7 +106,7 @@ fn loads() -> Vec<(Load, &'static [&'static str])> {
 /// The groups.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups = vec![floors(options)];
-    // What is checked on five nodes is checked on three.
+    // Points with five nodes are left out in quick runs.
     let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
     for (load, rivals) in loads().into_iter().filter(|(load, _)| is_chosen(load.nodes)) {
         let rivals = if with_peers { rivals } else { &[] };
@@ -119,7 +119,7 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     groups
 }
 
-/// What the disk and the sockets give at most.
+/// Floors of the disk and the sockets.
 fn floors(options: &Options) -> Group {
     let round_trips = options.count(20_000, 200);
     let link = PingPong { transport: Transport::Tcp, wait: Wait::Parked, pin: Pin::Free, bytes: BYTES };
@@ -142,7 +142,7 @@ fn loaded(target: &'static str, load: Load, options: &Options) -> Point {
     })
 }
 
-/// Leaders are killed as often as a 99th percentile needs, etcd's less often: it takes a second each time.
+/// Leaders are killed as often as a 99th percentile needs; etcd's less often, since each kill takes a second.
 fn failovers(options: &Options, with_peers: bool) -> Vec<Group> {
     let ours = |nodes: usize| failover(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
@@ -158,7 +158,7 @@ fn failover(target: &'static str, nodes: usize, kills: u64) -> Point {
     Point::new("failover", target, params, move |bench| failover::measure(bench, target, nodes, kills))
 }
 
-/// Writes beside many who watch them.
+/// Writes beside many watchers.
 fn watched(options: &Options) -> Point {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
@@ -170,7 +170,7 @@ fn watched(options: &Options) -> Point {
     Point::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
 }
 
-/// As long as is asked for; elections that nobody's death brings about come seldom.
+/// As long as requested; elections without a killed node are rare.
 fn soaked(options: &Options) -> Point {
     let base = Load::of("soak", 3);
     let work = base.work(options);
@@ -178,7 +178,7 @@ fn soaked(options: &Options) -> Point {
     Point::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
 }
 
-/// Between nodes.
+/// Round trips from node to node.
 fn between(options: &Options) -> Point {
     let base = Load { in_flight: 1, ..Load::of("round_trip", 3) };
     let work = Work { keys: options.count(5_000, 50) as usize, ..base.work(options) };

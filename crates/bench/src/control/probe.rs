@@ -1,4 +1,4 @@
-//! Our clients' answers to [`Ask`]: they write to every node all the time.
+//! Our clients' responses to [`Ask`]: they write to every node all the time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,18 +14,18 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::role::say;
 
-/// How often each node is written to, whatever became of the writes before.
+/// Time between writes to each node, whatever happened to earlier ones.
 const PACE: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// Who waits for the first write that was asked for after a time.
+/// A command that waits for the first write started after a time.
 #[derive(Default)]
 struct Waiting {
     after_ns: Cell<u64>,
     told: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
-/// Writes and answers until nobody asks any more.
+/// Writes and responds until standard input ends.
 pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
     let waiting = Rc::<Waiting>::default();
     for (nth, node) in nodes.iter().enumerate() {
@@ -43,7 +43,7 @@ pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
                 say(&Told::AnsweredNs(told.context("no write went through")??))?;
             }
             Ask::Elections(_) => {
-                // The last that was won by who leads now: that which this death brought about.
+                // The last election that the present leader won: the one that this death caused.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(seen) = node.seen().await else { continue };
@@ -76,7 +76,7 @@ async fn write(nth: usize, node: Connection, waiting: Rc<Waiting>) {
     }
 }
 
-/// What is asked, from a thread that may wait for it.
+/// Commands, read in a thread that may block.
 fn asked() -> mpsc::UnboundedReceiver<Result<Ask>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,7 +1,9 @@
-//! Clusters of the rivals: etcd, and nats-server's JetStream, each node a process of its own with a directory on a real disk.
+//! Clusters of the rivals: etcd, and nats-server's JetStream, each node a process with a directory on a real
+//! disk.
 //!
-//! All listen on 127.0.0.1 only. Nothing is set but what makes them a cluster and durable: etcd syncs before it answers as it comes,
-//! JetStream when told `sync_interval: always`.
+//! All listen on 127.0.0.1 only. Settings are limited to what makes them a durable cluster: etcd syncs before
+//! it answers by default, JetStream with
+//! `sync_interval: always`.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use crate::child::Child;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// A rival's nodes, gone when dropped.
+/// Nodes of a rival; dropping it kills them.
 #[derive(Debug)]
 pub struct Rival {
     target: &'static str,
@@ -33,7 +35,7 @@ struct Node {
 }
 
 impl Rival {
-    /// So many nodes of this target; whoever connects waits until they are ready.
+    /// Starts nodes of this target; clients wait until they are ready.
     pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(2 * count)?;
@@ -83,13 +85,14 @@ impl Cluster for Rival {
     }
 }
 
-/// Ports of 127.0.0.1 that are given to nobody else while the reservations live: none of the programs can pick one and say so.
+/// Ports of 127.0.0.1, reserved while the result lives: none of the programs can select a free port and
+/// report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
     (0..count).map(reserve).collect::<Result<_, _>>().context("finding free ports")
 }
 
-/// Their numbers.
+/// Port numbers of the reservations.
 pub fn ports_of(reserved: &[ReservedAddress]) -> Vec<u16> {
     reserved.iter().map(|reserved| reserved.address().port()).collect()
 }
@@ -114,7 +117,7 @@ fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> 
     .into()
 }
 
-/// Writes the configuration; where it is.
+/// Writes the configuration; returns its path.
 fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Result<String> {
     let (path, store) = (disk.path().join(format!("n{nth}.conf")), disk.path().join(format!("n{nth}")));
     let mut text = format!(

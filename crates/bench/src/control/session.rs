@@ -1,4 +1,4 @@
-//! A connection of this suite, at the node's end: what clients of door `tcp` cannot ask.
+//! A connection of this suite at the node: requests that clients of listener `tcp` cannot make.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::clock::monotonic_ns;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What is to be written: whom it answers, and what.
+/// A response to be written: id and result.
 type Answer = (u64, Result<Bytes, String>);
 type Answers = mpsc::UnboundedSender<Answer>;
 
@@ -80,7 +80,7 @@ async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<
     }
 }
 
-/// What came of a command, as its client reads it.
+/// Result of a command, as its client decodes it.
 pub fn answered(body: &[u8]) -> anyhow::Result<dunlin::state::Reply> {
     Ok(Result::from(dunlin::state::Answered::decode(body)?)?)
 }

@@ -1,7 +1,8 @@
-//! Many who watch every revision over door `tcp`, each a connection and a subscription of its own, while keys are written at a fixed rate.
+//! Many watchers of all revisions over listener `tcp`, each with its own connection and subscription, while
+//! keys are written at a fixed rate.
 //!
-//! Each reads every event, whose sequence is the revision and whose value says which write it was: one that is missing, comes twice or
-//! out of order fails the run.
+//! Each reads every event, whose sequence number is the revision and whose value names the write; a missing,
+//! repeated or reordered event fails the run.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use super::work::{Report, Work};
 use crate::child::PATIENCE;
 use crate::payload::{Payload, Touch};
 
-/// Subscribes, writes, and reads everything.
+/// Subscribes, writes, and reads all events.
 pub async fn run(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
     let door = leader.seen().await?.door;
     let connect = |_| -> Result<(Client, Subscriber)> {
@@ -39,7 +40,7 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Re
         }));
     }
     let report = lanes::run(keeper, work.rate).await?;
-    // One more write, so that who waits for the next event sees that it was the last.
+    // One more write, so that watchers waiting for the next event see the end.
     total.set(Some(keeper.writes() + 1));
     keeper.put(0, 0, &mut Payload::new(work.bytes)).await?;
     for watcher in reading {
@@ -50,7 +51,7 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Re
     Ok(Report { events: events.get(), ..report })
 }
 
-/// Reads until all that was written has come.
+/// Reads until all writes have arrived.
 async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
     let (mut last, mut mine) = (None, 0_u64);
     while total.get() != Some(mine) {
@@ -74,7 +75,8 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
     Ok(())
 }
 
-/// Whether it is one put of one key of the clients', whose value is whole; nodes write of themselves in between.
+/// Whether the event is a single put of a client's key with a complete value; nodes write other keys in
+/// between.
 fn is_clients(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in Events::new(payload)? {

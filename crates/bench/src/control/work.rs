@@ -1,7 +1,8 @@
-//! What clients of a key-value store are to do, and what came of it: the same order to ours and to the rivals'.
+//! The order of clients of a key-value store, and their report: the same for Dunlin and for rivals.
 //!
-//! Ours is the role `control-load` of this program, the rivals' is `peers/kv/load`. Both read it as JSON, keep so many requests on their
-//! way, each from a lane with keys of its own, and report only after all that was acknowledged was read back.
+//! Dunlin's role is `control-load` of this program, the rivals' is `peers/kv/load`. Both read the order as
+//! JSON, keep requests in flight from lanes with keys of
+//! their own, and report only after all acknowledged writes were read back.
 
 use std::time::Duration;
 
@@ -12,36 +13,37 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Sample;
 use crate::stats::Latencies;
 
-/// The order.
+/// Order of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
-    /// Which store, by its target's name.
+    /// Name of the target.
     pub store: String,
-    /// Where its nodes are.
+    /// Addresses of its nodes.
     pub endpoints: Vec<String>,
     /// `put`, `get`, `cas`, `batch` or `range`.
     pub case: String,
     /// Connections.
     pub clients: usize,
-    /// Requests on their way, over all connections.
+    /// Requests in flight, over all connections.
     pub in_flight: usize,
-    /// Keys there are.
+    /// Number of keys.
     pub keys: usize,
-    /// Bytes of a value.
+    /// Size of a value, bytes.
     pub bytes: usize,
-    /// Keys of one request of `batch` and `range`.
+    /// Keys of a request of `batch` and `range`.
     pub batch: usize,
-    /// Not counted.
+    /// Uncounted time.
     pub warmup_ns: u64,
-    /// Counted.
+    /// Counted time.
     pub time_ns: u64,
-    /// Whom ours connect to: `leader`, or `all` nodes, which hand on to it. The rivals' clients connect to all.
+    /// Nodes that our clients connect to: `leader`, or `all`, which forward to it. Rivals' clients connect to
+    /// all.
     #[serde(default)]
     pub via: String,
-    /// First the peak is measured, then counted at half of it, in an open loop.
+    /// Whether the peak is measured first, then half of it counted in an open loop.
     #[serde(default)]
     pub half: bool,
-    /// Who watch all changes.
+    /// Number of watchers of all changes.
     #[serde(default)]
     pub watchers: usize,
     /// Requests a second in an open loop; 0 for a closed one.
@@ -49,33 +51,33 @@ pub struct Work {
     pub rate: f64,
 }
 
-/// What was answered within the time.
+/// Results within the counted time.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Requests.
+    /// Answered requests.
     pub ops: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// The time.
+    /// Length of the time.
     pub elapsed_ns: u64,
-    /// Latencies: in an open loop from when a request was due, in a closed one from when it was sent.
+    /// Latencies: in an open loop from the due time, in a closed one from the send time. Average.
     pub avg_ns: Option<f64>,
-    /// See above.
+    /// Median.
     pub p50_ns: Option<u64>,
-    /// See above.
+    /// 95th percentile.
     pub p95_ns: Option<u64>,
-    /// See above.
+    /// 99th percentile.
     pub p99_ns: Option<u64>,
-    /// Of a half: the peak, requests a second.
+    /// For a half: the peak, requests a second.
     #[serde(default)]
     pub peak_per_s: f64,
-    /// Of commands: from proposing to the answer, at the leader.
+    /// For commands: mean time from proposal to response, at the leader.
     #[serde(default)]
     pub commit_avg_ns: f64,
-    /// Of commands: entries of the log that carried them.
+    /// For commands: log entries a second.
     #[serde(default)]
     pub entries_per_s: f64,
-    /// When the first answer came, or how long it took.
+    /// Time of the first response, or its duration.
     #[serde(default)]
     pub first_ns: u64,
     /// Events that watchers read.
@@ -84,28 +86,28 @@ pub struct Report {
     /// Elections that were won meanwhile.
     #[serde(default)]
     pub elections: u64,
-    /// Of what nodes asked each other, the share for which a connection was there.
+    /// Share of requests between nodes for which a connection existed.
     #[serde(default)]
     pub links: f64,
 }
 
-/// More failures than this share of the answers, and nothing is reported.
+/// Share of failures above which nothing is reported.
 const ERRORS_MAX: f64 = 0.001;
 
 impl Work {
-    /// Writes to every node all the time, and answers to [`super::failover::Ask`].
+    /// Writes to every node all the time, and responds to [`super::failover::Ask`].
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }
 
-    /// How long its report may take: keys are loaded before and read back after.
+    /// Longest wait for the report: keys are loaded before and read back after.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }
 }
 
 impl Report {
-    /// Waits for the report of who does the work.
+    /// Waits for the report of a child.
     pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
         let report: Self = child.line(work.patience()).context("waiting for the clients")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
@@ -113,7 +115,7 @@ impl Report {
         Ok(report)
     }
 
-    /// The same with these latencies.
+    /// Adds these latencies.
     pub fn with(self, latencies: &Latencies) -> Self {
         Self {
             avg_ns: latencies.mean_ns(),
@@ -124,7 +126,7 @@ impl Report {
         }
     }
 
-    /// As figures.
+    /// The report as figures.
     pub fn sample(&self) -> Sample {
         let sample = Sample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)

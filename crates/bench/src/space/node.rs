@@ -51,13 +51,13 @@ pub enum Order {
     Hold,
     /// Write all entities into a file.
     Ledger(PathBuf),
-    /// Report the load.
+    /// Return the load.
     Load,
     /// Cut the curve anew: first keys of all regions, in order.
     Cut(Vec<(u64, u32)>),
 }
 
-/// Report of a run.
+/// Results of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Start, on the machine's monotonic clock.

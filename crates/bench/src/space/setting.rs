@@ -82,7 +82,7 @@ impl Setting {
         World::cube(self.edge).expect("its edge is a number above zero")
     }
 
-    /// Setup of a region.
+    /// The setup of a region.
     pub fn setup(&self, region: RegionId) -> Setup<3> {
         let mut setup = Setup::new(region, self.world(), self.strip);
         (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);

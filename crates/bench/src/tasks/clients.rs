@@ -1,4 +1,4 @@
-//! Our submitters and workers in a process of their own: what `peers/tasks` is to the rivals.
+//! Our submitters and workers in a process of their own: the counterpart of the rivals' `peers/tasks`.
 
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use super::workers;
 use crate::child::PATIENCE;
 use crate::role::{RoleArgs, say};
 
-/// How often it is looked whether all is there, or done.
+/// Time between checks whether all workers are attached, or all tasks done.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The clients' process.
+/// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let work: Work = serde_json::from_str(args.text("work")?).context("reading the order")?;
     say(&if work.ours.bare { bare(&work)? } else { asked(&work)? })
@@ -63,9 +63,9 @@ fn asked(work: &Work) -> Result<Report> {
     Ok(tally.report(work, &done))
 }
 
-/// A connection of its own.
+/// Opens a connection.
 fn connect(work: &Work) -> Result<Tasks> {
-    // Hundreds that spin would take the machine from each other.
+    // Hundreds of spinning threads would take the machine from each other.
     let wait = if work.task_ns > 0 { Wait::Parked } else { Wait::Default };
     Ok(Client::connect(&work.ours.url, Options { wait, ..Options::default() })?.tasks())
 }
@@ -81,7 +81,7 @@ fn attach(work: &Work) -> Result<Vec<Attachment>> {
     Ok(attachments)
 }
 
-/// Waits until all is submitted and done.
+/// Waits until all tasks are submitted and done.
 fn until_done(
     submitting: Vec<ScopedJoinHandle<'_, Result<()>>>,
     working: &[ScopedJoinHandle<'_, Result<Done>>],
@@ -95,7 +95,7 @@ fn until_done(
             return Ok(());
         }
         if working.iter().any(ScopedJoinHandle::is_finished) {
-            // It says why when it is joined.
+            // The thread's error appears when it is joined.
             return Ok(());
         }
         if Instant::now() > deadline {

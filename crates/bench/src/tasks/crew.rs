@@ -1,4 +1,4 @@
-//! Workers that are processes of their own, to be killed. Each says what it begins before it begins it.
+//! Worker processes that can be killed. Each reports a task before it starts it.
 
 use std::thread;
 use std::time::Duration;
@@ -13,54 +13,54 @@ use crate::clock::monotonic_ns;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 
-/// What all tasks are.
+/// Kind of all tasks.
 pub const KIND: &str = "failover";
 const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
-/// A worker sleeps so long over what it takes at once.
+/// Time that a worker sleeps over each set of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// Long enough for nobody to come to its end: what a killed worker had is not to wait for it.
+/// Lease of a worker: long enough that tasks of a killed worker never wait for its end.
 const TTL: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a worker says.
+/// Report of a worker about a started task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Begun {
-    /// Which task.
+    /// Id of the task.
     pub task: u64,
-    /// Under which token.
+    /// Token of the start.
     pub token: u64,
-    /// When it was to be submitted.
+    /// Time at which the task was due to be submitted.
     pub due_ns: u64,
-    /// When it began.
+    /// Start of the task.
     pub began_ns: u64,
 }
 
-/// Workers that run, and have run. Gone when dropped.
+/// Running and former workers; dropping it kills them.
 #[derive(Debug)]
 pub struct Crew {
     url: String,
-    /// By number; who was killed is none.
+    /// Workers by number; `None` for killed ones.
     workers: Vec<Option<Child>>,
     next: usize,
 }
 
 impl Crew {
-    /// Starts them.
+    /// Starts the workers.
     pub fn start(bench: &Bench, url: &str) -> Result<Self> {
         let mut crew = Self { url: url.to_owned(), workers: Vec::new(), next: 0 };
         (0..WORKERS).try_for_each(|_| crew.replace(bench))?;
         Ok(crew)
     }
 
-    /// Starts another.
+    /// Starts another worker.
     pub fn replace(&mut self, bench: &Bench) -> Result<()> {
         let args = [("url", self.url.clone())];
         self.workers.push(Some(bench.child.start("tasks-crew", &args)?));
         Ok(())
     }
 
-    /// Notes what they have said.
+    /// Records the workers' reports.
     pub fn hear(&mut self, ledger: &mut Ledger) -> Result<()> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let Some(child) = worker else { continue };
@@ -72,14 +72,14 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills the one that is there longest, and notes what it said last; its number.
+    /// Kills the oldest worker, and records its last reports; returns its number.
     pub fn kill_next(&mut self, ledger: &mut Ledger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
         let mut child = self.workers[number].take().context("one that was killed already")?;
         child.kill()?;
         for line in child.rest() {
-            // The last may have been cut off: then it has not begun.
+            // The last line may be cut off; then the task was not started.
             if let Ok(begun) = serde_json::from_str(&line) {
                 ledger.begins(number, begun)?;
             }
@@ -88,7 +88,7 @@ impl Crew {
     }
 }
 
-/// The worker's process: works until it is killed.
+/// Main function of a worker; it works until it is killed.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let client = Client::connect(args.text("url")?, Options::default())?;
     let options =

@@ -1,11 +1,13 @@
-//! Case `failover`: the node that leads the tasks, or a worker, is killed under load, again and again.
+//! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
-//! Three nodes, a crew of worker processes ([`crew`](super::crew)), and a submitter that goes on whatever happens: what it does not know to be
-//! submitted it submits again under the same idempotency key. The time is measured
-//! - of a leader, from its death until a task begins that was to be submitted after it;
-//! - of a worker, from its death until all that it had begun and not ended has begun with others.
+//! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case: it
+//! submits again, under the same idempotency key, what
+//! it does not know to be submitted. The measured time is
+//! - for a leader, from its death until a task starts that was due after it;
+//! - for a worker, from its death until all tasks that it had started and not ended have started with others.
 //!
-//! Nothing is reported unless each task that was acknowledged is done at the end, each once, and no token was shown twice
+//! A result is reported only if each acknowledged task is done exactly once at the end, and no token was
+//! given twice
 //! ([`Ledger`](super::ledger::Ledger)).
 
 use std::thread;
@@ -21,21 +23,21 @@ use crate::clock::monotonic_ns;
 use crate::point::{Bench, Sample};
 use crate::stats::Latencies;
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The node that leads.
+    /// The leading node.
     Leader,
-    /// A worker that has begun something.
+    /// A worker that has started tasks.
     Worker,
 }
 
 const NODES: usize = 3;
-/// Tasks that have to begin between two deaths, so that all goes on as before.
+/// Tasks that must start between two kills, so that work has resumed.
 const CALM_TASKS: usize = 200;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Kills so many, one after another.
+/// Kills this many processes, one after another.
 pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
     let mut stage = Stage::start(bench)?;
     let mut latencies = Latencies::default();
@@ -43,7 +45,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
         stage.calm_down()?;
         match victim {
             Victim::Leader => latencies.record(stage.kill_leader()?),
-            // One that has just ended all it had is no loss to anybody, and not counted.
+            // A worker that has just ended all its tasks loses none, and is not counted.
             Victim::Worker => stage.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }
@@ -73,7 +75,7 @@ impl<'b> Stage<'b> {
         Ok(Self { bench, nodes, crew, ledger: Ledger::default(), submitting })
     }
 
-    /// Hears of what has begun and ended, until it is so.
+    /// Records started and ended tasks until a condition holds.
     fn until(&mut self, what: &str, is_so: impl Fn(&Ledger) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -116,7 +118,7 @@ impl<'b> Stage<'b> {
         Ok(again.max().map(|began_ns| began_ns.saturating_sub(killed_ns)))
     }
 
-    /// Waits until all that was submitted is done, and sees that it was done once.
+    /// Waits until all submitted tasks are done, and checks that each was done once.
     fn end(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
         self.until("all that was submitted", Ledger::is_all_done)?;

@@ -1,8 +1,11 @@
-//! Reactive, predictive and an oracle on the same arrivals: one day in an hour, by the document's delays.
+//! Reactive, predictive and oracle scaling on the same arrivals: a day in an hour, with the document's
+//! delays.
 //!
-//! A target of processors says how much room there is for what comes while workers are on their way. By the document's delays two minutes pass,
-//! a thirtieth of such a day; a wave grows by less than a tenth of its peak meanwhile, and so at the document's own target of 70 % no scaler
-//! violates anything, and "four fifths fewer violations" says nothing. It says something where there is less room: so there are several targets.
+//! The target of processor use determines the reserve for load that arrives while workers start. With the
+//! document's delays this takes two minutes, a
+//! thirtieth of such a day, in which a wave grows by less than a tenth of its peak. So at the document's own
+//! target of 70 % no scaler has violations, and its
+//! "four fifths fewer violations" means nothing. Higher targets leave less reserve: so several are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,29 +16,29 @@ use dunlin_scale::{Policy, Triggers};
 
 use crate::point::{Sample, Unavailable};
 
-/// Half an hour of the series lasts so long.
+/// Length of half an hour of the series, ms.
 const VALUE_MS: u64 = 75_000;
 const DAY_VALUES: usize = 48;
 const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
-/// How long a task takes.
+/// Time of a task, µs.
 const TASK_US: f64 = 500_000.0;
 
-/// What arrives.
+/// Kind of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// A wave from a seventh of the peak to the peak, days differing by 5 %.
+    /// A wave from a seventh of the peak to the peak; days differ by 5 %.
     Diurnal,
-    /// Four times as much for a quarter of the day, without a sign before.
+    /// Four times the load for a quarter of the day, without warning.
     Crowd,
-    /// The electricity of England and Wales: a day of the ninth week for each run.
+    /// Electricity of England and Wales: a day of the ninth week for each run.
     Series,
 }
 
 impl Arrivals {
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Diurnal, Self::Crowd, Self::Series];
 
-    /// For people.
+    /// Display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Diurnal => "diurnal",
@@ -68,7 +71,7 @@ impl Arrivals {
     }
 }
 
-/// `peak` workers are what the highest load takes at the target.
+/// Measures one seed; `peak` workers carry the highest load at the target.
 pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Result<Sample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
@@ -99,7 +102,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> S
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // Of nothing, nothing can be spared.
+    // Without violations none can be spared.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

@@ -1,6 +1,6 @@
-//! The tasks issue's table "Where it must be", and the Grey document's figures.
+//! The tasks issue's table of goals, and the Grey document's figures.
 //!
-//! What is simulated is called so: its throughput follows from how long a task is said to take and a node is said to need for it.
+//! Simulated figures are named so: their throughput follows from the assumed times of a task and of a node.
 
 use crate::goal::{Bar, Claim, Goal};
 use crate::row::RowPattern;
@@ -41,7 +41,7 @@ const FEW: Pairs = &[("tenants", "1"), ("queued", "1000")];
 const TEN_MILLION: Pairs = &[("tenants", "1"), ("queued", "10000000")];
 const MANY_TENANTS: Pairs = &[("tenants", "10000")];
 
-/// The bars.
+/// The goals.
 pub const GOALS: &[Goal] = &[
     goal("no-op tasks, full cycle, one node, durable", ours("noop", NOOP_ONE, OPS), AtLeast(150_000.0)),
     goal("the same, three nodes", ours("noop", NOOP_THREE, OPS), AtLeast(50_000.0)),

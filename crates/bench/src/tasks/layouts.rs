@@ -1,4 +1,4 @@
-//! How the cases of suite `tasks` are shown.
+//! Tables of suite `tasks`.
 
 use crate::layout::{Cell, Layout};
 

@@ -1,6 +1,7 @@
-//! Who submitted, began and ended what, while nodes and workers are killed: what was promised, held against what came.
+//! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks them
+//! against the promises.
 //!
-//! What ended is known from the topic of events, read by a subscriber that outlives nodes: nobody's word but the cluster's own.
+//! Ends are known from the topic of events, read by a subscriber that outlives nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,14 +22,15 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 
 const TENANT: &str = "failover";
-/// Tasks of a request, and how often there is one: 400 a second, of a thousand that the crew could do.
+/// Tasks of a request, and time between requests: 400 tasks a second, of a thousand that the workers could
+/// do.
 const BATCH: usize = 4;
 const EVERY: Duration = Duration::from_millis(10);
-/// Between two tries of what failed.
+/// Delay before a failed request is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A task's begin.
+/// A start of a task.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     worker: usize,
@@ -37,7 +39,7 @@ struct Run {
     began_ns: u64,
 }
 
-/// See the module.
+/// Expected and observed tasks.
 #[derive(Debug, Default)]
 pub struct Ledger {
     acknowledged: HashSet<u64>,
@@ -45,12 +47,12 @@ pub struct Ledger {
     tokens: HashSet<u64>,
     begun: usize,
     done: HashSet<u64>,
-    /// Of what begins, the first that was to be submitted after a time, among the latest.
+    /// Recent starts with the earliest due times.
     latest: Vec<Run>,
 }
 
 impl Ledger {
-    /// A worker begins a task.
+    /// Records that a worker starts a task.
     pub fn begins(&mut self, worker: usize, begun: Begun) -> Result<()> {
         let Begun { task, token, due_ns, began_ns } = begun;
         ensure!(
@@ -59,7 +61,8 @@ impl Ledger {
         );
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
-        // Workers are heard one after another: an older one may be heard of later, of a worker that was killed as well.
+        // Workers are read one after another, so an older start may be recorded later, also of a killed
+        // worker.
         let run = Run { worker, token, due_ns, began_ns };
         if is_later {
             runs.push(run)
@@ -79,17 +82,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Begins so far.
+    /// Number of starts so far.
     pub fn begun(&self) -> usize {
         self.begun
     }
 
-    /// When the first began of those that were to be submitted after a time.
+    /// First start of a task that was due after a time.
     pub fn first_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.began_ns).min()
     }
 
-    /// What a worker has begun, and nobody has ended.
+    /// Tasks that a worker has started and that have not ended.
     pub fn held_by(&self, worker: usize) -> Vec<u64> {
         let of = |(task, runs): (&u64, &Vec<Run>)| {
             let is_its = runs.last().is_some_and(|run| run.worker == worker);
@@ -98,28 +101,28 @@ impl Ledger {
         self.runs.iter().filter_map(of).collect()
     }
 
-    /// When a task began with another than this worker, after it did with that.
+    /// Time at which another worker started a task, after this worker had.
     pub fn begun_by_others(&self, task: u64, worker: usize) -> Option<u64> {
         let last = self.runs.get(&task)?.last()?;
         (last.worker != worker).then_some(last.began_ns)
     }
 
-    /// Whether the cluster has said that it is completed.
+    /// Whether the cluster has reported the task as completed.
     pub fn is_done(&self, task: u64) -> bool {
         self.done.contains(&task)
     }
 
-    /// Whether all that was acknowledged is.
+    /// Whether all acknowledged tasks are completed.
     pub fn is_all_done(&self) -> bool {
         self.acknowledged.is_subset(&self.done)
     }
 
-    /// Tasks that were acknowledged.
+    /// Number of acknowledged tasks.
     pub fn submitted(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Begins of tasks that had begun before.
+    /// Number of repeated starts.
     pub fn begun_again(&self) -> usize {
         self.begun - self.runs.len()
     }
@@ -132,7 +135,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// Who submits, and who hears what has ended: a thread each.
+/// Threads that submit tasks, and read ended ones.
 #[derive(Debug)]
 pub struct Submitting {
     tasks: Tasks,
@@ -141,12 +144,12 @@ pub struct Submitting {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Workers may still be busy when nothing is submitted any more.
+    /// Keeps the reading thread alive, since workers may still be busy after the last submission.
     watched: Arc<AtomicBool>,
 }
 
 impl Submitting {
-    /// Begins, at nodes any of which may be killed.
+    /// Starts both, with nodes any of which may be killed.
     pub fn start(url: &str) -> Result<Self> {
         let connect = || Client::connect(url, Options::default()).context("connecting");
         let tasks = connect()?.tasks();
@@ -161,11 +164,11 @@ impl Submitting {
         Ok(Self { tasks, over, acknowledged, ended, submitter, watcher, watched })
     }
 
-    /// Notes what was acknowledged, and what has ended.
+    /// Records acknowledged and ended tasks.
     pub fn hear(&mut self, ledger: &mut Ledger) -> Result<()> {
         ledger.acknowledged.extend(self.acknowledged.try_iter());
         self.ended.try_iter().try_for_each(|task| ledger.ends(task))?;
-        // They end before they are asked to only when something is wrong.
+        // The threads end early only after an error.
         for (thread, may_end) in [(&mut self.submitter, &self.over), (&mut self.watcher, &self.watched)] {
             if !may_end.load(Ordering::Acquire)
                 && let Some(ended) = thread.take_if(|thread| thread.is_finished())
@@ -177,13 +180,13 @@ impl Submitting {
         Ok(())
     }
 
-    /// Nothing more is submitted.
+    /// Stops submitting.
     pub fn stop(&mut self) -> Result<()> {
         self.over.store(true, Ordering::Release);
         self.submitter.take().map_or(Ok(()), joined)
     }
 
-    /// By the cluster's own count, too, all that was acknowledged is done, and nothing besides.
+    /// Checks with the cluster's own counts that exactly the acknowledged tasks are done.
     pub fn check(mut self, ledger: &Ledger) -> Result<()> {
         self.watched.store(true, Ordering::Release);
         self.watcher.take().map_or(Ok(()), joined)?;
@@ -202,7 +205,7 @@ fn joined(thread: JoinHandle<Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a thread panicked"))?
 }
 
-/// Submits until it is over; what may have been taken in or not again and again, under the same keys.
+/// Submits until stopped; repeats requests with unknown results under the same keys.
 fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
     let (mut number, mut next) = (0_u64, Instant::now());
     while !over.load(Ordering::Acquire) {
@@ -227,7 +230,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
         for taken in taken {
             acknowledged.send(taken.task).context("nobody hears what was acknowledged")?;
         }
-        // What could not be submitted in time is not made up for.
+        // Missed requests are not made up for.
         next = (next + EVERY).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -240,13 +243,13 @@ struct Happened {
     event: String,
 }
 
-/// Hears what ends, until nobody wants to know any more.
+/// Reads ended tasks until stopped.
 fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<()> {
     let mut after = None;
     while !watched.load(Ordering::Acquire) {
         let start = after.map_or(Start::Earliest, Start::After);
         let options = SubscribeOptions { start, ..SubscribeOptions::default() };
-        // A node that was just started has yet to come as far as the one that was read from before: it is asked again.
+        // A node that has just started may lag behind the one that was read before: it is asked again.
         if let Ok(mut events) = client.subscribe("$tasks.>", options) {
             while !watched.load(Ordering::Acquire)
                 && let Ok(next) = events.next_timeout(LOOK)
@@ -259,7 +262,7 @@ fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<(
     Ok(())
 }
 
-/// Which record it was.
+/// Records an event; returns its position.
 fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
     match event {
         Event::Record(record) => {

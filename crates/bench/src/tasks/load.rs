@@ -1,4 +1,4 @@
-//! Tasks through nodes: the cycle of one that does nothing, workers that sleep, tenants, a noisy one among them.
+//! Tasks through nodes: cycles of empty tasks, sleeping workers, tenants, a noisy tenant.
 
 use anyhow::Result;
 use dunlin_tasks::jain;
@@ -8,10 +8,10 @@ use super::rival;
 use super::work::{Report, TenantLoad, Work};
 use crate::point::{Bench, Sample, target};
 
-/// Of what workers could do, while the waits are measured.
+/// Share of the workers' capacity at which waits are measured.
 pub const PACED_SHARE: f64 = 0.9;
 
-/// Tasks that are submitted, given to workers and done, as many as there can be.
+/// Cycles of tasks that are submitted, given to workers and done, as many as possible.
 pub fn cycles(bench: &Bench, whose: &'static str, size: Size, work: &Work) -> Result<Sample> {
     if whose != target::DUNLIN {
         return Ok(rival::measure(bench, whose, work)?.sample());
@@ -21,7 +21,7 @@ pub fn cycles(bench: &Bench, whose: &'static str, size: Size, work: &Work) -> Re
     Ok(report.sample().and(used))
 }
 
-/// Workers that sleep: without anybody, with always some tasks waiting, and at nine tenths of that.
+/// Sleeping workers: alone, with tasks always waiting, and at nine tenths of that rate.
 pub fn scaled(bench: &Bench, shards: u8, work: &Work) -> Result<Sample> {
     let nodes = Nodes::start(bench, Size { nodes: 1, shards })?;
     let mut bare = work.clone();
@@ -42,13 +42,13 @@ pub fn scaled(bench: &Bench, shards: u8, work: &Work) -> Result<Sample> {
         .and(used))
 }
 
-/// What tenants get of workers that are always busy, against their shares by weight.
+/// Throughput of tenants with always busy workers, compared with their shares by weight.
 pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
     let nodes = Nodes::start(bench, Size::of(1))?;
     let (report, used) = observed(bench, &nodes, work)?;
     let got: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
-    // Each has always more waiting than it gets.
+    // Each always has more waiting tasks than it gets.
     let demands = vec![f64::INFINITY; got.len()];
     let (sum, weight): (f64, f64) = (got.iter().sum(), weights.iter().sum());
     let shares = got.iter().zip(&weights).map(|(got, of)| got / (sum * of / weight));
@@ -60,7 +60,7 @@ pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
         .and(used))
 }
 
-/// What the others keep of their throughput while the first submits so many times as much.
+/// Throughput that the others keep while the first tenant submits `times` as much.
 pub fn disturbed(bench: &Bench, work: &Work, times: f64) -> Result<Sample> {
     let nodes = Nodes::start(bench, Size::of(1))?;
     let before = Report::of(work, &mut nodes.clients(bench, work)?)?;
@@ -88,11 +88,11 @@ fn load_of(work: &Work) -> f64 {
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
-/// What came of it, and what the nodes took for it.
+/// Runs the work; returns the report and the nodes' resource use.
 fn observed(bench: &Bench, nodes: &Nodes, work: &Work) -> Result<(Report, Sample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = Report::of(work, &mut nodes.clients(bench, work)?)?;
-    // Over all tasks, those outside of the time among them.
+    // Over all tasks, including those outside the counted time.
     let node_ns = (nodes.cpu_ns()? - cpu_ns) as f64 / report.completed as f64;
     let clients_ns = report.cpu_ns as f64 / report.ops as f64;
     let sample = Sample::new()

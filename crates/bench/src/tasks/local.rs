@@ -1,13 +1,17 @@
-//! Case `phases`, `via=local`: a real node, real tasks, and worker processes that its provider starts and sends away, by `Policy::local`.
+//! Case `phases`, `via=local`: a real node with real tasks, whose provider starts and ends worker processes
+//! by `Policy::local`.
 //!
-//! Each trigger is met alone: the thresholds of the others are out of reach. `total_ns` counts from when the load comes, not from when the scaler
-//! first saw it, to the last worker of the first decision; for fewer, from when fewer would have done to the end of a process. A task sleeps
-//! [`TASK`], so that more workers do more on however few processors.
+//! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival
+//! of the load to the last worker of the first
+//! decision; for scaling in, from when fewer workers would do to the end of a process. A task sleeps
+//! [`TASK`], so more workers do more on any number of
+//! processors.
 //!
-//! *predictive*: the load comes in waves, and no threshold counts. `ahead_s` is by how much the workers of the first decision were ready before the next
-//! wave rose.
+//! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is how early the workers of the
+//! first decision were ready before the next wave.
 //!
-//! *cold*, *warm*: as *latency*, of workers that take [`LOADING`] to load what they need, without a warm pool and with one of [`POOL`].
+//! *cold*, *warm*: like *latency*, with workers that need [`LOADING`] to start, without a warm pool and with
+//! one of [`POOL`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,38 +28,38 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{Bench, Sample};
 
-/// What is measured: a trigger, or that there come to be fewer.
+/// The measured phases: a trigger, or scaling in.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
 
-/// How long a task takes; a worker does one at a time.
+/// Time of a task; a worker does one at a time.
 const TASK: Duration = Duration::from_millis(20);
 const WORKERS_MAX: u32 = 8;
-/// How long it takes to load a program that takes its time.
+/// Start-up time of a slow program.
 const LOADING: Duration = Duration::from_secs(2);
-/// Workers that wait to be called.
+/// Workers of the warm pool.
 const POOL: u32 = 4;
-/// How long a worker loads, in milliseconds.
+/// Variable with the start-up time of a worker, ms.
 const LOADING_VARIABLE: &str = "DUNLIN_BENCH_LOADING_MS";
-/// What is waited for takes no longer, unless it never comes.
+/// Longest wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(2);
 const TENANT: &str = "bench";
 const KIND: &str = "nap";
 const MS: f64 = 1e6;
 
-/// Waves of the forecast's load: half low, half high.
+/// Period of the forecast's load: half low, half high.
 const WAVE: Duration = Duration::from_secs(10);
 const BUCKET_MS: u64 = 500;
 const LOW_PER_S: f64 = 10.0;
 const HIGH_PER_S: f64 = 160.0;
 
-/// Measures once.
+/// Measures a phase once.
 pub fn measure(bench: &Bench, phase: &str) -> Result<Sample> {
     let mut stage = Stage::start(bench, phase)?;
     let sample = match phase {
         "cpu" => {
             let load_at = Instant::now();
-            // Nine tenths of what the one worker does.
+            // Nine tenths of the capacity of a single worker.
             stage.pace(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
             stage.came_out(Trigger::Cpu, load_at)?
         }
@@ -71,7 +75,7 @@ pub fn measure(bench: &Bench, phase: &str) -> Result<Sample> {
     Ok(sample)
 }
 
-/// By `Policy::local`, with the one trigger that is measured.
+/// `Policy::local` with only the measured trigger.
 fn policy(phase: &str) -> Policy {
     let mut policy = Policy::local(1, WORKERS_MAX);
     let triggers = &mut policy.triggers;
@@ -102,7 +106,7 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &Decided) -> Option<&ScaleOut> {
-    // The first worker of all is there by the bounds.
+    // The very first worker comes from the bounds.
     decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
@@ -111,7 +115,7 @@ struct Stage {
     node: Node,
     server: Server,
     workers: Workers,
-    /// When the workers' own count of time began, within a millisecond or so.
+    /// Origin of the autoscaler's clock, to about a millisecond.
     began: Instant,
     tasks: Tasks,
     submitted: u64,
@@ -164,7 +168,7 @@ impl Stage {
         Ok(())
     }
 
-    /// So many a second, until it is enough.
+    /// Submits at this rate until a decision is sufficient.
     fn pace(&mut self, per_s: f64, is_enough: impl Fn(&Decided) -> bool) -> Result<()> {
         let began = Instant::now();
         let mut submitted = 0;
@@ -180,7 +184,7 @@ impl Stage {
         Ok(())
     }
 
-    /// So many at once.
+    /// Submits this many tasks at once.
     fn burst(&mut self, count: u64, trigger: Trigger) -> Result<Sample> {
         let load_at = Instant::now();
         self.submit(count)?;
@@ -188,7 +192,7 @@ impl Stage {
         self.came_out(trigger, load_at)
     }
 
-    /// The phases of the first decision that is through.
+    /// Phases of the first completed decision to scale out.
     fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<Sample> {
         let decided = self.workers.decided();
         let out = is_ready(&decided).context("nothing was decided")?;
@@ -203,7 +207,7 @@ impl Stage {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// The phases of the first process that is sent away.
+    /// Phases of the first process that is ended.
     fn went_in(&self) -> Result<Sample> {
         let is_gone = |decided: &Decided| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.until("fewer workers", is_gone)?;
@@ -217,8 +221,8 @@ impl Stage {
             .with("total_ns", (gone_ms - low_ms) as f64 * MS))
     }
 
-    /// Waves, until workers were started for one that had not come yet. The first low half is half as long, so that two whole waves, which a
-    /// forecast takes, are known in the middle of a low half.
+    /// Submits waves until workers were started for one that had not come yet. The first low half is half as
+    /// long, so the two whole waves that a forecast needs are known in the middle of a low half.
     fn foresaw(&mut self) -> Result<Sample> {
         let (began, half) = (Instant::now(), WAVE / 2);
         let mut until = began + half / 2;
@@ -237,14 +241,14 @@ impl Stage {
         self.began + Duration::from_millis(ms)
     }
 
-    /// What was decided by a forecast in the time before a rise.
+    /// Decision of a forecast in the time before a rise.
     fn launched_within(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
         let foreseen = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
         let decided = self.workers.decided();
         decided.out.iter().filter(foreseen).find(|out| self.at(out.decided_ms) + within > rise).copied()
     }
 
-    /// By how much the workers of this decision were ready before the rise.
+    /// How early the workers of this decision were ready before the rise.
     fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<Sample> {
         let is_it =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
@@ -264,7 +268,7 @@ impl Stage {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// Every task is done, and every process gone.
+    /// Waits until every task is done and every process has ended.
     fn end(self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -283,7 +287,7 @@ impl Stage {
     }
 }
 
-/// A worker: the process that the provider starts.
+/// Main function of a worker that the provider starts.
 pub(crate) fn work() -> Result<()> {
     let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
     let started = StartedByNode::from_env();

@@ -1,4 +1,5 @@
-//! Nodes of ours that have agreed who leads their tasks, as suite `control` starts them: each a process of its own, on a real disk.
+//! Our nodes, started as in suite `control`: each a process on a real disk. Waits until they agree on the
+//! tasks' leader.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,10 @@ use crate::control::cluster::Cluster;
 use crate::control::ours::Ours;
 use crate::point::Bench;
 
-/// Between two looks whether they agree.
+/// Time between checks whether the nodes agree.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How many nodes, and in how many shards (`tasks.shards`) their tasks are.
+/// Number of nodes, and of shards (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Nodes.
@@ -24,13 +25,13 @@ pub struct Size {
 }
 
 impl Size {
-    /// So many nodes, and all tasks in one shard.
+    /// This many nodes, with a single shard.
     pub const fn of(nodes: usize) -> Self {
         Self { nodes, shards: 1 }
     }
 }
 
-/// See the module. Gone when dropped.
+/// A cluster for tasks; dropping it kills the nodes.
 #[derive(Debug)]
 pub struct Nodes {
     nodes: Ours,
@@ -38,19 +39,19 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// So many.
+    /// Starts the nodes.
     pub fn start(bench: &Bench, size: Size) -> Result<Self> {
         let nodes = Ours::sharded(bench, size.nodes, size.shards)?;
         let (_, url) = agreed_on(&nodes)?;
         Ok(Self { nodes, url })
     }
 
-    /// Which node leads (of several shards, the first), once all agree again and each has a vote.
+    /// The leading node (of the first shard), once all nodes agree and each has a vote.
     pub fn leader(&self) -> Result<usize> {
         agreed_on(&self.nodes).map(|(leader, _)| leader)
     }
 
-    /// The doors of all, as one address.
+    /// Listeners of all nodes, as one address.
     pub fn doors(&self) -> Result<String> {
         let doors = on_a_runtime(async {
             let mut doors = Vec::new();
@@ -67,24 +68,24 @@ impl Nodes {
         self.nodes.kill(nth)
     }
 
-    /// Starts it again over what it has on its disk.
+    /// Restarts a node with the data on its disk.
     pub fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
         self.nodes.restart(bench, nth)
     }
 
-    /// Starts submitters and workers in a process of their own, which speak with the node that leads.
+    /// Starts submitters and workers in a process, connected to the leading node.
     pub fn clients(&self, bench: &Bench, work: &Work) -> Result<Child> {
         let mut work = work.clone();
         work.ours.url.clone_from(&self.url);
         bench.child.start("tasks-clients", &[("work", serde_json::to_string(&work)?)])
     }
 
-    /// What all nodes have taken of the processors.
+    /// Processor time of all nodes.
     pub fn cpu_ns(&self) -> Result<u64> {
         self.nodes.processes().iter().map(|process| cpu_ns_of(*process)).sum()
     }
 
-    /// What all nodes have in memory.
+    /// Memory of all nodes.
     pub fn memory_bytes(&self) -> Result<u64> {
         self.nodes.processes().iter().map(|process| memory_bytes_of(*process)).sum()
     }
@@ -99,7 +100,7 @@ fn agreed_on(nodes: &Ours) -> Result<(usize, String)> {
     on_a_runtime(leader(&nodes.endpoints()))?
 }
 
-/// Who leads the tasks of the first shard, and its door, once all agree about all shards and each has a vote in all.
+/// Leader of the first shard and its listener, once all nodes agree on all shards and each has a vote in all.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     let nodes: Vec<_> = endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
     let deadline = Instant::now() + PATIENCE;
@@ -131,13 +132,13 @@ async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
     Ok((leader, format!("dunlin://{}", node.seen().await?.door)))
 }
 
-/// Of the kernel's clock, by which processes are charged.
+/// Resolution of the kernel's clock for process times.
 const TICK_NS: u64 = 10_000_000;
 
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    // Behind its name, which may hold anything: the 14th and 15th field are the third's 12th and 13th.
+    // The name before may contain anything: the 14th and 15th field are the 12th and 13th after it.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} is not as it should be"))?;

@@ -9,9 +9,9 @@ use crate::point::{Group, Point, target};
 use super::forecast::{self, Arrivals};
 use super::{local, scheduler, simulated, through};
 
-/// The document's, then beyond them.
+/// The document's counts, then higher ones.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
-/// Tenants and tasks that wait, of each point of the scheduler by itself.
+/// Tenants and waiting tasks of each point of the scheduler alone.
 const BACKLOGS: [(usize, usize); 7] = [
     (1, 1_000),
     (1, 100_000),
@@ -21,7 +21,7 @@ const BACKLOGS: [(usize, usize); 7] = [
     (1_000, 10_000),
     (10_000, 10_000),
 ];
-/// Of processors, in percent; the document's first.
+/// Processor use in percent; the document's value first.
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
 /// The groups.
@@ -54,7 +54,7 @@ fn scaling(options: &Options) -> Group {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
-        // Beyond the document's workers: so many that each does some.
+        // With more workers than in the document, enough tasks that each does some.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
         let params = of_simulator().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))
@@ -69,7 +69,7 @@ fn phases() -> Group {
     simulated::PHASES.map(of).into()
 }
 
-/// By real processes; the forecast's takes half a minute to be learnt.
+/// Phases with real processes; learning a forecast takes half a minute.
 fn local_phases(options: &Options) -> Group {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {

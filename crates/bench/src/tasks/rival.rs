@@ -1,6 +1,7 @@
-//! Queues of the rivals: asynq and Celery on Redis, HyperQueue by itself, each as its users start it.
+//! Queues of the rivals: asynq and Celery on Redis, and HyperQueue, each started as its users do.
 //!
-//! Redis is told to sync its log before it answers (`appendfsync always`), as our nodes do; HyperQueue's queue is on no disk.
+//! Redis syncs its log before it answers (`appendfsync always`), as our nodes do; HyperQueue's queue is not
+//! on disk.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use crate::control::rival::reserve_ports;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// Who does tasks beside us; in how many processes or threads each does best is said by who orders.
+/// Measures a rival; the caller chooses the number of processes or threads that suits it.
 pub fn measure(bench: &Bench, whose: &str, work: &Work) -> Result<Report> {
     let (program, mut args): (PathBuf, Vec<String>) = match whose {
         target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
@@ -36,7 +37,7 @@ fn python(bench: &Bench, name: &str) -> Result<(PathBuf, Vec<String>)> {
     Ok((bench.peers.program("tasks_python/bin/python")?, vec![script.display().to_string()]))
 }
 
-/// A server with a directory on a real disk, gone when dropped.
+/// A server with a directory on a real disk; dropping it ends the server.
 struct Redis {
     endpoint: String,
     _child: Child,

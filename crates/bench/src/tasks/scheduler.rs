@@ -1,7 +1,9 @@
-//! What the scheduler's state takes by itself: bytes of a task that waits, processor time of one that is submitted and of one that is dispatched.
+//! Cost of the scheduler's state alone: bytes of a waiting task, processor time of a submission and of a
+//! dispatch.
 //!
-//! A dispatch is all that the state does for a task: it is given to a worker, completed, and another is submitted in its place, so that as many
-//! wait at the end as at the beginning. Each point is a process of its own: what one has given back would count as the next one's.
+//! A dispatch gives a task to a worker, completes it, and submits another one in its place, so the number of
+//! waiting tasks stays the same. Each point is a
+//! process of its own, since freed memory would count for the next one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,11 +18,11 @@ use crate::point::{Bench, Sample};
 use crate::role::{RoleArgs, say};
 
 const WORKERS: usize = 200;
-/// Ten million tasks are submitted one by one.
+/// Submitting ten million tasks one by one takes this long at most.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// So many are submitted in one command.
+/// Tasks of one command.
 const BATCH: usize = 100;
-/// How many dispatches lie in a millisecond of the state's time.
+/// Dispatches in a millisecond of the state's time.
 const PER_MS: usize = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -30,7 +32,7 @@ struct Taken {
     task_bytes: f64,
 }
 
-/// Has another process do it.
+/// Measures in another process.
 pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) -> Result<Sample> {
     let args = [
         ("tenants", tenants.to_string()),
@@ -52,7 +54,7 @@ struct Scheduler {
     submitted: usize,
 }
 
-/// The process that does it.
+/// Main function of that process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let (tenants, queued): (usize, usize) = (args.get("tenants")?, args.get("queued")?);
     let dispatches: usize = args.get("dispatches")?;
@@ -87,7 +89,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Each command is another tenant's.
+    /// Each command is for another tenant.
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];

@@ -1,4 +1,4 @@
-//! The document's tables by the cluster simulator.
+//! The document's tables with the cluster simulator.
 
 use std::cell::RefCell;
 
@@ -9,14 +9,14 @@ use dunlin_scale::{Need, Policy, Prices};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::point::Sample;
 
-/// Of case `phases`.
+/// Values of case `phases`.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
-/// How much of the workers the usual work takes, before one tenant submits ten times as much.
+/// Use of the workers by the usual work, before one tenant submits ten times as much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// Of case `cost`, in the document's order, then all of them.
+/// Values of case `cost`, in the document's order, then all together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
-/// Of the warm pool: starts whose failures are counted.
+/// Starts of the warm pool in which failures are counted.
 const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
@@ -27,7 +27,7 @@ fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
     Ok(row)
 }
 
-/// Always with some waiting, and at nine tenths of that.
+/// Scaling with tasks always waiting, and at nine tenths of that rate.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
     let row = row_of(seed, workers, tasks)?;
     Ok(Sample::new()
@@ -43,7 +43,7 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
         .with("memory_share", row.used.memory))
 }
 
-/// How long the simulator takes for so much.
+/// Time that the simulator takes for this much.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = row_of(seed, workers, tasks)?;
@@ -55,7 +55,7 @@ pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
         .with("task_cpu_ns", cpu_ns as f64 / row.tasks as f64))
 }
 
-/// From a threshold to more workers, or to fewer.
+/// Times from a threshold to more workers, or to fewer.
 pub fn phase(seed: u64, phase: &str) -> Result<Sample> {
     match phase {
         "in" => scale_in(seed),
@@ -96,7 +96,7 @@ fn warm_pool(seed: u64, is_warm: bool) -> Result<Sample> {
         .with("warm_hours_per_hour", row.warm_hours_per_hour))
 }
 
-/// The document's four tenants, each wanting more than its quota.
+/// The document's four tenants, each with more work than its quota.
 pub fn tenants(seed: u64) -> Result<Sample> {
     let (rows, jain) = sim::tenants(seed);
     ensure!(rows.len() == 4, "{} tenants", rows.len());
@@ -108,7 +108,7 @@ pub fn tenants(seed: u64) -> Result<Sample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// What the others keep of their throughput: the worst of them, and each.
+/// Throughput that the others keep: the lowest, and each one's.
 pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
@@ -128,12 +128,12 @@ pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// The rows of a seed: all strategies come of the same runs.
+/// Rows of a seed: all strategies use the same runs.
 #[derive(Debug, Default)]
 pub struct Costs(RefCell<Option<(u64, Vec<CostRow>)>>);
 
 impl Costs {
-    /// A month's cost without and with it, in the table's currency.
+    /// Cost of a month without and with a strategy, in the table's currency.
     pub fn of(&self, seed: u64, strategy: &str) -> Result<Sample> {
         let mut kept = self.0.borrow_mut();
         if kept.as_ref().is_none_or(|(of, _)| *of != seed) {

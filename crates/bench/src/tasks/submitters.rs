@@ -1,4 +1,4 @@
-//! Who submits: as many as may wait, or at a rate.
+//! Submitters: they keep tasks waiting, or submit at a rate.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -14,22 +14,22 @@ use super::workers::KIND;
 use crate::clock::monotonic_ns;
 use crate::names::Draws;
 
-/// Requests of one connection that are on their way.
+/// Requests in flight on a connection.
 const IN_FLIGHT: usize = 4;
-/// Requests at a rate that nobody has waited for yet.
+/// Most unanswered requests in paced mode.
 const IN_FLIGHT_PACED_MAX: usize = 4_096;
-/// Who finds enough waiting looks again so soon.
+/// Pause of a submitter whose tenants have enough waiting tasks.
 const REST: Duration = Duration::from_micros(200);
 
-/// A tenant's name.
+/// Name of a tenant.
 pub fn tenant_of(nth: usize) -> String {
     format!("tenant-{nth}")
 }
 
-/// Keeps so many of each of its tenants waiting until the time is up: of so many submitters, every so manieth tenant is this one's.
+/// Keeps tasks of its tenants waiting until the time is up. Tenants are divided among the submitters.
 pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
-    // One tenant's are shared among all.
+    // All submitters share a single tenant.
     let own: Vec<usize> = match names.len() {
         1 => vec![0],
         count => (nth..count).step_by(work.ours.submitters).collect(),
@@ -56,7 +56,7 @@ pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Re
     on_the_way.into_iter().try_for_each(taken)
 }
 
-/// Tasks come at a rate, each when it is due, whatever waits; what is due at the same time goes together.
+/// Submits each task when it is due, however many wait; tasks due at the same time form one request.
 pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
@@ -110,7 +110,7 @@ fn taken(asking: TasksAsking) -> Result<()> {
     Ok(())
 }
 
-/// When tasks are due.
+/// Due times of tasks.
 struct Arrivals {
     mean_ns: f64,
     draws: Option<Draws>,
@@ -118,17 +118,17 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// Whenever chance has it.
+    /// Random times of a Poisson process.
     fn poisson(per_s: f64, draws: Draws) -> Self {
         Self { mean_ns: 1e9 / per_s, draws: Some(draws), next_ns: monotonic_ns() }
     }
 
-    /// One after another in equal times.
+    /// Equal times.
     fn steady(per_s: f64) -> Self {
         Self { mean_ns: 1e9 / per_s, draws: None, next_ns: monotonic_ns() }
     }
 
-    /// The next, if it is due.
+    /// Due time of the next task, if it has come.
     fn due(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.next_ns;
         (due_ns <= now_ns).then(|| {
@@ -140,7 +140,7 @@ impl Arrivals {
     fn gap_ns(&mut self) -> u64 {
         const PARTS: usize = 1 << 40;
         let times = self.draws.as_mut().map_or(1.0, |draws| {
-            // From 0, which is none, to 1, which is.
+            // Excludes 0 and includes 1.
             let uniform = (draws.below(PARTS) + 1) as f64 / PARTS as f64;
             -uniform.ln()
         });

@@ -1,7 +1,7 @@
-//! What was submitted and done, by all threads of our clients: each task once.
+//! Counts submitted and done tasks over all threads of our clients, each task once.
 //!
-//! A payload begins with what its task is: `number u64, when it was due, ns u64`; of the number the upper sixteen bits are the tenant's. The
-//! rest fills it up.
+//! A payload begins with `number u64, due time in ns u64`; the upper sixteen bits of the number are the
+//! tenant's.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use super::work::{Report, Work};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::stats::Latencies;
 
-/// What a payload has at least.
+/// Smallest payload, bytes.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
 /// So many tasks can be told apart.
@@ -27,13 +27,13 @@ pub struct Tally {
     submitted: AtomicU64,
     done: AtomicU64,
     twice: AtomicU64,
-    /// Of each tenant: what was submitted and is not done.
+    /// Unfinished tasks of each tenant.
     waiting: Vec<AtomicU64>,
     is_over: AtomicBool,
     before_cpu_ns: u64,
 }
 
-/// What one worker has done.
+/// Totals of one worker.
 #[derive(Debug, Default)]
 pub struct Done {
     tenants: Vec<u64>,
@@ -42,7 +42,7 @@ pub struct Done {
 }
 
 impl Tally {
-    /// The time begins after the warm-up, from now.
+    /// Starts counting after the warm-up.
     pub fn begin(work: &Work) -> Self {
         let begin_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -59,27 +59,27 @@ impl Tally {
         }
     }
 
-    /// Whether nothing more is to be submitted.
+    /// Whether submission ends.
     pub fn is_time_up(&self) -> bool {
         monotonic_ns() >= self.end_ns
     }
 
-    /// Whether workers are to end: all was done, or nobody waits for it any more.
+    /// Whether workers end: all is done, or the wait was given up.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Workers are to end.
+    /// Ends the workers.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// How many of a tenant's tasks are not done.
+    /// Number of a tenant's unfinished tasks.
     pub fn waiting(&self, tenant: usize) -> u64 {
         self.waiting[tenant].load(Ordering::Relaxed)
     }
 
-    /// The payload of a tenant's next task.
+    /// Payload of a tenant's next task.
     pub fn next(&self, tenant: usize, due_ns: u64, bytes: usize) -> Vec<u8> {
         let number = self.submitted.fetch_add(1, Ordering::Relaxed) | (tenant as u64) << TENANT_SHIFT;
         self.waiting[tenant].fetch_add(1, Ordering::Relaxed);
@@ -89,14 +89,14 @@ impl Tally {
         payload
     }
 
-    /// How many were submitted and done.
+    /// Numbers of submitted and of done tasks.
     pub fn counts(&self) -> (u64, u64) {
-        // What is done was submitted before.
+        // Read first, since every done task was submitted before.
         let done = self.done.load(Ordering::Acquire);
         (self.submitted.load(Ordering::Acquire), done)
     }
 
-    /// A task was done.
+    /// Records a done task.
     pub fn note(&self, payload: &[u8], started_ns: u64, ended_ns: u64, done: &mut Done) -> Result<()> {
         let (number, due_ns) = read(payload).context("a payload is not as it was submitted")?;
         let (tenant, number) = ((number >> TENANT_SHIFT) as usize, number & ((1 << TENANT_SHIFT) - 1));
@@ -112,7 +112,7 @@ impl Tally {
         Ok(())
     }
 
-    /// The same without anybody who was asked.
+    /// Records a task that was not submitted anywhere.
     pub fn count(&self, tenant: usize, (due_ns, started_ns, ended_ns): (u64, u64, u64), done: &mut Done) {
         if (self.begin_ns..self.end_ns).contains(&ended_ns) {
             if done.tenants.len() <= tenant {
@@ -124,7 +124,7 @@ impl Tally {
         }
     }
 
-    /// What came of it.
+    /// Report over all workers.
     pub fn report(&self, work: &Work, all: &[Done]) -> Report {
         let mut tenants = vec![0; self.waiting.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
@@ -148,7 +148,7 @@ impl Tally {
             end_p99_ns: ends.quantile_ns(0.99),
             workers_in_a_process: work.workers as u64,
             tenants,
-            // Of a time as long as that which counts.
+            // Scaled to the length of the counted time.
             cpu_ns: (cpu_ns as f64 * work.time_ns as f64 / took_ns.max(1) as f64) as u64,
         }
     }

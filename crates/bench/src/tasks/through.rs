@@ -1,4 +1,4 @@
-//! The points of suite `tasks` that go through nodes.
+//! Points of suite `tasks` that go through nodes.
 
 use super::failover::{self, Victim};
 use super::load;
@@ -8,26 +8,27 @@ use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Group, Point, target};
 
-/// As the document has it: 85 tasks a second of each worker.
+/// Time of a task in the document: 85 tasks a second of each worker.
 const TASK_NS: u64 = 11_760_000;
-/// Its workers.
+/// Its numbers of workers.
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
-/// Payloads of tasks that do nothing.
+/// Payload of empty tasks, bytes.
 const BYTES: usize = 16;
-/// Tasks that do nothing: of ours, so many workers that take so many at once.
+/// Workers and slots for empty tasks.
 const NOOP_WORKERS: usize = 2;
 const NOOP_SLOTS: u32 = 1_000;
-/// What asynq's workers do best with on two cores, and what Celery and HyperQueue have by themselves: a process for each core.
+/// Numbers of workers that suit asynq on two cores, and the defaults of Celery and HyperQueue: a process for
+/// each core.
 const ASYNQ_WORKERS: usize = 64;
 const CORES: usize = 2;
 /// The document's tenants: tasks a second of each.
 const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
-/// What the first submits while it is noisy, against that.
+/// Factor of the noisy tenant's submissions.
 const NOISY_TIMES: f64 = 10.0;
-/// Over how many shards (`tasks.shards`) tasks are spread, and of how many tenants they then are: all of one tenant's are in one shard.
+/// Numbers of shards (`tasks.shards`), with enough tenants, since all tasks of one tenant are in one shard.
 const SHARDS: [u8; 3] = [1, 2, 4];
 const TENANTS_SHARDED: usize = 16;
-/// Tenants that share what there is.
+/// Numbers of tenants that share the capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
 
 /// The groups.
@@ -53,7 +54,7 @@ fn params(nodes: usize, workers: usize) -> Params {
     Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
 }
 
-/// How a point's tasks are spread.
+/// Distribution of a point's tasks.
 #[derive(Clone, Copy)]
 struct Spread {
     shards: u8,
@@ -72,7 +73,7 @@ impl Spread {
         params.with("shards", u64::from(self.shards)).with("tenants", self.tenants)
     }
 
-    /// So many tasks wait of all tenants together, and none waits for a batch that is never small enough.
+    /// Sets the backlog over all tenants, so that no tenant waits for a batch that never fits.
     fn work(self, work: Work, backlog: usize) -> Work {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {
@@ -84,7 +85,7 @@ impl Spread {
     }
 }
 
-/// Within so long a cluster has found its pace, and a neighbour's second is not all there is.
+/// Warm-up and time: long enough for a cluster to settle, and for a neighbour's noise to average out.
 fn times(options: &Options) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
     (time_ns / 3, time_ns)
@@ -124,7 +125,7 @@ fn noop(nodes: usize, spread: Spread, backlog: usize, options: &Options) -> Poin
     })
 }
 
-/// The document's workers, each number of them; the most, or the fewest where it is to be quick, spread over shards, too.
+/// The document's numbers of workers; the largest, or for a quick run the smallest, also over several shards.
 fn scalings(options: &Options) -> Group {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
@@ -142,7 +143,7 @@ fn scaling_of(workers: usize, spread: Spread, options: &Options) -> Point {
     })
 }
 
-/// Weights from one to four, and more waiting of each than it can get.
+/// Tenants of weights from one to four, each with more waiting tasks than it can get.
 fn tenants_of(tenants: usize, options: &Options) -> Point {
     let loads = (0..tenants).map(|nth| TenantLoad { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = Ours { submitters: 1, batch: 20, slots: 1, ahead: 1, tenants: loads, ..Ours::default() };
@@ -155,7 +156,7 @@ fn noisy(load: &'static str, workers: usize, options: &Options) -> Point {
     let loads = USUAL_PER_S.map(|per_s| TenantLoad { weight: 1, per_s }).to_vec();
     let ours = Ours { submitters: 1, batch: 100, slots: 1, tenants: loads, ..Ours::default() };
     let mut work = Work { ours, ..work(workers, TASK_NS, options) };
-    // One task more or less is less than a thousandth of what the smallest submits.
+    // One task is then less than a thousandth of the smallest tenant's tasks.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);
     Point::new("noisy", target::DUNLIN, params, move |bench| load::disturbed(bench, &work, NOISY_TIMES))

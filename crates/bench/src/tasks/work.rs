@@ -1,7 +1,8 @@
-//! What submitters and workers are to do, and what came of it: the same order to ours and to the rivals'.
+//! The order of submitters and workers, and their report: the same for Dunlin and for rivals.
 //!
-//! Ours is the role `tasks-clients` of this program, the rivals' are `peers/tasks`. All read it as JSON, and report only after each task
-//! that was submitted was done, and none of them twice.
+//! Dunlin's role is `tasks-clients` of this program, the rivals' is `peers/tasks`. All read the order as
+//! JSON, and report only if each submitted task was done
+//! exactly once.
 
 use std::time::Duration;
 
@@ -11,102 +12,103 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, PATIENCE};
 use crate::point::Sample;
 
-/// The order.
+/// Order of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
-    /// Where the rivals' store is.
+    /// Address of the rivals' store.
     pub endpoint: String,
-    /// Workers: ours have a connection and a lease each.
+    /// Number of workers; ours have a connection and a lease each.
     pub workers: usize,
-    /// How long a task sleeps.
+    /// Sleep of a task, ns.
     pub task_ns: u64,
-    /// Tasks of a tenant that wait or run, at most, where there is no rate.
+    /// Most unfinished tasks of a tenant, without a rate.
     pub backlog: usize,
-    /// Tasks a second of all tenants that have no rate of their own, by Poisson processes; 0 for as many as there can be.
+    /// Tasks a second of all tenants without a rate of their own, by Poisson processes; 0 for as many as
+    /// possible.
     pub rate: f64,
-    /// Bytes of a payload.
+    /// Size of a payload, bytes.
     pub bytes: usize,
-    /// Not counted.
+    /// Uncounted time.
     pub warmup_ns: u64,
-    /// Counted.
+    /// Counted time.
     pub time_ns: u64,
-    /// Of ours: how they submit and take tasks.
+    /// Options of our own submitters and workers.
     #[serde(default)]
     pub ours: Ours,
 }
 
-/// What the rivals' programs know nothing of.
+/// Options that rivals' programs do not know.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ours {
-    /// A node's door.
+    /// URL of a node.
     pub url: String,
     /// Connections that submit.
     pub submitters: usize,
-    /// Tasks of one request.
+    /// Tasks of a request.
     pub batch: usize,
-    /// Tasks that a worker is given at once; it does one at a time, or all where they do nothing.
+    /// Tasks given to a worker at once; it does one at a time, or all if they are empty.
     pub slots: u32,
-    /// Where many wait, so many more that it has at hand.
+    /// Further tasks that it may hold ahead.
     pub ahead: u32,
-    /// Each: its weight, and its own rate where there is one. None for one tenant, and the rate above.
+    /// Weight and rate of each tenant. Empty for a single tenant with the rate above.
     pub tenants: Vec<TenantLoad>,
-    /// Nobody is asked: the same workers do the same over and over.
+    /// Whether workers run the same tasks in a loop, without a node.
     pub bare: bool,
 }
 
-/// What a tenant is to have.
+/// Load of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantLoad {
-    /// Its share.
+    /// Weight of its share.
     pub weight: u32,
-    /// Tasks a second, one after another in equal times; 0 for as many as there can be.
+    /// Tasks a second at equal intervals; 0 for as many as possible.
     pub per_s: f64,
 }
 
-/// What was done within the time.
+/// Results within the counted time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Tasks that ended within it.
+    /// Ended tasks within the time.
     pub ops: u64,
-    /// Tasks that were submitted at all.
+    /// All submitted tasks.
     pub submitted: u64,
-    /// Tasks that were done at all.
+    /// All completed tasks.
     pub completed: u64,
-    /// Tasks that were done twice.
+    /// Tasks that were completed twice.
     pub twice: u64,
-    /// The time.
+    /// Length of the time.
     pub elapsed_ns: u64,
-    /// From when a task was due to be submitted until it began.
+    /// Time from due to start, median.
     #[serde(default)]
     pub start_p50_ns: Option<u64>,
-    /// See above.
+    /// The same, 99th percentile.
     #[serde(default)]
     pub start_p99_ns: Option<u64>,
-    /// From then until it was over.
+    /// Time from due to end, median.
     #[serde(default)]
     pub end_p50_ns: Option<u64>,
-    /// See above.
+    /// The same, 99th percentile.
     #[serde(default)]
     pub end_p99_ns: Option<u64>,
-    /// Workers of one process.
+    /// Workers in a process.
     pub workers_in_a_process: u64,
-    /// Of each tenant: tasks that ended within the time.
+    /// Ended tasks of each tenant within the time.
     #[serde(default)]
     pub tenants: Vec<u64>,
-    /// Processor time that the process of the workers took.
+    /// Processor time of the workers' process.
     #[serde(default)]
     pub cpu_ns: u64,
 }
 
 impl Work {
-    /// How long its report may take: what was submitted is done to its end.
+    /// Longest wait for the report: submitted tasks are done to the end.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }
 }
 
 impl Report {
-    /// Waits for the report of who does the work.
+    /// Waits for the report of a child.
     pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
         let report: Self = child.line(work.patience()).context("waiting for the workers")?;
         let Self { submitted, completed, twice, ops, .. } = report;
@@ -124,7 +126,7 @@ impl Report {
         self.ops as f64 * 1e9 / self.elapsed_ns as f64
     }
 
-    /// As figures; latencies where they were measured.
+    /// The report as figures, with measured latencies.
     pub fn sample(&self) -> Sample {
         Sample::new()
             .with("ops_per_s", self.per_s())
@@ -132,7 +134,7 @@ impl Report {
             .and(self.latencies())
     }
 
-    /// The latencies alone, where they were measured.
+    /// Only the measured latencies.
     pub fn latencies(&self) -> Sample {
         Sample::new()
             .with_time("p50_ns", self.start_p50_ns)

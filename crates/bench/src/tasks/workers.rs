@@ -1,7 +1,8 @@
-//! Who does tasks: workers that sleep, or that are done at once, and the same without anybody who gives them any.
+//! Workers: sleeping ones, empty tasks, and the same without a node.
 //!
-//! A worker sleeps by `std::thread::sleep` (`clock_nanosleep`), having asked Linux for no timer slack, with us as without us: the 50 µs that
-//! a thread has otherwise are four tasks in a thousand.
+//! A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for Dunlin and for
+//! rivals: the default 50 µs would be four thousandths
+//! of a task.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -14,16 +15,16 @@ use super::tally::{Done, Tally};
 use super::work::Work;
 use crate::clock::monotonic_ns;
 
-/// What all tasks are.
+/// Kind of all tasks.
 pub const KIND: &str = "work";
-/// How soon a worker notices that all is over.
+/// Time in which a worker notices the end.
 const LOOK: Duration = Duration::from_millis(20);
-/// What was answered is heard of within so long.
+/// Longest wait for confirmations of reports.
 const FLUSH: Duration = Duration::from_secs(20);
-/// A neighbour may take the whole machine for a while.
+/// Lease of a worker: a neighbour may take the whole machine for a while.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Becomes a worker.
+/// Attaches a worker.
 pub fn attach(tasks: &Tasks, work: &Work) -> Result<Attachment> {
     let options = WorkerOptions {
         kinds: vec![KIND.to_owned()],
@@ -34,7 +35,7 @@ pub fn attach(tasks: &Tasks, work: &Work) -> Result<Attachment> {
     Ok(tasks.attach_ahead(options, work.ours.ahead)?)
 }
 
-/// Works until all is over; each answer was taken in.
+/// Works until the end; all reports were accepted.
 pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Done> {
     sleep_no_longer_than_asked()?;
     let mut done = Done::default();
@@ -51,7 +52,7 @@ pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Done> 
     Ok(done)
 }
 
-/// What does nothing is done as soon as it is there.
+/// Completes empty tasks as soon as they arrive.
 fn do_batch(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) -> Result<()> {
     let given = attachment.next_batch(work.ours.slots as usize, LOOK)?;
     let now_ns = monotonic_ns();
@@ -73,7 +74,7 @@ fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) 
     tally.note(given.payload(), started_ns, ended_ns, done)
 }
 
-/// The same over and over, without anybody.
+/// Runs the same tasks in a loop, without a node.
 pub fn run_bare(work: &Work, tally: &Tally) -> Result<Done> {
     sleep_no_longer_than_asked()?;
     let mut done = Done::default();
