@@ -1,6 +1,6 @@
-//! A node behind its doors, and each door as the workloads see it: something to publish to, something to read.
+//! A node with its listeners, and each protocol as workloads use it: a publisher and a subscriber.
 //!
-//! Another door is one more [`Way`], with a publisher and a reader of its own beside [`grpc`], [`http`] and [`lines`].
+//! To add a protocol, add a [`Way`] with a publisher and a subscriber, like [`grpc`], [`http`] and [`lines`].
 
 mod grpc;
 mod http;

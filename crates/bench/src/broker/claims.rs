@@ -1,7 +1,8 @@
-//! The figures of Ratatoskr's benchmark document: what it says its own system does, on a MacBook Air M4.
+//! Figures of Ratatoskr's benchmark document about its own system, on a MacBook Air M4.
 //!
-//! Its MB is read as 10⁶ bytes, as everywhere here. Its "deliveries" are counted by subscribers that are processes
-//! of the same virtual machine, a publisher that fills one topic after the other, and no delay was ever measured.
+//! MB means 10⁶ bytes. Its deliveries are counted by subscribers that are processes of the same virtual
+//! machine; the publisher fills one topic after
+//! another; delays were not measured.
 
 use crate::goal::Claim;
 use crate::row::RowPattern;
@@ -26,7 +27,7 @@ const fn internal(what: &'static str, figure: f64, metric: &'static str) -> Clai
 
 const INTERNAL: Pairs = &[("transport", "inproc"), ("pattern", "one_in_flight")];
 
-/// The document's figures.
+/// Figures of the document.
 pub const CLAIMS: &[Claim] = &[
     claim("small scale, 100K × 100 × 10", 196_850.0, SMALL, "msgs_per_s"),
     claim("small scale, memory", 71e6, SMALL, "rss_bytes"),

@@ -1,6 +1,6 @@
-//! Many NATS connections with one subscription each: what the broker's process takes for them.
+//! Memory of a broker for many NATS connections with one subscription each.
 //!
-//! Every one is then sent a few messages, all of which are checked: a connection that does not deliver is none.
+//! Every connection then receives a few checked messages, so a connection that does not deliver fails.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,10 +13,10 @@ use crate::point::{Bench, Group, Point, Sample, Unavailable, target};
 use crate::pubsub::{Broker, CROWD, Lane, fanout, throughput};
 
 const MESSAGES: u64 = 5;
-/// Files that a process has open beside its connections.
+/// Open files of a process besides its connections.
 const FILES_BESIDE: u64 = 200;
 
-/// Ours, and nats-server beside it.
+/// Points of Dunlin, with nats-server beside it.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {
@@ -48,7 +48,7 @@ fn measure(bench: &Bench, target: &str, connections: u64) -> Result<Sample> {
         .with("deliveries_per_s", (connections * MESSAGES) as f64 * 1e9 / (end_ns - start_ns).max(1) as f64))
 }
 
-/// As many open files as this process may have, which must be this many; children inherit it.
+/// Raises the limit of open files to this number, which children inherit.
 fn allow_files(wanted: u64) -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.unwrap_or(u64::MAX);

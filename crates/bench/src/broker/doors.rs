@@ -1,7 +1,8 @@
-//! *Internal against door*: the same work in process and through each door.
+//! *Internal against listeners*: the same work in process and through each listener.
 //!
-//! `one_in_flight` publishes one record after the other and waits for each answer, as the document does; all are read
-//! back and checked. `stream` publishes as fast as a subscriber through the same door takes them, and nothing is lost.
+//! `one_in_flight` publishes records one after another and waits for each response, as the document does; all
+//! are read back and checked. `stream`
+//! publishes as fast as a subscriber of the same protocol reads, without loss.
 
 use std::thread;
 
@@ -18,10 +19,10 @@ use crate::stats::Latencies;
 use crate::timed::{Timed, sustained};
 
 const CASE: &str = "doors";
-/// Holds all that is published one by one.
+/// History that holds all records.
 const HISTORY_BYTES: u64 = 64 << 20;
 
-/// Both groups, a point for each door.
+/// Both groups, with a point for each protocol.
 pub fn groups(options: &Options) -> Vec<Group> {
     let publishes = options.count(10_000, 100);
     vec![Way::OURS.map(|way| one_in_flight(way, publishes)).into(), Way::OURS.map(stream).into()]
@@ -77,7 +78,7 @@ fn transfer(ends: Ends, count: u64) -> Result<Timed> {
     let received = receive(&mut *sink, count, |_| ());
     let mut node = Some(node);
     if received.is_err() {
-        // The node goes, and with it what the publisher waits for.
+        // Ending the node ends the publisher's wait.
         node.take();
     }
     let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -85,7 +86,7 @@ fn transfer(ends: Ends, count: u64) -> Result<Timed> {
     Ok(Timed { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
 }
 
-/// Reads and checks `count` lines, and hands over the time that each carries; when the last was checked.
+/// Reads and checks `count` records, passing on their times; returns the time of the last check.
 pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Result<u64> {
     let mut next = 0;
     while next < count {

@@ -1,4 +1,4 @@
-//! The doors issue's table "Where it must be", line by line.
+//! The listeners issue's table of goals, line by line.
 
 use crate::goal::{Bar, Goal};
 use crate::row::RowPattern;
@@ -19,7 +19,7 @@ const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
     Goal { what, ours, bar }
 }
 
-/// Ours against nats-server's same row.
+/// Dunlin compared with nats-server's row of the same parameters.
 const fn times_nats(what: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
     goal(what, door("dunlin", params, metric), TimesAtLeast(times, door("nats", params, metric)))
 }
@@ -42,7 +42,7 @@ const ASK_MANY: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_fligh
 
 const CROWD: &[(&str, &str)] = &[("clients", "10000")];
 
-/// A use case through a door, by its 99th percentile.
+/// A use case through a listener, by its 99th percentile.
 macro_rules! use_case {
     ($name:literal, $storage:literal, $door:literal, $limit_ns:expr) => {
         goal(
@@ -58,7 +58,7 @@ macro_rules! use_case {
     };
 }
 
-/// What the others see beside an offender.
+/// Throughput and latency of other clients beside an offender.
 macro_rules! isolation {
     ($offender:literal, $metric:literal, $times:expr) => {
         goal(
@@ -71,7 +71,7 @@ macro_rules! isolation {
 
 const MIB: f64 = 1_048_576.0;
 
-/// The table.
+/// The goals.
 pub const GOALS: &[Goal] = &[
     goal(
         "1M × 1,000 × 100,000 in process, all 100 M received and checked",

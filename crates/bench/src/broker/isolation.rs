@@ -1,12 +1,14 @@
-//! One client at its limits, and what the others see: a publisher and a subscriber at 1,000 records a second through the
-//! same door, alone and beside it, in turn.
+//! Effect of one client at its limits on others: a publisher and a subscriber at 1,000 records a second
+//! through the same listener, alone and beside
+//! the offender, in turn.
 //!
-//! The one that floods is a user who may publish 10,000 records a second and sends all it can. A second row shows the same flood
-//! of a user without a limit: then nobody has said that it may not have what the processors can do, and it has.
+//! The flooding user may publish 10,000 records a second and sends as much as possible. A second row shows
+//! the same flood of a user without a limit, who
+//! may take the whole processor.
 //!
-//! Each figure is the median of five pairs (`--quick`: of one), each of a run alone and a run beside: a neighbour's noise that lasts longer than a
-//! pair falls on both. The offender is a process of its own on the same cores, and what the kernel takes for it is
-//! part of what the others see.
+//! Each figure is the median of five pairs (`--quick`: one), each of a run alone and a run beside: noise that
+//! lasts longer than a pair affects both. The
+//! offender is a process on the same cores, so the kernel's work for it is included.
 
 use std::thread;
 use std::time::Duration;
@@ -26,7 +28,7 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
 
 const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
-/// Who they are. Of a token the file has the SHA-256.
+/// Tokens of the users. The users file has their SHA-256.
 const OTHERS_TOKEN: &str = "dunlin_bench_others";
 const OFFENDER_TOKEN: &str = "dunlin_bench_offender";
 const USERS: &str = "[users.others]
@@ -43,10 +45,10 @@ const OTHERS: UseCase =
     UseCase { name: "others", per_s: 1_000, limit: Duration::from_millis(5), durable: false };
 const PAIRS: u64 = 5;
 const RECORDS: u64 = 500;
-/// What the offender publishes to.
+/// Subject that the offender publishes to.
 const OFFENDED: &str = "offended";
 const HISTORY_BYTES: u64 = 64 << 20;
-/// The offender has got going.
+/// Time in which the offender starts.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// A group for each kind of offender.
@@ -98,7 +100,7 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
         .with_known("p99_times_alone", median(&times("p99_ns"))))
 }
 
-/// What the others see now; their connections are new each time.
+/// Measures the others once, over new connections.
 fn others(served: Served, records: u64) -> Result<Sample> {
     let (source, sink) = nats_ends(served)?;
     run(source, sink, &OTHERS, records, || ())
@@ -112,7 +114,7 @@ fn offender(bench: &Bench, kind: &str, served: Served) -> Result<Child> {
     Ok(child)
 }
 
-/// The offender's process: goes on until it is killed.
+/// Main function of the offender; it runs until it is killed.
 pub fn offend(args: &RoleArgs) -> Result<()> {
     let served = Served::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
     match args.text("kind")? {
@@ -126,7 +128,7 @@ pub fn offend(args: &RoleArgs) -> Result<()> {
 const FLOOD_BYTES: usize = 64;
 const FLOOD_WRITE: usize = 64 * 1024;
 
-/// Publishes as fast as it is let.
+/// Publishes as fast as the node allows.
 fn flood(served: Served) -> Result<()> {
     let mut client = RawClient::connect(served)?;
     let mut one = served.dialect.publish_head(OFFENDED, FLOOD_BYTES);
@@ -142,7 +144,7 @@ fn flood(served: Served) -> Result<()> {
 const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Subscribes to what it publishes in large records, and reads nothing; comes again when it is cut off.
+/// Subscribes to its own large records and never reads; reconnects when it is cut off.
 fn never_read(served: Served) -> Result<()> {
     let mut publisher = RawClient::connect(served)?;
     let mut one = served.dialect.publish_head(OFFENDED, LARGE_BYTES);
@@ -158,7 +160,7 @@ fn never_read(served: Served) -> Result<()> {
     for nth in 1_u64.. {
         publisher.send(&one)?;
         thread::sleep(LARGE_PAUSE);
-        // A reader that lost its place is cut off, and writing to it fails then.
+        // A slow subscriber is cut off; writing to it then fails.
         if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
             reader = subscribe()?;
         }
@@ -170,7 +172,7 @@ const TRICKLES: usize = 200;
 const TRICKLE_BYTES: usize = 100_000;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Two hundred connections, each of which takes for ever to publish one record, a byte at a time.
+/// Two hundred connections that each send a record one byte at a time, endlessly.
 fn trickle(served: Served) -> Result<()> {
     let mut clients = (0..TRICKLES)
         .map(|_| {

@@ -1,8 +1,9 @@
-//! What the peers are known to do: figures measured on a machine like ours, with its floor.
+//! Known figures of peers, measured on a machine like ours, with its floor.
 //!
-//! The floor is the raw TCP stream in 64 KiB writes, 6.03 GB/s then. Small messages are bound by instructions and not
-//! by bytes: a machine that streams faster need not parse faster, so a faster floor asks no more of them. The figures of fan-out
-//! were taken by a client that counted bytes and checked none, on the cores it shares with the broker, and are left out.
+//! The floor is the raw TCP stream in 64 KiB writes, then 6.03 GB/s. Small messages are bound by
+//! instructions, not bytes, so a faster floor requires no more
+//! of them. Fan-out figures are left out: their client checked nothing, on the cores that it shared with the
+//! broker.
 
 use crate::goal::Known;
 use crate::row::RowPattern;

@@ -1,4 +1,4 @@
-//! The tables of suite `broker`: the document's columns, then ours.
+//! Tables of suite `broker`: the document's columns, then ours.
 
 use crate::layout::Cell::{Metric, Param, Range, Share};
 use crate::layout::Layout;

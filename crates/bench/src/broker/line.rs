@@ -1,10 +1,10 @@
-//! The payload of workloads that go through every door: 64 bytes of plain text, which HTTP can carry as it is.
+//! Payload of workloads for all protocols: 64 bytes of plain text, which HTTP can carry unchanged.
 
-/// Its size.
+/// Size of the payload, bytes.
 pub const BYTES: usize = 64;
 const DIGITS: usize = 16;
 
-/// A payload, rewritten in place for each sequence.
+/// A payload, rewritten in place for each sequence number.
 #[derive(Debug)]
 pub struct Line([u8; BYTES]);
 
@@ -15,7 +15,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// The payload that carries this sequence and this time.
+    /// The payload for this sequence number and time.
     #[inline]
     pub fn of(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         write(&mut self.0[..DIGITS], seq);
@@ -23,7 +23,7 @@ impl Line {
         &self.0
     }
 
-    /// The time in it, if this is the payload that carries `seq`, whole.
+    /// Time in a payload, if it is complete and carries `seq`.
     #[inline]
     pub fn time(payload: &[u8], seq: u64) -> Option<u64> {
         let whole: &[u8; BYTES] = payload.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! The NATS door, nats-server and Redis, by the same raw client and by nats.go.
+//! Listener NATS, nats-server and Redis, with the same raw client and with nats.go.
 
 use crate::cores::Pin;
 use crate::options::Options;
@@ -9,18 +9,18 @@ use crate::raw;
 use crate::sockets::Transport;
 use crate::timed::{Timed, document_count, sustained};
 
-/// The case.
+/// Name of the case.
 const CASE: &str = "nats_door";
 const STREAM_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
 /// Subscribers of the fan-out.
 const FANOUT: [usize; 2] = [10, 100];
-/// Message size and subscribers of what nats.go drives.
+/// Message size and subscribers of the points with nats.go.
 const GO: [(usize, usize); 3] = [(64, 1), (1024, 1), (64, 10)];
 const IN_FLIGHT: u64 = 256;
-/// The size of the raw stream that is the machine's floor.
+/// Write size of the raw stream that is the machine's floor.
 const FLOOR_BYTES: usize = 65536;
 
-/// All its groups.
+/// All groups.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let targets: &[&'static str] =
         if with_peers { &[target::DUNLIN, target::NATS, target::REDIS] } else { &[target::DUNLIN] };
@@ -93,7 +93,7 @@ fn by_nats_go(bytes: usize, subscribers: usize) -> Group {
     [target::DUNLIN, target::NATS].map(point).into()
 }
 
-/// What was transferred counts as deliveries, not as messages.
+/// Counts transferred messages as deliveries.
 fn deliveries(timed: &Timed) -> Sample {
     let mut sample = timed.sample();
     sample.figures.retain(|(metric, _)| *metric != "msgs_per_s");
@@ -136,7 +136,7 @@ fn rate_and_times(asked: &request::Asked) -> Sample {
     Sample::new().with("msgs_per_s", rate).and(asked.latencies.sample())
 }
 
-/// What a socket carries here, by which the peers are judged.
+/// Throughput of a raw socket, by which peers are judged.
 fn floor() -> Point {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),

@@ -1,12 +1,14 @@
-//! The document's stress test: so many messages over so many topics to so many subscribers of one process.
+//! The document's stress test: many messages over many topics to many subscribers in one process.
 //!
-//! The publisher fills all topics in turn, a round of a few records for each, where the document fills one after the other.
-//! Two threads on cores of their own read: whoever is free takes the next few subscribers and has each of them
-//! read what the round brought; the publishing thread does so too when the others are two rounds behind. Nothing
-//! is lost, which is asserted: every topic keeps several rounds, and a gap fails the run.
+//! The publisher fills all topics in turn, with a few records for each in a round; the document fills one
+//! topic after another. Two threads on separate cores
+//! read: a free thread takes the next few subscribers and reads the round's records with each. The publishing
+//! thread also reads when the others are two
+//! rounds behind. No record may be lost: every topic keeps several rounds, and a gap fails the run.
 //!
-//! Every record carries when its round-robin turn began, so that a delivery's age is overstated by a few records,
-//! never understated; it is noted of the oldest and newest record of every eighth subscriber.
+//! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
+//! understated. It is recorded for the oldest and
+//! newest record of every eighth subscriber.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,8 +32,8 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 use crate::workload::note;
 
-/// Messages, topics and subscribers: the document's five, then its two older ones. Of these the first has 1,000
-/// messages there, which are over before a clock ticks.
+/// Messages, topics and subscribers: the document's five, then its two older ones. The first has only 1,000
+/// messages there, too few to be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -42,9 +44,9 @@ const SHAPES: [(u64, u64, u64); 7] = [
     (50_000, 10, 2_000),
 ];
 const BYTES: usize = 64;
-/// A record with what the log writes before it.
+/// A record with its frame header.
 const FRAME_BYTES: u64 = 128;
-/// Records of all topics in a round, about: enough of each for a read to be worth it, few enough for the caches.
+/// Records of all topics in a round: enough of each for a read, few enough for the caches.
 const ROUND: u64 = 16_384;
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
@@ -52,7 +54,7 @@ const HISTORY_BYTES_MIN: u64 = 32 << 10;
 const AHEAD: u64 = 2;
 /// Subscribers that a thread takes at a time.
 const CHUNK: usize = 100;
-/// Of every so manyth subscriber the age of what it reads is noted.
+/// The age of records is recorded for every nth subscriber.
 const NOTED: usize = 8;
 
 /// A group for each row.
@@ -80,10 +82,10 @@ fn point((messages, topics, subscribers): (u64, u64, u64)) -> Point {
     })
 }
 
-/// What the process that did it says.
+/// Report of the measuring process.
 #[derive(Serialize, Deserialize)]
 struct Done {
-    /// Its memory before there was a topic.
+    /// Memory before the first topic.
     baseline_bytes: u64,
     deliveries: u64,
     expected: u64,
@@ -112,7 +114,7 @@ impl Done {
     }
 }
 
-/// The process that does it; it stays until it is killed, for its memory to be looked at.
+/// Main function of the measuring process; it stays until it is killed, so that its memory can be read.
 pub fn grow(args: &RoleArgs) -> Result<()> {
     let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
     say(&run(shape)?)?;
@@ -121,14 +123,14 @@ pub fn grow(args: &RoleArgs) -> Result<()> {
     }
 }
 
-/// The numbers of a run.
+/// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     topics: u64,
     subscribers: u64,
     /// Records of each topic.
     records: u64,
-    /// Of these in a round; the last may have fewer.
+    /// Records of each topic in a round; the last may have fewer.
     in_round: u64,
     rounds: u64,
 }
@@ -140,12 +142,12 @@ impl Shape {
         Self { topics, subscribers, records, in_round, rounds: records.div_ceil(in_round) }
     }
 
-    /// How many records of each topic there are after this round.
+    /// Records of each topic up to the end of a round.
     fn until(&self, round: u64) -> u64 {
         self.records.min((round + 1) * self.in_round)
     }
 
-    /// What this subscriber reads; neighbours read the same.
+    /// Topic of a subscriber; adjacent ones read the same.
     fn topic_of(&self, subscriber: u64) -> u64 {
         subscriber * self.topics / self.subscribers
     }
@@ -184,17 +186,17 @@ fn run(shape: Shape) -> Result<Done> {
 
 struct Reader {
     subscriber: Subscriber,
-    /// The record it reads next, from 0.
+    /// Next record, from 0.
     next: u64,
 }
 
-/// What both threads share.
+/// State that both threads share.
 struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
-    /// Rounds that were published.
+    /// Number of published rounds.
     published: AtomicU64,
-    /// A ticket is one chunk's reading of one round; chunk by chunk, round by round.
+    /// Number of taken tickets; a ticket is one chunk's reading of one round, chunk by chunk, round by round.
     taken: AtomicU64,
     done: AtomicU64,
     failed: AtomicBool,
@@ -221,7 +223,7 @@ impl Work {
         })
     }
 
-    /// Whoever fails ends the other.
+    /// Makes a failure of one thread end the other.
     fn fails_both<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         if result.is_err() {
@@ -261,7 +263,7 @@ impl Work {
         self.read_while(latencies, |work| work.done.load(Ordering::Acquire) < all)
     }
 
-    /// Takes what is there to be read, or waits for it, as long as `go_on` says.
+    /// Reads available rounds or waits for them, while `go_on` holds.
     fn read_while(&self, latencies: &mut Latencies, go_on: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut turns = 0_u64;
@@ -280,7 +282,7 @@ impl Work {
         Ok(())
     }
 
-    /// Reads one chunk for one round, if one is left of what was published.
+    /// Reads one chunk for one round, if a published one is left.
     fn take(&self, latencies: &mut Latencies) -> Result<bool> {
         let chunks = self.chunks.len() as u64;
         let last = self.published.load(Ordering::Acquire) * chunks;
@@ -316,7 +318,7 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks all records until this one; when the first and the last of them were published.
+    /// Reads and checks all records up to this one; returns the times of the first and the last.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

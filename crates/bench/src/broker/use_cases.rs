@@ -1,5 +1,5 @@
-//! The document's use cases, end to end and in open loop: records are published when they are due, however long the
-//! last took, and a delivery's latency counts from when its record was due until it was read and checked.
+//! The document's use cases, end to end in open loop: records are published when due, however long earlier
+//! ones took. Latency counts from the due time until the record is read and checked.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -19,23 +19,23 @@ use crate::point::{Bench, Group, Point, Sample};
 use crate::stats::Latencies;
 
 const CASE: &str = "use_cases";
-/// Far more than a reader may be behind.
+/// History far larger than a subscriber's lag.
 const HISTORY_BYTES: u64 = 256 << 20;
-/// Records that a 99th percentile is taken of, at least.
+/// Fewest records for a 99th percentile.
 const RECORDS_MIN: u64 = 1_500;
-/// What comes first and is not counted, of every so many.
+/// One in this many records comes first and is not counted.
 const UNMEASURED: u64 = 5;
 
 /// A line of the document's table.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
-    /// Its name here.
+    /// Short name.
     pub name: &'static str,
     /// Records a second.
     pub per_s: u64,
-    /// What 99 of 100 may take.
+    /// Limit of the 99th percentile.
     pub limit: Duration,
-    /// On a topic that is synced to disk before it is delivered.
+    /// Whether the topic is synced to disk before delivery.
     pub durable: bool,
 }
 
@@ -43,7 +43,7 @@ const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
     UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
 }
 
-/// The table, and its third line once more on disk.
+/// The table, with its third line once more on disk.
 pub const USE_CASES: [UseCase; 7] = [
     case("chat", 1_000, 5_000),
     case("iot", 5_000, 10_000),
@@ -54,12 +54,12 @@ pub const USE_CASES: [UseCase; 7] = [
     case("ultimate", 200_000, 1_000),
 ];
 
-/// A group for each use case: every door, and nats-server by the raw client.
+/// A group for each use case: every protocol, and nats-server with the raw client.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let group = |case: UseCase| {
         let mut ways = Way::OURS.to_vec();
         if case.durable {
-            // What is durable is measured over connections: the node is a process that has a disk.
+            // Durable topics are measured over connections: the node is a process with a disk.
             ways.retain(|way| *way != Way::Inproc);
         } else if with_peers {
             ways.push(Way::NatsServer);
@@ -91,11 +91,12 @@ fn point(way: Way, case: UseCase, options: &Options) -> Point {
 
 fn measure(ends: Ends, case: &UseCase, count: u64) -> Result<Sample> {
     let Ends { source, sink, node } = ends;
-    // The node goes where reading fails, and with it what the publisher waits for.
+    // Ending the node after a failed read ends the publisher's wait.
     run(source, sink, case, count, || drop(node))
 }
 
-/// Publishes and reads so many records, and a few before them that do not count. `give_up` must end the publisher's waits.
+/// Publishes and reads this many records, after a few that do not count. `give_up` must end the publisher's
+/// waits.
 pub fn run(
     mut source: Box<dyn Source>,
     mut sink: Box<dyn Sink>,
@@ -127,9 +128,9 @@ pub fn run(
         .with("within_percent", within as f64 * 100.0 / count as f64))
 }
 
-/// Publishes every record when it is due, those that are due by now together; when the first was due.
+/// Publishes every record when it is due, and all that are due together; returns the due time of the first.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
-    // By itself the kernel ends a sleep up to 50 µs late.
+    // The kernel's default ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
     let mut line = Line::default();
     let start_ns = monotonic_ns() + 1_000_000;

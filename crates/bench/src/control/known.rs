@@ -1,4 +1,4 @@
-//! Known figures of etcd, from its own Go client on a machine like ours, with a floor of 6,960 synced writes
+//! Figures of etcd, from its own Go client on a machine like ours, with a floor of 6,960 synced writes
 //! of 4 KiB a second.
 //!
 //! With many requests in flight etcd is bound by the processor, so a faster disk requires no more of it.

@@ -20,7 +20,7 @@ const RANGE: usize = 1_000;
 const RANGES_IN_FLIGHT: usize = 8;
 /// Batches in flight.
 const BATCHES_IN_FLIGHT: usize = 64;
-/// Numbers of nodes; a single node is compared by who answers how fast.
+/// Numbers of nodes in the measured clusters.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
 /// One kind of requests to a cluster.

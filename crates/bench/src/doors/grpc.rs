@@ -1,5 +1,5 @@
-//! The gRPC door by the client that tonic generates: one record is one `Publish`, several that are due together are one
-//! message of a `PublishStream`, whose answer is waited for before the next is made.
+//! Listener gRPC with the client that tonic generates. A single record is a `Publish`; several due records
+//! are one message of a `PublishStream`, which waits for the response before the next message.
 
 use std::net::SocketAddr;
 
@@ -18,14 +18,14 @@ use v1::subscribe_response::Event;
 use super::way::{Sink, Source};
 use crate::grpc::channel;
 
-/// Records of one message, where there are as many to be published.
+/// Most records of a message.
 const RECORDS_MAX: usize = 1_000;
 
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Publishes.
+/// Publishes over gRPC.
 pub struct GrpcPublisher {
     runtime: Runtime,
     client: DunlinClient<Channel>,
@@ -33,12 +33,12 @@ pub struct GrpcPublisher {
     messages: UnboundedSender<v1::PublishStreamRequest>,
     answers: Streaming<v1::PublishStreamResponse>,
     records: Vec<v1::Draft>,
-    /// Of the stream.
+    /// Number of records published on the stream.
     published: u64,
 }
 
 impl GrpcPublisher {
-    /// Connects.
+    /// Connects to the listener.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let runtime = runtime()?;
         let (messages, stream) = unbounded_channel();
@@ -102,7 +102,7 @@ impl Source for GrpcPublisher {
     }
 }
 
-/// Reads.
+/// Subscribes over gRPC.
 pub struct GrpcReader {
     runtime: Runtime,
     stream: Streaming<v1::SubscribeResponse>,

@@ -1,7 +1,7 @@
-//! The HTTP door by as little of a client as there can be: requests written as bytes, answers and events read in place.
+//! Listener HTTP with a minimal client: requests are written as bytes, responses and events read in place.
 //!
-//! One record is one `POST`; several that are due together are one batch, a line for each, as a program would do that
-//! has several. Each request's answer is waited for before the next is made.
+//! A single record is a `POST`; several due records are one batch with a line for each. Each request waits
+//! for its response before the next.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::way::{Sink, Source};
 use crate::child::PATIENCE;
 
-/// Batches of about this size, where there is that much to be published.
+/// Approximate size of a batch, if enough records are due.
 const BATCH_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -23,7 +23,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// What came and was not looked at.
+/// Received bytes that were not parsed yet.
 struct Inbox {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -51,7 +51,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Where a head ends; it must be a 200.
+    /// End of a response's head; the status must be 200.
     fn head(&mut self) -> Result<usize> {
         loop {
             if let Some(end) = find(self.unread(), b"\r\n\r\n") {
@@ -72,7 +72,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// Publishes.
+/// Publishes over HTTP.
 pub struct HttpPublisher {
     inbox: Inbox,
     subject: String,
@@ -82,7 +82,7 @@ pub struct HttpPublisher {
 }
 
 impl HttpPublisher {
-    /// Connects.
+    /// Connects to the listener.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let inbox = Inbox::new(connect(address)?);
         Ok(Self { inbox, subject: subject.to_owned(), lines: Vec::new(), count: 0, write: Vec::new() })
@@ -146,7 +146,7 @@ impl Source for HttpPublisher {
 /// Reads a stream of events.
 pub struct HttpReader {
     inbox: Inbox,
-    /// The text of the chunks, as far as its last line has no end.
+    /// Text of the chunks after the last complete line.
     text: Vec<u8>,
 }
 
@@ -158,14 +158,14 @@ impl HttpReader {
         inbox.stream.write_all(request.as_bytes()).context("writing to the HTTP door")?;
         inbox.parsed += inbox.head()?;
         let mut reader = Self { inbox, text: Vec::new() };
-        // The first event says where the stream stands.
+        // The first event is the stream's position.
         while !reader.take_chunk()? {
             reader.inbox.fill()?;
         }
         Ok(reader)
     }
 
-    /// Takes in the next chunk, if all of it is there.
+    /// Parses the next chunk, if it is complete.
     fn take_chunk(&mut self) -> Result<bool> {
         let unread = self.inbox.unread();
         let Some(line) = unread.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };

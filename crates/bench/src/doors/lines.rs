@@ -1,26 +1,26 @@
-//! The NATS door, and nats-server, by the raw client.
+//! Listener NATS, and nats-server, with the raw client.
 
 use anyhow::Result;
 
 use super::way::{Sink, Source};
 use crate::pubsub::{RawClient, Served};
 
-/// Writes of about this size, where there is that much to be written.
+/// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes; by a second connection where it waits for answers, for there every publish is answered.
+/// Publishes. Publishes that wait for responses use a second connection, on which every publish is answered.
 pub struct LinesPublisher {
     served: Served,
     subject: String,
     client: RawClient,
     answering: Option<RawClient>,
-    /// What stands before a payload of so many bytes.
+    /// Protocol header before a payload of this size.
     head: (usize, Vec<u8>),
     write: Vec<u8>,
 }
 
 impl LinesPublisher {
-    /// Connects.
+    /// Connects to the broker.
     pub fn open(served: Served, subject: &str) -> Result<Self> {
         let client = RawClient::connect(served)?;
         let (subject, head) = (subject.to_owned(), (0, Vec::new()));

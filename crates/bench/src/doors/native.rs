@@ -1,4 +1,4 @@
-//! In process and over our own protocol: the same traits.
+//! In process, and over Dunlin's own protocol, through the same traits.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};
@@ -14,14 +14,14 @@ pub struct Native<P> {
 }
 
 impl Native<dunlin::topic::Publisher> {
-    /// Within the node, where every record is published at once.
+    /// A publisher in the node's process, where every record is published at once.
     pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
         Self { publisher, hand_over: |_| Ok(()) }
     }
 }
 
 impl Native<dunlin_client::Publisher> {
-    /// Over a connection.
+    /// A publisher over a connection.
     pub fn remote(publisher: dunlin_client::Publisher) -> Self {
         Self { publisher, hand_over: dunlin_client::Publisher::hand_over }
     }

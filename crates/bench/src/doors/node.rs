@@ -1,4 +1,5 @@
-//! A node in a process of its own, with the doors and the topics that a measurement asks for; gone when dropped.
+//! A node in a process of its own, with the listeners and topics of a measurement; dropping it kills the
+//! process.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,52 +20,52 @@ use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::scratch_disk::ScratchDisk;
 
-/// As many as a reliable topic may be told to take.
+/// Most subscribers of a reliable topic.
 const READERS_MAX: u16 = 10_000;
 
-/// How a node is set up.
+/// Settings of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSetup {
-    /// Whether its threads never park.
+    /// Whether its threads spin and never park.
     pub spin: bool,
-    /// The doors that are open, by name.
+    /// Names of the open listeners.
     pub doors: Vec<String>,
-    /// What is there to publish to.
+    /// Topics to create.
     pub topics: Vec<TopicSetup>,
-    /// A users file, where clients have to say who they are.
+    /// Users file; `None` without users.
     pub users: Option<String>,
 }
 
-/// A topic of it.
+/// Settings of a topic.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TopicSetup {
     /// The name.
     pub name: String,
-    /// How much it keeps.
+    /// Retained bytes.
     pub history_bytes: u64,
-    /// Publishers wait for its readers.
+    /// Whether publishers wait for subscribers.
     pub lossless: bool,
-    /// It is synced to disk before it is delivered.
+    /// Whether records are synced to disk before delivery.
     pub durable: bool,
 }
 
 impl TopicSetup {
-    /// One whose publishers wait for its readers.
+    /// A topic whose publishers wait for its subscribers.
     pub fn lossless(name: &str, history_bytes: u64) -> Self {
         Self { name: name.to_owned(), history_bytes, lossless: true, durable: false }
     }
 
-    /// One whose publishers wait for nobody.
+    /// A topic whose publishers do not wait.
     pub fn volatile(name: &str, history_bytes: u64) -> Self {
         Self { lossless: false, ..Self::lossless(name, history_bytes) }
     }
 
-    /// One that is synced to disk before it is delivered.
+    /// A topic that is synced to disk before delivery.
     pub fn durable(name: &str, history_bytes: u64) -> Self {
         Self { durable: true, ..Self::volatile(name, history_bytes) }
     }
 
-    /// The same for the node.
+    /// The topic's configuration on the node.
     pub fn config(&self) -> TopicConfig {
         let reliable = Reliable { readers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
         let reliable = self.lossless.then_some(reliable);
@@ -86,12 +87,12 @@ pub struct DoorNode {
     child: Child,
     doors: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
-    /// A node is killed, so what it leaves goes with this.
+    /// Data of the node, removed with this handle, since the node is killed.
     _disk: Option<ScratchDisk>,
 }
 
 impl DoorNode {
-    /// Starts it, and waits until its doors are open.
+    /// Starts the node and waits for its listeners.
     pub fn start(bench: &Bench, setup: &NodeSetup) -> Result<Self> {
         let disk = setup.topics.iter().any(|topic| topic.durable).then(ScratchDisk::new).transpose()?;
         let mut args = vec![("setup", serde_json::to_string(setup)?)];
@@ -103,13 +104,13 @@ impl DoorNode {
         Ok(Self { child, doors, _users: users, _disk: disk })
     }
 
-    /// Where a door is.
+    /// Address of a listener.
     pub fn address(&self, door: Door) -> Result<SocketAddr> {
         let found = self.doors.iter().find(|(name, _)| name == door.name());
         found.map(|(_, address)| *address).with_context(|| format!("door {door} is not open"))
     }
 
-    /// What the kernel says of its memory, bytes.
+    /// Memory according to the kernel, bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
@@ -121,7 +122,7 @@ fn users_file(users: &str) -> Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-/// The node's process: serves until it is killed.
+/// Main function of the node's process; it serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setup: NodeSetup = serde_json::from_str(args.text("setup")?).context("reading the setup")?;
     let node = open(&setup.topics, args.text("disk").ok().map(Path::new))?;
@@ -131,7 +132,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     };
     let config = ServerConfig {
         spin: setup.spin,
-        // Two threads that spin would take both cores of a small machine from the clients.
+        // Two spinning threads would take both cores of a small machine from the clients.
         threads: usize::from(setup.spin),
         tcp: any(Door::Tcp),
         nats: any(Door::Nats),
@@ -145,12 +146,12 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     say(&Ready { doors })?;
     loop {
         thread::park();
-        // Parking may end for no reason; the node stays open all the same.
+        // Parking may end spuriously; the node stays open.
         std::hint::black_box(&server);
     }
 }
 
-/// A node of this process with these topics, on disk if there is a directory for it.
+/// Creates a node in this process with these topics, on disk if a directory is given.
 pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
     let node = match disk {
         Some(path) => Node::open(Config::default(), Arc::new(RealDisk), path)?.0,

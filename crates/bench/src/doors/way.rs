@@ -1,4 +1,4 @@
-//! The ways to a topic, each with the two ends that a workload holds.
+//! Routes to a topic: in process, or through a listener; each with a publisher and a subscriber.
 
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, Wait};
@@ -14,63 +14,63 @@ use crate::cores::Pin;
 use crate::point::{Bench, target};
 use crate::pubsub::{Broker, Served};
 
-/// The topic that everything goes through.
+/// The topic of all workloads.
 pub const TOPIC: &str = "bench";
 
 /// How a topic is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Within the node's process.
+    /// In the node's process.
     Inproc,
-    /// Through one of its doors.
+    /// Through one of its listeners.
     Door(Door),
-    /// Not ours at all: nats-server.
+    /// Through nats-server, for comparison.
     NatsServer,
 }
 
-/// Publishes, as a program would through this door.
+/// A publisher, used as a program of this protocol would use it.
 pub trait Source: Send {
-    /// Publishes one record and waits for the answer.
+    /// Publishes one record and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
     /// Adds a record to those that [`push`](Self::push) publishes.
     fn send(&mut self, payload: &[u8]) -> Result<()>;
-    /// Has what was sent published without waiting longer than the door makes its users wait.
+    /// Publishes added records, and waits only as long as the protocol requires.
     fn push(&mut self) -> Result<()>;
-    /// Waits until all was answered.
+    /// Waits for all responses.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// Reads, as a program would through this door.
+/// A subscriber, used as a program of this protocol would use it.
 pub trait Sink {
-    /// Waits for the next payloads and hands over those that are there.
+    /// Waits for payloads and passes those available to `each`.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
-/// What a workload holds of a node.
+/// Publisher and subscriber of a workload, with the node between them.
 pub struct Ends {
-    /// One end.
+    /// The publisher.
     pub source: Box<dyn Source>,
-    /// The other.
+    /// The subscriber.
     pub sink: Box<dyn Sink>,
-    /// The process between them; gone when dropped, and with it what both ends wait for.
+    /// The node's process; dropping it ends the waits of both sides.
     pub node: Between,
 }
 
-/// What lies between the two ends.
+/// What is between publisher and subscriber.
 pub enum Between {
     /// A node of this process.
     Here(dunlin::Node),
-    /// One in another.
+    /// A node in another process.
     There(DoorNode),
     /// A rival's process.
     Rival {
-        /// Kept alive.
+        /// Handle that keeps the process alive.
         _broker: Broker,
     },
 }
 
 impl Way {
-    /// All that lead to a node of ours.
+    /// All routes to a node of Dunlin.
     pub const OURS: [Way; 5] = [
         Way::Inproc,
         Way::Door(Door::Tcp),
@@ -79,7 +79,7 @@ impl Way {
         Way::Door(Door::Grpc),
     ];
 
-    /// The parameter's word.
+    /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -88,13 +88,13 @@ impl Way {
         }
     }
 
-    /// Who is measured.
+    /// The measured target.
     pub fn target(self) -> &'static str {
         if self == Self::NatsServer { target::NATS } else { target::DUNLIN }
     }
 
-    /// The topic, such that nothing is lost however fast it is published to: a reader over HTTP cannot make publishers
-    /// wait, so the history holds all of a run.
+    /// Settings of a lossless topic at any speed: an HTTP subscriber cannot make publishers wait, so the
+    /// history holds the whole run.
     pub fn lossless(self) -> TopicSetup {
         match self {
             Self::Door(Door::Http) => TopicSetup::volatile(TOPIC, 1 << 30),
@@ -102,7 +102,7 @@ impl Way {
         }
     }
 
-    /// Starts a node with this topic, and opens both ends.
+    /// Starts a node with this topic, and opens both sides.
     pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<Ends> {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, Pin::Free)?;
@@ -115,7 +115,7 @@ impl Way {
             let (source, sink) = (Native::inproc(source), NativeReader(sink));
             return Ok(Ends { source: Box::new(source), sink: Box::new(sink), node: Between::Here(node) });
         };
-        // Its own door is where records are read back from.
+        // Dunlin's own listener serves to read records back.
         let doors = vec![Door::Tcp.name().to_owned(), door.name().to_owned()];
         let node = DoorNode::start(bench, &NodeSetup { doors, topics: vec![topic], ..NodeSetup::default() })?;
         let (source, sink) = ends(&node, door)?;
@@ -143,13 +143,13 @@ fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)>
     })
 }
 
-/// Both ends of what speaks NATS.
+/// Publisher and subscriber for a NATS server.
 pub fn nats_ends(served: Served) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let sink = LinesReader::open(served, TOPIC)?;
     Ok((Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink)))
 }
 
-/// A client of our own protocol.
+/// A client of Dunlin's own protocol.
 fn client(node: &DoorNode) -> Result<Client> {
     let url = format!("dunlin://{}", node.address(Door::Tcp)?);
     let options = Options { name: "bench".to_owned(), wait: Wait::Parked, ..Options::default() };
@@ -166,7 +166,7 @@ fn registered() -> SubscribeOptions {
 }
 
 impl Between {
-    /// Reads back all that the topic holds.
+    /// A subscriber of all that the topic holds.
     pub fn read_back(&self) -> Result<Box<dyn Sink>> {
         let options = SubscribeOptions { registered: false, ..registered() };
         Ok(match self {

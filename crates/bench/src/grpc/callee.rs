@@ -1,4 +1,5 @@
-//! Who is called, by the client that tonic generates: the node publishes what it is given, the echo gives it back.
+//! The two servers, called with the client that tonic generates: the node publishes payloads, the echo
+//! returns them.
 
 use std::net::SocketAddr;
 
@@ -16,7 +17,7 @@ use crate::child::PATIENCE;
 use crate::cores::Pin;
 use crate::point::{Bench, target};
 
-/// Which of the two.
+/// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// A node.
@@ -26,10 +27,10 @@ pub enum Callee {
 }
 
 impl Callee {
-    /// Both, in the order they are measured.
+    /// Both, in the order in which they are measured.
     pub const ALL: [Callee; 2] = [Callee::Node, Callee::Echo];
 
-    /// Whose rows these are.
+    /// Target of the rows.
     pub fn target(self) -> &'static str {
         match self {
             Self::Node => target::DUNLIN,
@@ -37,7 +38,7 @@ impl Callee {
         }
     }
 
-    /// Its process.
+    /// Starts the server's process.
     pub fn start(self, bench: &Bench, pin: Pin) -> Result<Served> {
         match self {
             Self::Node => Served::node(bench, pin, (0, 0)),
@@ -45,7 +46,7 @@ impl Callee {
         }
     }
 
-    /// A connection to it.
+    /// Connects to the server.
     pub async fn connect(self, address: SocketAddr) -> Result<Caller> {
         let channel = channel(address).await?;
         Ok(match self {
@@ -55,14 +56,14 @@ impl Callee {
     }
 }
 
-/// A connection of its own.
+/// Opens a connection.
 pub async fn channel(address: SocketAddr) -> Result<Channel> {
     let endpoint =
         Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE).timeout(PATIENCE);
     endpoint.connect().await.with_context(|| format!("connecting to {address}"))
 }
 
-/// A connection.
+/// A client of a server.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// To a node.
@@ -72,7 +73,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// One call with these payloads, answered for each of them.
+    /// Makes one call with these payloads, each of which must be answered.
     pub async fn call(&mut self, payloads: Vec<Bytes>) -> Result<()> {
         let count = payloads.len();
         match self {

@@ -1,4 +1,4 @@
-//! The peer: what any program has that serves a call and a stream with tonic, on one thread.
+//! The peer: a minimal tonic server with a call and a stream, on one thread.
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ impl Echo for Plain {
     }
 }
 
-/// The peer's process: serves until it is killed.
+/// Main function of the peer's process; it serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = cores::Pin::parse(args.text("pin")?)?.side(1)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! A node in a process of its own whose one door is gRPC, and which may publish; gone when dropped.
+//! A node in a process whose only listener is gRPC, and which may publish; dropping it kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -15,14 +15,14 @@ use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::workload::{Manner, send_all};
 
-/// The topic that nobody waits for.
+/// Topic whose publishers do not wait.
 pub const TOPIC: &str = "dunlin-bench";
-/// The topic whose publishers wait for its readers.
+/// Topic whose publishers wait for its subscribers.
 pub const LOSSLESS: &str = "dunlin-bench-lossless";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// What a served process says first.
+/// First message of a served process.
 #[derive(Serialize, Deserialize)]
 pub struct Ready {
     /// Where it listens.
@@ -43,14 +43,14 @@ pub struct Served {
 }
 
 impl Served {
-    /// A node; it publishes so many records of a size to [`LOSSLESS`] as soon as a registered reader is there.
+    /// Starts a node that publishes records to [`LOSSLESS`] as soon as a registered subscriber exists.
     pub fn node(bench: &Bench, pin: Pin, (records, bytes): (u64, usize)) -> Result<Self> {
         let args =
             [("pin", pin.name().to_owned()), ("records", records.to_string()), ("bytes", bytes.to_string())];
         Self::start(bench.child.start("grpc-node", &args)?)
     }
 
-    /// The plain echo.
+    /// Starts the echo.
     pub fn echo(bench: &Bench, pin: Pin) -> Result<Self> {
         Self::start(bench.child.start("grpc-echo", &[("pin", pin.name().to_owned())])?)
     }
@@ -60,13 +60,13 @@ impl Served {
         Ok(Self { child, address })
     }
 
-    /// When its publisher began, once it has sent everything.
+    /// Start of the publisher, once it has sent everything.
     pub fn sent(&mut self) -> Result<u64> {
         Ok(self.child.line::<Sent>(PATIENCE)?.start_ns)
     }
 }
 
-/// The node's process: serves until it is killed.
+/// Main function of the node's process; it serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let (records, bytes) = (args.get("records")?, args.get("bytes")?);
@@ -89,7 +89,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // Parking may end for no reason; the node stays open all the same.
+        // Parking may end spuriously; the node stays open.
         std::hint::black_box(&server);
     }
 }

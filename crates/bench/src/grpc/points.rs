@@ -1,4 +1,4 @@
-//! The points of door `grpc`, and what must be reached.
+//! Points of listener `grpc`, and goals.
 
 use super::callee::Callee;
 use super::stream;
@@ -11,12 +11,12 @@ use crate::params::Params;
 use crate::point::{Group, Point, Suite, target};
 use crate::row::RowPattern;
 
-/// The batches of the document's table.
+/// Batches of the document's table.
 const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
-/// Connections, and calls of each that are under way at a time.
+/// Connections, and calls in flight on each.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
-/// The groups: each ours, and the echo beside it.
+/// Groups of a point of Dunlin with the echo beside it.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
@@ -57,7 +57,7 @@ fn set_up(callee: Callee, options: &Options) -> Point {
     })
 }
 
-/// As many records as take about `--time` at this rate.
+/// Rate by which the number of records for about `--time` is chosen.
 const STREAMED_PER_S: f64 = 5e6;
 
 fn streamed(callee: Callee, options: &Options) -> Point {
@@ -69,7 +69,7 @@ fn streamed(callee: Callee, options: &Options) -> Point {
     })
 }
 
-/// How the cases are shown.
+/// Layouts of the cases.
 pub const LAYOUTS: &[Layout] = &[
     Layout {
         case: "grpc_unary",
@@ -144,7 +144,7 @@ const fn concurrent(what: &'static str, params: Pairs) -> Goal {
     Goal { what, ours, bar: Bar::TimesAtLeast(0.8, echo) }
 }
 
-/// The doors issue's lines that speak of gRPC.
+/// Goals of the listeners' issue for gRPC.
 pub const GOALS: &[Goal] = &[
     one_in_flight("gRPC publish, one in flight, p50", "p50_ns"),
     one_in_flight("gRPC publish, one in flight, p99", "p99_ns"),
@@ -158,7 +158,7 @@ pub const GOALS: &[Goal] = &[
     },
 ];
 
-/// The suite.
+/// Suite `grpc`.
 pub const SUITE: Suite = Suite {
     name: "grpc",
     cases: &["grpc_unary", "grpc_concurrent", "grpc_connect", "grpc_stream"],

@@ -1,4 +1,4 @@
-//! A stream from the other process: every record arrives, in order, with its content checked.
+//! A stream from the other process, with every record checked for order and content.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -17,7 +17,7 @@ use crate::payload::Touch;
 use crate::point::Bench;
 use crate::timed::Timed;
 
-/// So many records of a size.
+/// Receives this many records of a size.
 pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<Timed> {
     let (start_ns, end_ns) = match callee {
         Callee::Node => from_node(bench, bytes, records)?,

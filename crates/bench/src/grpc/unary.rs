@@ -1,4 +1,4 @@
-//! Calls that are answered once: one in flight, in batches, by many at a time, and each over a connection of its own.
+//! Unary calls: one in flight, in batches, many in parallel, and each over its own connection.
 
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
@@ -11,24 +11,24 @@ use crate::payload::Payload;
 use crate::point::{Bench, Sample};
 use crate::stats::Latencies;
 
-/// How the calls are made.
+/// Settings of the calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Connections.
+    /// Number of connections.
     pub clients: usize,
-    /// Calls of each that are unanswered at a time.
+    /// Calls in flight on each.
     pub in_flight: usize,
-    /// Records in a call.
+    /// Records of a call.
     pub batch: usize,
-    /// Bytes of each.
+    /// Size of a record, bytes.
     pub bytes: usize,
-    /// Calls in all; a tenth more at first, which is not counted.
+    /// Counted calls; a tenth more at first is not counted.
     pub calls: u64,
-    /// Where the two processes run.
+    /// Pinning of the two processes.
     pub pin: Pin,
 }
 
-/// How long calls take, and how many records a second they carry.
+/// Latency of calls, and records a second.
 pub fn measure(bench: &Bench, callee: Callee, load: Load) -> Result<Sample> {
     let served = callee.start(bench, load.pin)?;
     let _pinned = load.pin.side(0)?;
@@ -72,7 +72,7 @@ async fn calls_of(mut caller: Caller, load: Load, calls: u64) -> Result<Latencie
     Ok(latencies)
 }
 
-/// From nothing to the first answer, one connection after another.
+/// Time from connecting to the first response, one connection after another.
 pub fn set_up(bench: &Bench, callee: Callee, connections: u64) -> Result<Sample> {
     let served = callee.start(bench, Pin::Apart)?;
     let _pinned = Pin::Apart.side(0)?;

@@ -1,9 +1,9 @@
 //! One publisher, many subscribers of one process.
 //!
-//! Two threads on cores of their own read, each its half of the subscribers in turn; the first also
-//! publishes, a burst before each of its turns, whenever the other is not more than the window behind.
-//! So publishing goes on while records are delivered, and nothing is lost, which is asserted: the
-//! history holds the window, and the topic itself waits for nobody.
+//! Two threads on separate cores read half of the subscribers each, in turn. The first also publishes a burst
+//! before each turn, if the other is at most
+//! the window behind. So records are published while others are delivered. No record may be lost: the history
+//! holds the window, and the publisher does not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::workload::note;
 const HISTORY_BYTES: u64 = 8 << 20;
 const BYTES: usize = 64;
 
-/// Delivers for about `time` and at least one burst.
+/// Delivers for about `time`, and at least one burst.
 pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
     let stand = Stand::start()?;
     stand.volatile("bench", HISTORY_BYTES)?;
@@ -38,7 +38,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
         move || read_on(theirs, &shared)
     });
     let published = publish_and_read(stand.publisher("bench")?, mine, &shared, burst(subscribers), time);
-    // The other thread reads on until it has read as many as were published, or gives up here.
+    // The other thread reads as many records as were published, or gives up after a failure.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the reading thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
@@ -52,11 +52,11 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
         .with("touched_bytes", Touch::All.bytes(BYTES) as f64))
 }
 
-/// What both threads know of each other.
+/// State that both threads share.
 struct Shared {
     /// Records that all subscribers of the second thread have read.
     read: AtomicU64,
-    /// How many records there will have been; not known at first.
+    /// Final number of records; the maximum while unknown.
     last: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ struct Published {
     publish_ns: u64,
 }
 
-/// The burst fits the second-level cache, and many subscribers get smaller ones so that a round ends.
+/// A burst fits the second-level cache; many subscribers get smaller bursts, so that a round ends.
 fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
@@ -131,14 +131,14 @@ fn read_on(mut theirs: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Whatever is there for the first subscriber decides how far this turn goes.
+/// The first subscriber's available records determine the turn.
 fn read_some(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;
     Ok(next)
 }
 
-/// Every subscriber reads what lies between.
+/// Reads the turn's records with every subscriber.
 fn read_turn(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()> {
     for subscriber in subscribers {
         let mut next = from;

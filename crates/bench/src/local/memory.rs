@@ -1,4 +1,4 @@
-//! What an idle subscriber or topic takes: growth of the resident memory of a process that makes many.
+//! Memory of an idle subscriber or topic: growth of the resident memory of a process that creates many.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::local::stand::Stand;
 use crate::point::{Bench, Sample};
 use crate::role::{RoleArgs, say};
 
-/// Of what the memory is measured: parameter `of`.
+/// Measured objects: parameter `of`.
 pub const KINDS: [&str; 3] = ["subscriber", "topic", "topic_with_a_record"];
 
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -23,7 +23,7 @@ struct Grown {
     bytes: u64,
 }
 
-/// Has another process make `count` of them.
+/// Lets another process create `count` of them.
 pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<Sample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
@@ -31,7 +31,7 @@ pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<Sample> {
     Ok(Sample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
 }
 
-/// The process that makes them.
+/// Main function of that process.
 pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     let count: usize = args.get("count")?;
     let stand = Stand::start()?;
@@ -50,7 +50,7 @@ pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     say(&Grown { bytes: after.saturating_sub(before) })
 }
 
-/// Resident memory while `count` of them live.
+/// Resident memory while `count` of them exist.
 fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     let mut all = Vec::with_capacity(count);
     for nth in 0..count {
@@ -61,7 +61,7 @@ fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     resident
 }
 
-/// The resident memory of this process.
+/// Resident memory of this process.
 pub fn resident_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

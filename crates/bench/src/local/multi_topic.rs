@@ -1,4 +1,4 @@
-//! Many topics at once: one publishing thread for each, all let loose together, and one subscriber of all.
+//! Many topics at once: a publishing thread for each, started together, and one subscriber of all.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -15,7 +15,7 @@ use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
-/// Every topic gets so many records of `bytes`; the subscriber checks them all, in each topic's order.
+/// Publishes this many records of `bytes` to every topic; the subscriber checks them in each topic's order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<Timed> {
     let stand = Stand::start()?;
     for nth in 0..topics {
@@ -64,7 +64,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
     Ok(monotonic_ns())
 }
 
-/// Whether this is the next record of its topic, whole.
+/// Whether this is the next record of its topic, complete.
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };

@@ -1,8 +1,8 @@
-//! What a publish costs while many subscribers sleep on the topic.
+//! Cost of a publish while many subscribers sleep on the topic.
 //!
-//! The subscribers are tasks of one thread. Each publish is made after every one of them has read the
-//! record before and a pause has passed, so that all are asleep again. Timed is the publish alone, since
-//! waking the rest is their own business.
+//! Subscribers are tasks of one thread. Each publish comes after all have read the record before, and a
+//! pause, so that all sleep again. Only the publish is
+//! timed, since waking the others is not its work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +21,10 @@ use crate::stats::Latencies;
 
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
-/// After the last reader has read, it takes this long at most until it sleeps.
+/// Time after the last read in which that subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Publishes `records` records to so many sleepers.
+/// Publishes `records` records to this many sleeping subscribers.
 pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
     let stand = Stand::start()?;
     let topic = stand.volatile("bench", HISTORY_BYTES)?;
@@ -36,7 +36,7 @@ pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
         move || read_in_tasks(sleepers, records, &seen)
     });
     let latencies = publish(&topic, &seen, subscribers as u64, records);
-    // Closing ends the tasks if publishing failed half-way.
+    // Closing the topic ends the tasks after a failed publish.
     topic.close();
     let read = reading.join().map_err(|_| anyhow!("the reading thread panicked"))?;
     let latencies = latencies?;

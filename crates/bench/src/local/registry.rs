@@ -1,4 +1,4 @@
-//! Creating topics and finding them by name.
+//! Creation of topics, and look-ups by name.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::point::Sample;
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// Creates `topics` topics, then finds them by exact name, uniformly at random.
+/// Creates topics, then finds them by exact name, uniformly at random.
 pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
     let create = |names: &crate::names::TopicNames| {
         let stand = Stand::start()?;

@@ -1,4 +1,4 @@
-//! There and back between two topics of one process.
+//! Round trips between two topics of one process.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use crate::workload::{answer_all, ask_all, rounds, with_next};
 
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Two threads on cores of their own, both waiting in the same way.
+/// Two threads on separate cores, which wait in the same way.
 pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencies> {
     let stand = two_topics()?;
     let (mut asked, mut answered) = (stand.subscriber("ping", wait)?, stand.subscriber("pong", wait)?);
@@ -30,7 +30,7 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
     Ok(latencies)
 }
 
-/// One thread that plays both parts: two publishes and two reads.
+/// One thread for both sides: two publishes and two reads.
 pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     let stand = two_topics()?;
     let (mut asked, mut answered) =

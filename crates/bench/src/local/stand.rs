@@ -1,4 +1,4 @@
-//! A node of this process, and topics in it, as the workloads need them.
+//! A node of this process, with topics for workloads.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const MEMORY_BYTES_MAX: u64 = 8 << 30;
 pub struct Stand(Node);
 
 impl Stand {
-    /// Starts it.
+    /// Starts the node.
     pub fn start() -> Result<Self> {
         let limits = Limits::with_memory(MEMORY_BYTES_MAX);
         let config = Config { name: "bench".to_owned(), limits, ..Config::default() };
@@ -29,13 +29,13 @@ impl Stand {
         &self.0
     }
 
-    /// A topic whose publisher waits for its registered readers, so that nothing is lost.
+    /// A topic whose publisher waits for its registered subscribers, so nothing is lost.
     pub fn lossless(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
         let reliable = Reliable { wait_max: PATIENCE, ..Reliable::default() };
         self.topic(name, history_bytes, Some(reliable))
     }
 
-    /// A topic whose publisher waits for nobody.
+    /// A topic whose publisher does not wait.
     pub fn volatile(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
         self.topic(name, history_bytes, None)
     }
@@ -46,12 +46,12 @@ impl Stand {
         self.0.create_topic(name, config, false).with_context(|| format!("making topic {name}"))
     }
 
-    /// A publisher to the subject.
+    /// A publisher for the subject.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         self.0.publisher(subject).with_context(|| format!("publishing to {subject}"))
     }
 
-    /// A subscriber from the first record on, which publishers of lossless topics wait for.
+    /// A subscriber from the first record on, for which publishers of lossless topics wait.
     pub fn subscriber(&self, pattern: &str, wait: Wait) -> Result<Subscriber> {
         let options = SubscribeOptions {
             start: Start::Earliest,

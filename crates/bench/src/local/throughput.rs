@@ -1,4 +1,4 @@
-//! One publisher, one subscriber, two threads on cores of their own.
+//! One publisher and one subscriber, in two threads on separate cores.
 
 use std::thread;
 
@@ -10,9 +10,9 @@ use crate::local::stand::Stand;
 use crate::timed::Timed;
 use crate::workload::{Manner, receive_all, send_all};
 
-/// History of the topic: what publisher and subscriber share of the caches.
+/// History of the topic: shared by both in the caches.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// Payloads by reference count whole although nothing of them is copied.
+/// History for payloads by reference, which count in full although nothing is copied.
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
 /// Moves `count` records of `bytes` from one thread to the other.
@@ -27,7 +27,7 @@ pub fn measure(manner: Manner, bytes: usize, count: u64) -> Result<Timed> {
         send_all(&mut publisher, manner, bytes, count)
     });
     let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, manner, 1, count));
-    // A reader that is gone no longer holds the publisher up.
+    // Without its subscriber, the publisher waits no more.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
     Ok(Timed { start_ns, end_ns: received?, messages: count, bytes, touched: manner.touch().bytes(bytes) })

@@ -1,7 +1,7 @@
-//! A node full of idle topics with one reader, of all of them or of the one that is published to.
+//! A node with many idle topics and one subscriber, of all topics or of a single one.
 //!
-//! Measured: what the whole process takes of a core while nothing happens, and what a publish costs
-//! while that reader sleeps.
+//! Measures the process' use of a core while nothing happens, and the cost of a publish while the subscriber
+//! sleeps.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::workload::with_next;
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
 const PUBLISHED_TO: &str = "bench.0";
-/// From the last read on, the reader sleeps after this long at most.
+/// Time after the last read in which the subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(100);
 const REST_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,13 +45,13 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     });
     let published = Pin::Apart.side(0).and_then(|_pinned| {
         let mut latencies = Latencies::default();
-        // Once the first record was read, everybody sleeps.
+        // After the first record was read, all threads sleep.
         publish(&mut publisher, &seen, 0..1, &mut latencies)?;
         let cpu_share = idle_share(idle);
         publish(&mut publisher, &seen, 1..records, &mut latencies)?;
         Ok(latencies.sample().with("cpu_share", cpu_share))
     });
-    // Stopping ends the reader if publishing failed half-way.
+    // Stopping the node ends the subscriber after a failed publish.
     stand.node().stop();
     let read = reading.join().map_err(|_| anyhow!("the reading thread panicked"))?;
     let sample = published?;
@@ -59,8 +59,8 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     Ok(sample)
 }
 
-/// What this process takes of one core while it is left alone, once it has come to rest: putting 100,000
-/// cursors to sleep takes a while. If it never rests, that is what is measured.
+/// The process' use of one core once it is idle: putting 100,000 cursors to sleep takes a while. If it never
+/// idles, that is what is measured.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + REST_MAX;
     while share_over(LOOK) > AT_REST && Instant::now() < deadline {}

@@ -1,7 +1,7 @@
-//! As little of a client as the measurements need: publishes written as bytes, messages read in place.
+//! A minimal client: publishes are written as bytes, messages read in place.
 //!
-//! Limits: a message must fit the read buffer; headers are not asked for, so `HMSG` is an error, as
-//! is everything else the broker may say that is not known here.
+//! A message must fit the read buffer. Headers are not requested, so `HMSG` is an error, like every other
+//! unknown message.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::dialect::{Dialect, PONG, Said};
 use super::served::Served;
 use crate::child::PATIENCE;
 
-/// One connection.
+/// A connection to a broker.
 #[derive(Debug)]
 pub struct RawClient {
     stream: TcpStream,
@@ -25,12 +25,12 @@ pub struct RawClient {
 const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl RawClient {
-    /// Connects, and waits until the broker has taken the greeting.
+    /// Connects, and waits until the broker has accepted the greeting.
     pub fn connect(served: Served) -> Result<Self> {
         Self::connect_with(served, BUFFER_BYTES, &served.dialect.greeting(served.token))
     }
 
-    /// The same with a read buffer of this size, for many of them.
+    /// Connects with a read buffer of this size, for many connections.
     pub fn connect_small(served: Served, buffer_bytes: usize) -> Result<Self> {
         Self::connect_with(served, buffer_bytes, &served.dialect.greeting(served.token))
     }
@@ -53,25 +53,25 @@ impl RawClient {
         Ok(client)
     }
 
-    /// Subscribes, and waits until the broker knows of it.
+    /// Subscribes, and waits until the broker confirms it.
     pub fn subscribe(&mut self, subject: &str) -> Result<()> {
         self.send(self.dialect.subscribe(subject).as_bytes())?;
         self.done()
     }
 
-    /// Asks that publishes are not answered, where they are.
+    /// Asks the broker not to answer publishes.
     pub fn silence(&mut self) -> Result<()> {
         self.send(self.dialect.silence().as_bytes())
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("writing to the broker")
     }
 
-    /// The next message: its reply subject and payload.
+    /// Waits for the next message; returns its reply subject and payload.
     pub fn message(&mut self) -> Result<(&[u8], &[u8])> {
-        // The borrow of what was said cannot be returned from inside the loop, so only its place is.
+        // A borrow of the message cannot be returned from inside the loop, so only its place is.
         let (reply, payload) = loop {
             match self.next()? {
                 Some(Said::Message { reply, payload }) => break (reply, payload),
@@ -82,7 +82,7 @@ impl RawClient {
         Ok((&self.buffer[reply], &self.buffer[payload]))
     }
 
-    /// The next message that was read already.
+    /// The next message that is already in the buffer.
     pub fn message_at_hand(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {
@@ -94,13 +94,13 @@ impl RawClient {
         Ok(Some((&self.buffer[reply], &self.buffer[payload])))
     }
 
-    /// Waits until the broker has handled all that was sent so far.
+    /// Waits until the broker has handled everything sent so far.
     pub fn settle(&mut self) -> Result<()> {
         self.send(self.dialect.settle().as_bytes())?;
         self.done()
     }
 
-    /// Waits until the broker says that something is done.
+    /// Waits until the broker confirms an operation.
     pub fn done(&mut self) -> Result<()> {
         loop {
             match self.next()? {
@@ -112,7 +112,7 @@ impl RawClient {
         }
     }
 
-    /// The bare connection, once nothing that came over it is left to be looked at.
+    /// Returns the bare connection, if no received byte is left.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(said) = self.next()? {
             ensure!(!matches!(said, Said::Message { .. }), "a message came that nobody has looked at");
@@ -121,7 +121,8 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// The broker's next message in the bytes read so far. A ping is answered at once, whichever message the caller waits for.
+    /// Parses the broker's next message in the buffer. Pings are answered at once, whatever the caller waits
+    /// for.
     #[inline]
     fn next(&mut self) -> Result<Option<Said>> {
         let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?

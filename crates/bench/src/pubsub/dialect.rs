@@ -1,32 +1,32 @@
-//! The bytes that NATS and Redis are spoken to with, and what they say.
+//! The protocols of NATS and Redis.
 
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What a broker speaks.
+/// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// The NATS client protocol.
     Nats,
-    /// Redis's, of which publish and subscribe are used.
+    /// Redis's protocol, with publish and subscribe.
     Redis,
 }
 
-/// What was said, and where in the buffer it lies.
+/// A message of the broker, and its place in the buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said {
     /// A message of a subscription.
     Message { reply: Range<usize>, payload: Range<usize> },
-    /// What was asked has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
+    /// A request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
     Done,
-    /// The broker asks whether we are there.
+    /// The broker checks the connection.
     Ping,
-    /// Nothing that matters.
+    /// Anything else.
     Other,
 }
 
-/// The answer to [`Said::Ping`]; without it a broker takes a connection for dead after a while.
+/// Response to [`Said::Ping`], without which a broker closes a connection after a while.
 pub const PONG: &[u8] = b"PONG\r\n";
 
 const CONNECT: &str =
@@ -35,7 +35,7 @@ const CONNECT_VERBOSE: &str =
     "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
 
 impl Dialect {
-    /// Begins a connection, as the user whose token it is; answered by [`Said::Done`].
+    /// First message of a connection, with a user's token; [`Said::Done`] confirms it.
     pub fn greeting(self, token: Option<&str>) -> String {
         match (self, token) {
             (Self::Nats, None) => format!("{CONNECT}}}\r\nPING\r\n"),
@@ -44,7 +44,8 @@ impl Dialect {
         }
     }
 
-    /// Begins one on which every publish is answered by [`Said::Done`]; so is this.
+    /// First message of a connection on which every publish is confirmed by [`Said::Done`], as is this
+    /// message.
     pub fn verbose_greeting(self) -> &'static str {
         match self {
             Self::Nats => CONNECT_VERBOSE,
@@ -52,7 +53,7 @@ impl Dialect {
         }
     }
 
-    /// Asks that publishes are not answered.
+    /// Turns confirmations of publishes off.
     pub fn silence(self) -> &'static str {
         match self {
             Self::Nats => "",
@@ -60,7 +61,8 @@ impl Dialect {
         }
     }
 
-    /// Answered by [`Said::Done`] when all before it was done, also after [`silence`](Self::silence).
+    /// Message that [`Said::Done`] confirms after all earlier ones were handled, also after
+    /// [`silence`](Self::silence).
     pub fn settle(self) -> &'static str {
         match self {
             Self::Nats => "PING\r\n",
@@ -68,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Subscribes; answered by [`Said::Done`].
+    /// Subscribes; [`Said::Done`] confirms it.
     pub fn subscribe(self, subject: &str) -> String {
         match self {
             Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
@@ -76,7 +78,7 @@ impl Dialect {
         }
     }
 
-    /// What stands before a payload of `bytes` that is published.
+    /// Header of a publish before a payload of `bytes`.
     pub fn publish_head(self, subject: &str, bytes: usize) -> Vec<u8> {
         match self {
             Self::Nats => format!("PUB {subject} {bytes}\r\n"),
@@ -87,7 +89,7 @@ impl Dialect {
         .into_bytes()
     }
 
-    /// Reads one thing from the front of `bytes`, which stand at `at` in the buffer; tells its length too.
+    /// Parses the first message of `bytes`, which are at `at` in the buffer; returns it with its length.
     #[inline]
     pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
         match self {
@@ -97,7 +99,7 @@ impl Dialect {
     }
 }
 
-/// Writes a NATS publish whose answer goes to `reply`, if that is not empty.
+/// Writes a NATS publish with a reply subject, unless `reply` is empty.
 pub fn write_request(out: &mut Vec<u8>, subject: &[u8], reply: &[u8], payload: &[u8]) {
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject);
@@ -146,7 +148,7 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((Said::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// A payload of `size` from `after` on, and where what follows its line's end begins.
+/// Place of a payload of `size` at `after`, and the position after its line's end.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;
@@ -168,7 +170,7 @@ fn redis(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
     }
 }
 
-/// `message`, the channel and the payload; or `subscribe`, the channel and how many they are now.
+/// `message`, the channel and the payload; or `subscribe`, the channel and the number of subscriptions.
 #[inline]
 fn redis_array(count: usize, bytes: &[u8], mut from: usize, at: usize) -> Result<Option<(Said, usize)>> {
     let (mut is_message, mut last) = (false, at..at);

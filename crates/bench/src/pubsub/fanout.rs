@@ -1,7 +1,7 @@
 //! One publisher, many subscribers with a connection each, all clients of a broker.
 //!
-//! One thread reads all subscribers, one read of each that has something in turn: what is measured is the broker, not a
-//! crowd of threads on its cores.
+//! One thread reads all subscribers in turn, so that the broker is measured, and not many threads on its
+//! cores.
 
 use std::thread;
 
@@ -13,8 +13,7 @@ use super::throughput::{SUBJECT, publish};
 use crate::clock::monotonic_ns;
 use crate::timed::Timed;
 
-/// Sends `count` messages of `bytes` to each of so many subscribers; every delivery is checked. Counted are
-/// deliveries.
+/// Sends `count` messages of `bytes` to each subscriber. Counts deliveries, all of which are checked.
 pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<Timed> {
     let served = broker.served();
     let mut broker = Some(broker);
@@ -22,7 +21,7 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
     let end_ns = receive(&mut lanes, count);
     if end_ns.is_err() {
-        // The broker goes, and with it the publisher's connection.
+        // Ending the broker closes the publisher's connection.
         broker.take();
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -30,7 +29,7 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     Ok(Timed { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
 }
 
-/// Until each has had `count`; when the last was checked.
+/// Reads until each has `count` messages; returns the time of the last check.
 pub fn receive(lanes: &mut [Lane], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();

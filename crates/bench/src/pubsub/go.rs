@@ -1,5 +1,4 @@
-//! One publisher and so many subscribers on nats.go, in a process of their own: what a program on a common client
-//! library gets of a broker.
+//! One publisher and several subscribers with nats.go, in a process: throughput of a common client library.
 
 use anyhow::Result;
 use serde::Deserialize;
@@ -14,7 +13,7 @@ struct Loaded {
     elapsed_ns: u64,
 }
 
-/// Sends `count` messages of `bytes` to each of so many subscribers; every delivery is checked, and they are counted.
+/// Sends `count` messages of `bytes` to each subscriber, and counts checked deliveries.
 pub fn measure(
     bench: &Bench,
     broker: &Broker,

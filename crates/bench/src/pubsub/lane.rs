@@ -1,4 +1,4 @@
-//! One of many connections that a thread reads in turn through a buffer that they share.
+//! Connections that a thread reads in turn through a shared buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,17 @@ use super::served::Served;
 use crate::child::PATIENCE;
 use crate::payload::Touch;
 
-/// A connection with one subscription, and how many messages came over it.
+/// A connection with one subscription, and the number of received messages.
 #[derive(Debug)]
 pub struct Lane {
     stream: TcpStream,
     dialect: Dialect,
-    /// The beginning of a message whose end has not come.
+    /// Start of a message whose end has not arrived.
     rest: Vec<u8>,
     seen: u64,
 }
 
-/// What all lanes of a thread read into: large enough for a few writes of a broker, small enough for the caches.
+/// Size of a thread's shared buffer: a few writes of a broker, small enough for the caches.
 pub const SHARED_BYTES: usize = 256 * 1024;
 const GREETING_BYTES: usize = 16 * 1024;
 
@@ -36,12 +36,12 @@ impl Lane {
         Ok(Self { stream, dialect: served.dialect, rest: Vec::new(), seen: 0 })
     }
 
-    /// Messages that came.
+    /// Number of received messages.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Reads once, and checks what came: the next messages, whole. False when nothing is there.
+    /// Reads once, and checks complete messages; `false` if no data is there.
     pub fn read(&mut self, shared: &mut [u8]) -> Result<bool> {
         let mut filled = self.rest.len();
         ensure!(filled < shared.len(), "a message does not fit {} bytes", shared.len());
@@ -65,7 +65,7 @@ impl Lane {
                     );
                     self.seen += 1;
                 }
-                // The brokers' names for it differ, but only NATS asks.
+                // Only NATS pings.
                 Said::Ping => self.stream.write_all(PONG).context("answering a broker's ping")?,
                 Said::Done | Said::Other => {}
             }
@@ -76,7 +76,7 @@ impl Lane {
     }
 }
 
-/// Sleeps until one of them has something to read.
+/// Sleeps until one of the connections has data.
 pub fn wait(lanes: &[Lane]) -> Result<()> {
     let mut waiting: Vec<_> = lanes.iter().map(|lane| PollFd::new(&lane.stream, PollFlags::IN)).collect();
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
@@ -111,15 +111,15 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
-            // Its own ping has to be answered before this one is.
+            // The broker's own ping must be answered first.
             until(&mut lines, "PING");
             stream.write_all(b"PONG\r\n").unwrap();
             until(&mut lines, "PONG");
             until(&mut lines, "PING");
-            // The subscription is known, and another ping comes with that.
+            // The subscription is confirmed together with another ping.
             stream.write_all(b"PONG\r\nPING\r\n").unwrap();
             until(&mut lines, "PONG");
-            // As nats-server does when a connection is two seconds old.
+            // nats-server pings when a connection is two seconds old.
             stream.write_all(b"PING\r\n").unwrap();
             until(&mut lines, "PONG");
             stream.write_all(b"MSG b 1 64\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! Request and reply through a broker: four hops, asker and answerer two clients.
+//! Request and reply through a broker: four hops, with requester and responder as two clients.
 
 use std::thread;
 
@@ -12,22 +12,22 @@ use crate::cores::Pin;
 use crate::payload::{Payload, Touch};
 use crate::stats::Latencies;
 
-/// What is asked.
+/// Subject of requests.
 pub const SERVICE: &str = "service";
 const INBOX: &str = "_INBOX.bench.1";
 
-/// What came of it.
+/// Result of the measurement.
 #[derive(Debug)]
 pub struct Asked {
-    /// How long each request took, but for the first tenth.
+    /// Latency of each request, except for the first tenth.
     pub latencies: Latencies,
-    /// From the first of these until the last answer.
+    /// From the first counted request to the last reply.
     pub elapsed_ns: u64,
-    /// Requests that were counted.
+    /// Counted requests.
     pub requests: u64,
 }
 
-/// Asks `requests` times, and a tenth more at first, with so many under way at any time.
+/// Sends `requests` requests, and a tenth more at first, with this many in flight.
 pub fn measure(broker: Broker, pin: Pin, bytes: usize, requests: u64, in_flight: u64) -> Result<Asked> {
     let _pinned = pin.side(0)?;
     let served = broker.served();
@@ -40,7 +40,7 @@ pub fn measure(broker: Broker, pin: Pin, bytes: usize, requests: u64, in_flight:
     let answering = thread::spawn(move || answer(&mut answerer, requests + unmeasured));
     let asked = ask(&mut asker, bytes, requests, unmeasured, in_flight);
     if asked.is_err() {
-        // The broker goes, and with it the answerer's connection.
+        // Ending the broker closes the responder's connection.
         broker.take();
     }
     let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
@@ -54,7 +54,7 @@ fn ask(asker: &mut RawClient, bytes: usize, requests: u64, unmeasured: u64, in_f
     let (all, mut from_ns) = (requests + unmeasured, 0);
     while asking.answered < all {
         asking.top_up(asker, all)?;
-        // One answer is waited for; those that came with it are taken along.
+        // Waits for one reply, and takes others that came with it.
         let (_, reply) = asker.message()?;
         asking.take(reply, unmeasured)?;
         while let Some((_, reply)) = asker.message_at_hand()? {
@@ -69,11 +69,11 @@ fn ask(asker: &mut RawClient, bytes: usize, requests: u64, unmeasured: u64, in_f
     Ok(Asked { latencies: asking.latencies, elapsed_ns, requests: all - asking.counted_from })
 }
 
-/// The asker's books.
+/// State of the requester.
 struct Asking {
     payload: Payload,
     write: Vec<u8>,
-    /// When each request that is under way was written, by its number.
+    /// Send time of each request in flight, by number.
     sent_ns: Vec<u64>,
     sent: u64,
     answered: u64,
@@ -88,7 +88,7 @@ impl Asking {
         Self { payload, write: Vec::new(), sent_ns, sent: 0, answered: 0, counted_from: 0, latencies }
     }
 
-    /// Writes as many requests as were answered, together.
+    /// Writes as many requests as were answered, in one write.
     fn top_up(&mut self, asker: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
         let until = all.min(self.answered + in_flight);
@@ -114,7 +114,7 @@ impl Asking {
     }
 }
 
-/// Answers as many requests as come, those that came together by one write.
+/// Answers this many requests; those that came together get one write.
 fn answer(answerer: &mut RawClient, requests: u64) -> Result<()> {
     let (mut write, mut answered) = (Vec::new(), 0);
     while answered < requests {

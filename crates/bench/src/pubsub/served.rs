@@ -1,4 +1,4 @@
-//! Brokers of our own on a free port of 127.0.0.1, gone when dropped.
+//! Brokers on a free port of 127.0.0.1; dropping one ends it.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -17,24 +17,24 @@ use crate::doors::node::{DoorNode, NodeSetup, TopicSetup};
 use crate::point::{Bench, target};
 use crate::sockets;
 
-/// Where a broker is, and what it speaks.
+/// Address and protocol of a broker.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     /// Its address.
     pub address: SocketAddr,
-    /// What it speaks.
+    /// Protocol.
     pub dialect: Dialect,
-    /// What lets in, where users are asked who they are.
+    /// Token of the user, on brokers with users.
     pub token: Option<&'static str>,
 }
 
 impl Served {
-    /// What speaks NATS at this address.
+    /// A NATS server at this address.
     pub fn nats(address: SocketAddr) -> Self {
         Self { address, dialect: Dialect::Nats, token: None }
     }
 
-    /// The same as the user whose token this is.
+    /// The same with a user's token.
     pub fn with_token(self, token: &'static str) -> Self {
         Self { token: Some(token), ..self }
     }
@@ -53,15 +53,15 @@ enum Process {
     Node(DoorNode),
 }
 
-/// A configuration, gone when dropped.
+/// A configuration file; dropping it removes the file.
 #[derive(Debug)]
 struct ConfigFile(PathBuf);
 
-/// By default nats-server cuts off a subscriber with 64 MB pending, which a burst of 64 KB messages
-/// reaches; a run must be lossless, so it may keep more. Nothing else is changed.
+/// By default nats-server cuts off a subscriber with 64 MB pending, which a burst of 64 KB messages reaches.
+/// A run must be lossless, so the limit is higher. All else is default.
 const NATS_CONFIG: &str = "max_pending: 1GB\n";
 
-/// Redis does the same with 32 MB; for the rest it is a broker without a disk, as the others are.
+/// Redis has the same limit at 32 MB; it also runs without a disk, like the others.
 const REDIS_ARGS: [&str; 12] = [
     "--save",
     "",
@@ -87,19 +87,19 @@ impl ConfigFile {
 
 impl Drop for ConfigFile {
     fn drop(&mut self) {
-        // A file that is already gone is what is wanted.
+        // The file may be gone already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// A subject whose publishers wait for nobody.
+/// Subject whose publishers do not wait.
 pub const CROWD: &str = "crowd";
 const START_PATIENCE: Duration = Duration::from_secs(20);
 const READY: &str = "Listening for client connections on ";
 const HISTORY_BYTES: u64 = 4 << 20;
 
 impl Broker {
-    /// The broker of this target: a rival with its defaults, or a node of ours whose threads park.
+    /// Starts the broker of a target: a rival with defaults, or a node whose threads park.
     pub fn start(bench: &Bench, target: &str, pin: Pin) -> Result<Self> {
         // A process inherits the pinning of the thread that starts it.
         let _pinned = pin.side(1)?;
@@ -110,7 +110,7 @@ impl Broker {
         }
     }
 
-    /// A node of ours with its NATS door open and the topics that the raw clients use.
+    /// Starts a node with listener NATS and the topics of the raw clients.
     pub fn node(bench: &Bench, spin: bool) -> Result<Self> {
         let topics = vec![
             TopicSetup::lossless(SUBJECT, HISTORY_BYTES),
@@ -122,7 +122,7 @@ impl Broker {
         Ok(Self { served: Self::nats_door(&node)?, process: Process::Node(node) })
     }
 
-    /// The NATS door of a node.
+    /// Listener NATS of a node.
     pub fn nats_door(node: &DoorNode) -> Result<Served> {
         node.address(Door::Nats).map(Served::nats)
     }
@@ -144,7 +144,7 @@ impl Broker {
 
     fn redis(bench: &Bench) -> Result<Self> {
         let program = bench.peers.program("redis-server")?;
-        // It cannot pick a free port by itself.
+        // Redis cannot choose a free port itself.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
         let address = address.context("finding a free port")?;
         let mut args = vec!["--port".to_owned(), address.port().to_string()];
@@ -155,12 +155,12 @@ impl Broker {
         Ok(Self { served, process: Process::Rival { child, _config: None } })
     }
 
-    /// Where it is, and what it speaks.
+    /// Address and protocol.
     pub fn served(&self) -> Served {
         self.served
     }
 
-    /// What the kernel says of its memory, bytes.
+    /// Memory according to the kernel, bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         match &self.process {
             Process::Rival { child, .. } => child.memory(field),
@@ -169,7 +169,7 @@ impl Broker {
     }
 }
 
-/// Asks until there is an answer; an error when the program ends, or takes too long.
+/// Retries until there is a response; fails if the program ends or takes too long.
 fn until<T>(child: &mut Child, name: &str, mut answer: impl FnMut(&mut Child) -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + START_PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! One publisher, one subscriber, both clients of a broker: two hops, as our brokered topology.
+//! One publisher and one subscriber, both clients of a broker: two hops, as in Dunlin's brokered topology.
 
 use std::thread;
 
@@ -10,12 +10,12 @@ use crate::clock::monotonic_ns;
 use crate::payload::{Payload, Touch};
 use crate::timed::Timed;
 
-/// What is published to.
+/// Subject.
 pub const SUBJECT: &str = "b";
-/// Messages are gathered to writes of about this size.
+/// Approximate size of a write.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Sends `count` messages of `bytes`; every one is checked by the subscriber.
+/// Sends `count` messages of `bytes`, all of which the subscriber checks.
 pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<Timed> {
     let served = broker.served();
     let mut broker = Some(broker);
@@ -24,7 +24,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<Timed> {
     let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
     let end_ns = receive(&mut subscriber, count);
     if end_ns.is_err() {
-        // The broker goes, and with it the publisher's connection.
+        // Ending the broker closes the publisher's connection.
         broker.take();
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -32,7 +32,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<Timed> {
     Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// Publishes `count` messages of `bytes` as fast as they are taken; when the first was sent.
+/// Publishes `count` messages of `bytes` as fast as possible; returns the time of the first.
 pub fn publish(served: Served, subject: &str, bytes: usize, count: u64) -> Result<u64> {
     let mut client = RawClient::connect(served)?;
     client.silence()?;

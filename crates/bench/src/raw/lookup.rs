@@ -1,4 +1,4 @@
-//! Looking a name up in the standard library's hash map: the floor for finding a topic.
+//! Name look-ups in the standard library's hash map: the floor for finding a topic.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::names::time_registry;
 use crate::point::Sample;
 
-/// Fills a map with `topics` names, then looks names up, uniformly at random.
+/// Fills a map with `topics` names, then finds names uniformly at random.
 pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
     time_registry(
         topics,

@@ -1,4 +1,4 @@
-//! One message there and back between two processes, one in flight.
+//! Round trips between two processes, one in flight.
 
 use anyhow::{Result, ensure};
 
@@ -13,14 +13,14 @@ use crate::stats::Latencies;
 /// How one side waits for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Asks again and again.
+    /// Polls without a pause.
     Spin,
     /// Sleeps in the kernel at once.
     Parked,
 }
 
 impl Wait {
-    /// The parameter's word.
+    /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -29,20 +29,20 @@ impl Wait {
     }
 }
 
-/// What is sent, over what, and how both sides wait.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct PingPong {
-    /// The kind of socket.
+    /// Kind of socket.
     pub transport: Transport,
     /// How both sides wait.
     pub wait: Wait,
-    /// Where both sides run.
+    /// Pinning of both sides.
     pub pin: Pin,
-    /// The message's size.
+    /// Size of a message.
     pub bytes: usize,
 }
 
-/// Round trips through one echoing process.
+/// Round trips through an echoing process.
 pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latencies> {
     let listener = Listener::bind(setup.transport)?;
     let args = [
@@ -58,7 +58,7 @@ pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latenc
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends and awaits the answer, checking each; a tenth more at first, which is not counted.
+/// Sends messages and checks the responses; a tenth more at first is not counted.
 pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = Payload::new(bytes);
     let mut answer = vec![0; bytes];
@@ -77,7 +77,7 @@ pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) ->
     Ok(latencies)
 }
 
-/// The echoing side; ends when the other closes.
+/// The echoing side; it ends when the other closes.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let mut stream = args.get::<Endpoint>("endpoint")?.connect()?;
@@ -86,7 +86,7 @@ pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     Ok(())
 }
 
-/// Sends back whatever comes, until the other side is gone.
+/// Sends back all data until the other side is gone.
 pub(crate) fn echo_until_closed(stream: &mut Stream, bytes: usize) {
     let mut message = vec![0; bytes];
     while stream.read_whole(&mut message).is_ok() && stream.write_whole(&message).is_ok() {}

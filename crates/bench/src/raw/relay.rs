@@ -1,8 +1,8 @@
-//! Four hops: two clients speak through a relay that copies bytes, everyone asleep while waiting.
+//! Four hops: two clients communicate through a relay that copies bytes; all sleep while they wait.
 //!
-//! The relay has one blocking thread a direction, which is the least a relay can do: no poll call
-//! stands between a wake and the read. Both clients are threads of the measuring process, as they are
-//! for ours and for NATS.
+//! The relay has one blocking thread for each direction, the least possible work: no poll call is between a
+//! wake and the read. Both clients are threads of the
+//! measuring process, as for Dunlin and NATS.
 
 use std::io::Read;
 use std::thread;
@@ -35,13 +35,13 @@ pub fn measure(
     thread::scope(|scope| {
         scope.spawn(move || echo_until_closed(&mut responder, bytes));
         let measured = round_trips(&mut requester, bytes, iterations);
-        // Closing the relay closes the responder's connection, which ends its thread.
+        // Ending the relay closes the responder's connection, which ends its thread.
         drop((requester, child));
         measured
     })
 }
 
-/// The relay; ends when either client closes.
+/// The relay; it ends when either client closes.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let endpoint: Endpoint = args.get("endpoint")?;

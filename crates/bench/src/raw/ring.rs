@@ -10,12 +10,12 @@ use crate::cores::Pin;
 use crate::payload::Touch;
 use crate::timed::Timed;
 
-/// One record: its first and last word are the sequence.
+/// A record, whose first and last word are the sequence number.
 type Record = [u64; 8];
 
 const RING_RECORDS: usize = 4096;
 
-/// Moves `count` records, one at a time or in batches, between two pinned threads.
+/// Moves `count` records, singly or in batches, between two pinned threads.
 pub fn measure(count: u64, batch: usize) -> Result<Timed> {
     let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
     let start_ns = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! One process writes, another reads and counts: what a socket can carry.
+//! One process writes, another reads and counts: the throughput of a socket.
 
 use std::io::Read;
 

@@ -1,7 +1,7 @@
-//! Many connections, each with a subscriber of the one topic, at a fixed rate.
+//! Many connections, each with a subscriber of one topic, at a fixed rate.
 //!
-//! A delivery's latency counts from the time its record was *meant* to be published, until the task of
-//! its subscriber has read and checked it. All subscribers are tasks of one thread here.
+//! Latency counts from the *intended* time of publication until the subscriber's task has read and checked
+//! the record. All subscribers are tasks of one thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,8 +21,7 @@ use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
 use crate::sockets::Transport;
 use crate::stats::Latencies;
 
-/// So many connections, so many records a second, for about so long; a fifth more at first, which is not
-/// counted.
+/// Runs this many connections at this rate for about `time`; a fifth more at first is not counted.
 pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<Sample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

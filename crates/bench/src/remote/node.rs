@@ -1,4 +1,4 @@
-//! A node in a process of its own: started with what it shall do besides serving, gone when dropped.
+//! A node in a process, with a task besides serving; dropping it kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -22,47 +22,47 @@ use crate::role::{RoleArgs, say};
 use crate::sockets::{Transport, fresh_path};
 use crate::workload::{Manner, send_all};
 
-/// The topic that everything but round trips goes through.
+/// Topic of everything except round trips.
 pub const TOPIC: &str = "dunlin-bench";
-/// The topic of requests.
+/// Topic of requests.
 pub const ASK: &str = "dunlin-bench-ask";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// How a node is set up.
+/// Settings of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetup {
-    /// Over what it serves.
+    /// Transport of its listener.
     pub transport: Transport,
     /// Whether its threads spin.
     pub spin: bool,
-    /// Whether it is kept off the first core.
+    /// Whether it stays off the first core.
     pub pin: Pin,
-    /// What it does besides serving.
+    /// Its task besides serving.
     pub task: Task,
 }
 
-/// What a node does besides serving.
+/// A task of a node besides serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Nothing: its clients do all.
+    /// None: clients do everything.
     Serve,
-    /// Answers requests to [`ASK`] with what they bring.
+    /// Answers requests to [`ASK`] with their payload.
     Answer,
-    /// Publishes so many records as soon as a registered reader is there.
+    /// Publishes records as soon as a registered subscriber exists.
     Send {
-        /// In which way.
+        /// How records are passed.
         manner: Manner,
-        /// Of this size.
+        /// Size of a record.
         bytes: usize,
-        /// How many.
+        /// Number of records.
         count: u64,
     },
-    /// Publishes at a fixed rate as soon as so many readers wait.
+    /// Publishes at a fixed rate once enough subscribers wait.
     Tick {
-        /// Readers.
+        /// Number of subscribers.
         readers: usize,
-        /// Records.
+        /// Number of records.
         count: u64,
         /// Records a second.
         per_s: u64,
@@ -79,7 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process: one of our own, or, for [`Task::Serve`], the one that `--url` names.
+/// A node in another process: one of ours, or, for [`Task::Serve`], the one that `--url` names.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,
@@ -88,7 +88,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts it, and waits until its doors are open.
+    /// Starts the node and waits for its listener.
     pub fn start(bench: &Bench, setup: NodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
             ensure!(setup.task == Task::Serve, "this needs a node of its own, without --url");
@@ -105,7 +105,7 @@ impl NodeProcess {
         Ok(Self { child: Some(child), url, tls: TlsOptions::default() })
     }
 
-    /// Makes the topics anew on a node that is not our own, whose state nobody knows.
+    /// Recreates the topics on a node that is not ours, whose state is unknown.
     pub fn prepare(&self) -> Result<()> {
         if self.child.is_some() {
             return Ok(());
@@ -113,7 +113,7 @@ impl NodeProcess {
         let client = self.client(Wait::Default)?;
         let reliable = Some(Reliable { wait_max: PATIENCE, ..Reliable::default() });
         for (topic, reliable) in [(TOPIC, reliable), (ASK, None)] {
-            // It is not there the first time.
+            // The topic does not exist the first time.
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
             let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
@@ -126,25 +126,25 @@ impl NodeProcess {
         self.child.as_ref().context("the node is not a process of ours")
     }
 
-    /// A client of it.
+    /// A client of the node.
     pub fn client(&self, wait: Wait) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
         let options = Options { name, tls, wait, ..Options::default() };
         Client::connect(&self.url, options).with_context(|| format!("connecting to {}", self.url))
     }
 
-    /// When its publisher began, once it has sent everything.
+    /// Start of the publisher, once it has sent everything.
     pub fn sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node is not a process of ours")?;
         Ok(child.line::<Sent>(PATIENCE)?.start_ns)
     }
 
-    /// Its resident memory now.
+    /// Present resident memory.
     pub fn resident_bytes(&self) -> Result<u64> {
         self.child()?.memory("VmRSS")
     }
 
-    /// The most its resident memory has been.
+    /// Peak resident memory.
     pub fn resident_bytes_max(&self) -> Result<u64> {
         self.child()?.memory("VmHWM")
     }
@@ -188,7 +188,7 @@ impl Task {
     }
 }
 
-/// The node's process: serves until it is killed.
+/// Main function of the node's process; it serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let task = Task::parse(args)?;
@@ -215,14 +215,14 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // Parking may end for no reason; the node stays open all the same.
+        // Parking may end spuriously; the node stays open.
         std::hint::black_box(&server);
     }
 }
 
 fn open(stand: &Stand, args: &RoleArgs) -> Result<(Server, String)> {
     let spin = args.get("spin")?;
-    // Two threads that spin would take both cores of a small machine from the clients.
+    // Two spinning threads would take both cores of a small machine from the clients.
     let threads = if spin { 1 } else { 0 };
     let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
     if args.text("transport")? == Transport::Uds.name() {
@@ -240,14 +240,13 @@ fn open(stand: &Stand, args: &RoleArgs) -> Result<(Server, String)> {
 fn respond(stand: &Stand) -> Result<Responder> {
     let answer = |mut request: dunlin::Request<'_, '_>| {
         let payload = request.record().payload();
-        // An answer that cannot be published is one the asker misses, and that ends the run.
+        // If a reply cannot be published, the requester misses it, and the run fails.
         let _ = request.reply(payload);
     };
     stand.node().respond(ASK, answer).context("answering")
 }
 
-/// Publishes on a schedule, and never skips a record when it falls behind: what is carried is the
-/// intended time.
+/// Publishes on a schedule without skipping records when it is late; each carries its intended time.
 fn tick(stand: &Stand, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = stand.publisher(TOPIC)?;
     let mut payload = Payload::new(64);

@@ -1,4 +1,4 @@
-//! There and back over sockets, one in flight: request and reply, as programs make them.
+//! Round trips over sockets, one in flight: request and reply, as programs use them.
 
 use std::thread;
 
@@ -17,7 +17,7 @@ use crate::sockets::Transport;
 use crate::stats::Latencies;
 use crate::workload::{describe, rounds};
 
-/// A client here, and what answers it inside the node: two hops.
+/// A client here, and a responder inside the node: two hops.
 pub fn responder_in_the_node(
     bench: &Bench,
     transport: Transport,
@@ -33,8 +33,8 @@ pub fn responder_in_the_node(
     ask_all(&node.client(wait)?, bytes, iterations)
 }
 
-/// Two clients in two threads here, the node between them: four hops. The clients park; the node parks
-/// or spins. Where it is pinned apart, both clients have the first core.
+/// Two clients in two threads here, with the node between them: four hops. The clients park; the node parks
+/// or spins. If pinned apart, both clients use the first core.
 pub fn two_clients(
     bench: &Bench,
     transport: Transport,
@@ -55,7 +55,7 @@ pub fn two_clients(
     let latencies = ask_all(&asker, bytes, iterations);
     let mut node = Some(node);
     if latencies.is_err() {
-        // The node goes, and with it what the answerer waits for.
+        // Ending the node ends the responder's wait.
         node.take();
     }
     let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
@@ -64,7 +64,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Requests, one in flight; a tenth more at first, which is not counted.
+/// Requests, one in flight; a tenth more at first is not counted.
 fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = Payload::new(bytes);

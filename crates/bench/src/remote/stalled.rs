@@ -1,4 +1,4 @@
-//! Full load for one reader while many others are connected, subscribed, and never read.
+//! Full load for one subscriber while many others are connected and never read.
 
 use std::thread;
 use std::time::Duration;
@@ -18,15 +18,14 @@ use crate::workload::{Manner, receive_from};
 
 const BYTES: usize = 64;
 
-/// Records that all readers are sent at first, for the stalled ones to stall: many times what the node
-/// keeps, and what a client allows it to send.
+/// Records that make the other subscribers stall: many times what the node retains and what a client's credit
+/// allows.
 const FILL: u64 = 200_000;
-/// Nobody reads for so long, while the node gives the stalled readers what they take.
+/// Pause in which the node sends the stalled subscribers what they accept.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one reader beside so many stalled ones. The node publishes as soon as the
-/// reader is there, which is when all the stalled ones are; what is counted begins when they have
-/// stalled and the node waits for the one reader.
+/// Delivers `count` records to one subscriber beside stalled ones. The node publishes once all are
+/// subscribed; counting starts once the others have stalled.
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<Sample> {
     let manner = Manner::OneByOne;
     let task = Task::Send { manner, bytes: BYTES, count: FILL + count };
@@ -47,7 +46,7 @@ pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<Sample> {
     Ok(timed.sample().with("rss_bytes", grown as f64))
 }
 
-/// A client's connection is driven by whoever waits; nobody does, so nothing is ever read from it.
+/// Subscribes without ever driving the connection, so that nothing is read from it.
 fn stall(node: &NodeProcess) -> Result<Subscriber> {
     node.client(Wait::Parked)?.subscribe(TOPIC, SubscribeOptions::default()).context("subscribing")
 }

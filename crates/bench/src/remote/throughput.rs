@@ -1,4 +1,4 @@
-//! One publisher, one subscriber, at least one of them in another process than the node.
+//! One publisher and one subscriber, at least one of them outside the node's process.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::sockets::Transport;
 use crate::timed::Timed;
 use crate::workload::{Manner, receive_all, send_all};
 
-/// Everybody sleeps at once, as the peers do: whoever spins takes a core from those who work.
+/// All threads park, as the peers' do: spinning would take a core from working threads.
 const WAIT: Wait = Wait::Parked;
 
 /// The publisher inside the node, the subscriber here.
@@ -32,7 +32,7 @@ pub fn embedded(
     Ok(Timed { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
 }
 
-/// Publisher and subscriber two clients in two threads here, the node in another process.
+/// Publisher and subscriber as two clients in two threads here, the node in another process.
 pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
     let setup = NodeSetup { transport, spin: false, pin: Pin::Free, task: Task::Serve };
     let node = NodeProcess::start(bench, setup)?;
@@ -45,7 +45,7 @@ pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -
     let received = receive_all(&mut subscriber, Manner::OneByOne, 1, count);
     let mut node = Some(node);
     if received.is_err() {
-        // The node goes, and with it what the publisher waits for.
+        // Ending the node ends the publisher's wait.
         drop((node.take(), subscriber));
     }
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -53,7 +53,7 @@ pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -
     Ok(Timed { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// A reader that the publisher of the lossless topic waits for.
+/// A subscriber that the publisher of the lossless topic waits for.
 pub fn subscribe(client: &Client) -> Result<Subscriber> {
     let options = SubscribeOptions {
         start: Start::Earliest,

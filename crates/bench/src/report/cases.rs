@@ -1,7 +1,8 @@
-//! The table of each case, put together row by row: the newest run that measured a point tells all that is said of it.
+//! Tables of each case, row by row: the newest run that measured a point supplies its whole line.
 //!
-//! Invariants: what a line says is of one run; a point that no run but older ones have is told only if the suite still
-//! measures it, so that what was renamed or dropped does not come back.
+//! Invariants: a line comes from one run. A point that only older runs have is shown only if the suite still
+//! measures it, so renamed or dropped points do not
+//! reappear.
 
 use std::collections::HashMap;
 
@@ -14,23 +15,23 @@ use crate::row::{Row, RowSet};
 use crate::store::KeptRun;
 use crate::table::Table;
 
-/// One case.
+/// A case.
 pub struct Case {
-    /// What it is, and of which runs.
+    /// Title, with the cited runs.
     pub title: String,
-    /// A line or more for each point.
+    /// Lines of all points.
     pub table: Table,
-    /// The rows that the lines were made of.
+    /// Rows behind the lines.
     pub rows: RowSet,
 }
 
-/// Each case of a suite that one of these runs measured; they are the runs that `cited` speaks of, oldest first.
+/// Cases of a suite that one of these runs measured; the runs are those of `cited`, oldest first.
 pub fn of(suite: &Suite, runs: &[&KeptRun], cited: &mut Cited) -> Vec<Case> {
     let places = places(suite);
     suite.cases.iter().filter_map(|case| put_together(suite, case, &places, runs, cited)).collect()
 }
 
-/// Where a point stands among those that the suite measures.
+/// Position of each point in the suite.
 type Places = HashMap<(String, String, Params), usize>;
 
 fn places(suite: &Suite) -> Places {
@@ -42,7 +43,7 @@ fn places(suite: &Suite) -> Places {
         .collect()
 }
 
-/// A point, and the run that tells it.
+/// A point, with the run that supplies it.
 struct Chosen<'a> {
     place: Option<usize>,
     run: usize,
@@ -71,7 +72,7 @@ fn put_together(
     }
     let several = chosen.iter().any(|other| other.run != newest);
     if several {
-        // What the suite no longer measures comes last.
+        // Points that the suite no longer measures come last.
         chosen.sort_by_key(|chosen| chosen.place.unwrap_or(usize::MAX));
     }
     let mut table = layout::empty(suite.layouts, case, several.then_some("Run"));
@@ -85,7 +86,7 @@ fn put_together(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // Points are told apart by all that tells rows apart but the metric: no two of these are alike.
+        // Points are identified by all of a row's identity except the metric, so no two are alike.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, told.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }
@@ -155,7 +156,7 @@ mod tests {
             .map(|line| cells(line))
             .map(|cells| [cells[2].clone(), cells[7].clone(), cells[cells.len() - 2].clone()])
             .collect();
-        // In the order in which the suite measures; the run that is cited first is number 1.
+        // In the suite's order; the run that is cited first is number 1.
         let wanted = [["node", "16.0 k/s", "1"], ["simulator", "850/s", "1"], ["simulator", "2100/s", "2"]];
         assert_eq!(told, wanted.map(|line| line.map(str::to_owned)));
     }

@@ -1,22 +1,22 @@
-//! The runs a chapter speaks of, numbered in the order in which they are first cited.
+//! Runs that a chapter cites, numbered in the order of their first citation.
 
 use std::fmt::Write as _;
 
 use crate::store::KeptRun;
 
-/// The runs of one chapter, oldest first, and which of them were cited.
+/// Runs of a chapter, oldest first, with the cited ones.
 pub struct Cited<'a> {
     runs: &'a [&'a KeptRun],
     cited: Vec<usize>,
 }
 
 impl<'a> Cited<'a> {
-    /// None cited yet.
+    /// Starts without citations.
     pub fn new(runs: &'a [&'a KeptRun]) -> Self {
         Self { runs, cited: Vec::new() }
     }
 
-    /// What the newest run says that can say it well, else what the newest run says that says anything.
+    /// Result of the newest run that has a good one; else of the newest run that has any.
     pub fn newest<T>(
         &mut self,
         says: impl Fn(&KeptRun) -> Option<T>,
@@ -33,7 +33,7 @@ impl<'a> Cited<'a> {
         second_best.map(|(nth, said)| (self.cite(nth), said))
     }
 
-    /// Cites the run at this place: its number on the page.
+    /// Cites a run; returns its number on the page.
     pub fn cite(&mut self, nth: usize) -> String {
         let place = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
             self.cited.push(nth);
@@ -42,7 +42,7 @@ impl<'a> Cited<'a> {
         (place + 1).to_string()
     }
 
-    /// The list of those cited, with all that must be known of them.
+    /// Writes the list of cited runs with their details.
     pub fn write(&self, page: &mut String) {
         let _ = write!(page, "\n### Runs\n\n");
         for (place, nth) in self.cited.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! How a figure goes with what grows: throughput, latency, memory and efficiency over a parameter's values.
+//! Curves of throughput, latency, memory and efficiency over a growing parameter.
 //!
-//! Nothing is listed by hand: wherever a case was measured at three or more values of a count, the others alike, there
-//! is a curve; so a new case has its plots without a line here.
+//! Curves are not listed: a case has one wherever it was measured at three or more values of a number, with
+//! the other parameters equal.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::params::{Params, Value};
 use crate::report::plot::{Axis, LINES_MAX, Line, Plot, Scale};
 use crate::row::{Row, RowSet};
 
-/// Parameters that grow, in the order in which they are preferred.
+/// Growing parameters, in order of preference.
 const GROWING: [&str; 12] = [
     "subscribers",
     "workers",
@@ -25,7 +25,7 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// What is drawn of a case, the first of each line that it has.
+/// Metrics of a case; of each line the first available one is drawn.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],
@@ -33,12 +33,12 @@ const DRAWN: [&[&str]; 4] = [
     &["efficiency"],
 ];
 
-/// A curve needs this many points.
+/// Fewest points of a curve.
 const POINTS_MIN: usize = 3;
-/// From this ratio of greatest to least on, an axis is logarithmic.
+/// Ratio of maximum to minimum from which an axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
 
-/// The curves of one case.
+/// Curves of a case.
 pub fn of(title: &str, rows: &RowSet) -> Vec<Plot> {
     let drawn = DRAWN
         .iter()
@@ -88,7 +88,7 @@ fn scale_of(values: &[f64]) -> Scale {
     if least > 0.0 && most / least >= LOG_FROM { Scale::Log } else { Scale::Linear }
 }
 
-/// The parameters by which lines are told apart.
+/// Parameters that tell lines apart.
 pub fn others(params: &Params, but: &str) -> String {
     let told = |(name, value): (&str, &Value)| match value {
         Value::Text(text) => format!(" {text}"),
@@ -97,7 +97,7 @@ pub fn others(params: &Params, but: &str) -> String {
     params.iter().filter(|(name, _)| *name != but).map(told).collect()
 }
 
-/// Rows of one point, in the order in which the points come.
+/// Rows of each point, in order.
 pub fn points(rows: &RowSet) -> Vec<Vec<&Row>> {
     let mut points: Vec<Vec<&Row>> = Vec::new();
     for row in rows.iter() {

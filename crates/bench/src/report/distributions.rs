@@ -1,14 +1,15 @@
-//! Latencies from the median to the rare: one line for each point that was measured, ours and the peers'.
+//! Latency distributions from the median to rare values: a line for each measured point, of Dunlin and of
+//! peers.
 
 use crate::report::curves::{others, points};
 use crate::report::plot::{Axis, LINES_MAX, Line, Plot, Scale};
 use crate::row::{Row, RowSet};
 
-/// The quantiles a plot shows; a row has those that its run measured.
+/// Quantiles of a plot; a row has those that its run measured.
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
 
-/// The distribution plot of one case; none where nothing has more than one quantile.
+/// Distribution plot of a case; `None` if no point has several quantiles.
 pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
     let mut lines: Vec<(bool, Line)> =
         points(rows).iter().filter_map(|point| Some((point[0].target != "dunlin", line(point)?))).collect();
@@ -39,7 +40,7 @@ fn line(point: &[&Row]) -> Option<Line> {
     (points.len() > 1).then_some(Line { name, points })
 }
 
-/// As many of the peers' as of ours, where not all can be shown; ours come first.
+/// As many lines of peers as of Dunlin, if not all can be shown; Dunlin's come first.
 fn balanced(lines: Vec<(bool, Line)>) -> Vec<Line> {
     let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
     let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);

@@ -1,6 +1,6 @@
-//! The report as one self-contained HTML file: the very words of the Markdown page, and the plots.
+//! The report as a single HTML file: the text of the Markdown page, and plots.
 //!
-//! Invariant: the file asks nothing of a network and runs no script.
+//! Invariant: the file needs no network and runs no script.
 
 use std::fmt::Write as _;
 
@@ -45,27 +45,27 @@ fn figure(page: &mut String, plot: &Plot) -> Result<()> {
     Ok(())
 }
 
-/// Plain text, which no character of it can leave.
+/// Escapes plain text.
 fn text(plain: &str) -> String {
     let mut out = String::new();
     html::push_html(&mut out, std::iter::once(Event::Text(plain.into())));
     out
 }
 
-/// Verdicts are marked, so that a shortfall is seen before it is read.
+/// Converts Markdown and marks verdicts, so that shortfalls stand out.
 fn of_markdown(markdown: &str) -> String {
     let marked = Parser::new_ext(markdown, Options::ENABLE_TABLES).map(|event| match event {
         Event::Text(text) => match verdict(&text) {
             Some(class) => Event::InlineHtml(CowStr::from(format!("<b class=\"{class}\">{text}</b>"))),
             None => Event::Text(text),
         },
-        // Words of a run's file are no markup of ours.
+        // HTML in a run's file is shown as text.
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         other => other,
     });
     let mut out = String::new();
     html::push_html(&mut out, marked);
-    // Wide tables scroll by themselves, and can be reached by the keyboard.
+    // Wide tables scroll separately, and can be reached by keyboard.
     out.replace("<table>", "<div class=\"table\" tabindex=\"0\"><table>")
         .replace("</table>", "</table></div>")
 }

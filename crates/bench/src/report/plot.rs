@@ -1,7 +1,7 @@
-//! One plot: lines over an axis, drawn as SVG by `plotters`.
+//! A plot of lines as SVG, drawn with `plotters`.
 //!
-//! Invariant: colours of text and axes are the page's own (CSS overrides what is written here), so a plot is
-//! readable on a dark page and on a light one.
+//! Invariant: CSS replaces the colours of text and axes with the page's own, so plots are readable on dark
+//! and light pages.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
@@ -11,7 +11,7 @@ use crate::metric;
 
 const SIZE: (u32, u32) = (720, 380);
 const INK: RGBColor = RGBColor(110, 118, 129);
-/// Ours first; then others, told apart by people who see colours differently (Okabe and Ito, 2008).
+/// Dunlin's colour first; the others can be distinguished with colour blindness (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,15 +22,15 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(140, 140, 140),
     RGBColor(160, 82, 45),
 ];
-/// As many lines as a plot takes: as there are colours.
+/// Most lines of a plot: the number of colours.
 pub const LINES_MAX: usize = COLOURS.len();
 
-/// How values lie on an axis.
+/// Scale of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
-    /// Evenly, from zero.
+    /// Linear, from zero.
     Linear,
-    /// By their logarithm.
+    /// Logarithmic.
     Log,
     /// These words, at 0, 1, 2, …
     Words(Vec<&'static str>),
@@ -39,35 +39,35 @@ pub enum Scale {
 /// One axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What stands beside it.
+    /// Label.
     pub name: String,
-    /// The metric by which its values are written; none for plain counts.
+    /// Metric that formats the values; `None` for plain numbers.
     pub metric: Option<String>,
-    /// How values lie on it.
+    /// Scale.
     pub scale: Scale,
 }
 
-/// One line.
+/// A line of a plot.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What the legend says.
+    /// Name in the legend.
     pub name: String,
-    /// Its points, by rising x.
+    /// Points in order of x.
     pub points: Vec<(f64, f64)>,
 }
 
 /// Lines over two axes.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What stands above it.
+    /// Title.
     pub title: String,
-    /// Across.
+    /// Horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// Vertical axis.
     pub y: Axis,
     /// At most [`LINES_MAX`].
     pub lines: Vec<Line>,
-    /// How many more there would be.
+    /// Number of omitted lines.
     pub left_out: usize,
 }
 
@@ -109,7 +109,7 @@ fn word(words: &[&'static str], place: f64) -> String {
 }
 
 impl Plot {
-    /// Colour (as CSS has it) and name of each line, without the words that all of them share.
+    /// Colour (for CSS) and name of each line, without words that all share.
     pub fn legend(&self) -> Vec<(String, String)> {
         let words = |line: &Line| line.name.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let shared: Vec<String> = match self.lines.as_slice() {

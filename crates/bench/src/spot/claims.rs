@@ -1,8 +1,8 @@
-//! The figures of ServerLink's SPOT benchmark document: what it says its own system does.
+//! Figures of ServerLink's SPOT benchmark document about its own system.
 //!
-//! Its "MB/s" is 2²⁰ bytes (464,411 messages of 64 B a second are 28.37 in its table), and is taken so
-//! here, which is the stricter reading of its round figures. Its local throughput is one thread that
-//! first publishes all and then reads all; ours has two threads at work at the same time.
+//! Its "MB/s" is 2²⁰ bytes (464,411 messages of 64 B a second are 28.37 in its table), which is also the
+//! stricter reading of its round figures. Its local
+//! throughput is one thread that first publishes all, then reads all; ours uses two threads at the same time.
 
 use crate::goal::Claim;
 use crate::row::RowPattern;
@@ -67,7 +67,7 @@ const ROUND_LOCAL: Pairs = &[("transport", "inproc"), ("wait", "spin"), ("bytes"
 const ROUND_TCP: Pairs =
     &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];
 
-/// The document's figures.
+/// Figures of the document.
 pub const CLAIMS: &[Claim] = &[
     claim("throughput, local, 64 B (sample)", 464_411.0, "throughput", LOCAL_64, "msgs_per_s"),
     claim("throughput, local, 64 B (expected)", 280.0 * MIB, "throughput", LOCAL_64, "bytes_per_s"),

@@ -1,4 +1,4 @@
-//! The topic issue's table "Where it must be", line by line.
+//! The topic issue's table of goals, line by line.
 
 use crate::goal::{Bar, Goal};
 use crate::row::RowPattern;
@@ -105,7 +105,7 @@ use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 const MIB: f64 = 1_048_576.0;
 
-/// The table.
+/// The goals.
 pub const GOALS: &[Goal] = &[
     goal(
         "TCP 64 B lossless, embedded publisher to a subscriber in another process",

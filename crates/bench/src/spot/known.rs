@@ -1,10 +1,10 @@
-//! What the peers are known to do: figures measured on a machine like ours, with its floors.
+//! Known figures of peers, measured on a machine like ours, with its floors.
 //!
-//! The throughput floor is the raw TCP stream in 64 KiB writes (6.03 GB/s then), in process the `rtrb`
-//! ring one record at a time (100.6 M/s); the floor of round trips is the raw one with both sides
-//! parked on cores of their own (51 µs), since unpinned it is either 12 or 50 µs by the kernel's mood.
-//! The in-process figures of 8 KiB and more were taken by a receiver that did not read what it got, as
-//! ours does, and are left out.
+//! The throughput floor is the raw TCP stream in 64 KiB writes (then 6.03 GB/s), in process the `rtrb` ring
+//! record by record (100.6 M/s). The floor of round
+//! trips is the raw one with both sides parked on separate cores (51 µs), since without pinning it is either
+//! 12 or 50 µs. In-process figures of 8 KiB and more
+//! are left out: their receiver did not read the payload.
 
 use crate::goal::Known;
 use crate::row::RowPattern;

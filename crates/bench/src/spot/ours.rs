@@ -1,4 +1,4 @@
-//! Our own points of suite `spot`.
+//! Dunlin's points of suite `spot`.
 
 use dunlin::topic::Wait;
 
@@ -14,7 +14,7 @@ use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::workload::Manner;
 
-/// Ours of one transport and message size.
+/// Throughput of one transport and message size.
 pub fn throughput(transport: &'static str, bytes: usize) -> Group {
     match transport {
         "inproc" => {
@@ -74,7 +74,7 @@ fn local_throughput(manner: Manner, bytes: usize) -> [Point; 2] {
     })
 }
 
-/// Ours of one transport and message size.
+/// Latency of one transport and message size.
 pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Group {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
@@ -141,13 +141,13 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Creating and finding so many topics.
+/// Creation and look-ups of this many topics.
 pub fn topics(topics: usize) -> Group {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![Point::new("topics", target::DUNLIN, params, move |_| local::registry::measure(topics, LOOKUPS))]
 }
 
-/// A node full of idle topics, with one reader of all or of one.
+/// A node with many idle topics, and one subscriber of all or of one.
 pub fn watch(options: &Options) -> Group {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
@@ -160,7 +160,7 @@ pub fn watch(options: &Options) -> Group {
     vec![point("one", "bench.0"), point("all", ">")]
 }
 
-/// One publisher, so many subscribers of this process.
+/// One publisher, this many subscribers in this process.
 pub fn fanout(subscribers: usize) -> Group {
     let params =
         Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
@@ -168,7 +168,7 @@ pub fn fanout(subscribers: usize) -> Group {
     vec![Point::new("fanout", target::DUNLIN, params, measure)]
 }
 
-/// So many topics published to at once.
+/// Publishing to this many topics at once.
 pub fn multi_topic(topics: usize, options: &Options) -> Group {
     let messages = options.count(1_000, 100);
     let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);
@@ -176,7 +176,7 @@ pub fn multi_topic(topics: usize, options: &Options) -> Group {
     vec![Point::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
-/// What a publish costs while one or very many subscribers sleep.
+/// Cost of a publish while one or very many subscribers sleep.
 pub fn parked(options: &Options) -> Group {
     let point = |subscribers: usize, records: u64| {
         let params =
@@ -196,7 +196,7 @@ pub fn connections(options: &Options) -> Group {
     vec![Point::new("connections", target::DUNLIN, params, measure)]
 }
 
-/// Full load beside readers that never read.
+/// Full load beside subscribers that never read.
 pub fn stalled(options: &Options) -> Group {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
@@ -207,7 +207,7 @@ pub fn stalled(options: &Options) -> Group {
     vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
-/// What the idle take.
+/// Memory of idle objects.
 pub fn memory(options: &Options) -> Group {
     let count = options.count(100_000, 10_000);
     let point = |of: &'static str| {

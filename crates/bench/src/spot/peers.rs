@@ -1,4 +1,4 @@
-//! The rivals' points of suite `spot`, and the machine's floors.
+//! Rivals' points of suite `spot`, and the machine's floors.
 
 use crate::cores::Pin;
 use crate::options::Options;
@@ -12,7 +12,7 @@ use crate::spot::{LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::zmq::{self, Pattern};
 
-/// The rivals of one transport and message size.
+/// Throughput of rivals, for one transport and message size.
 pub fn throughput(transport: &'static str, bytes: usize) -> Group {
     match transport {
         "inproc" => {
@@ -65,7 +65,7 @@ fn ring(batch: usize) -> [Point; 2] {
     timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
 }
 
-/// The rivals of one transport and message size.
+/// Latency of rivals, for one transport and message size.
 pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Group {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {

@@ -47,7 +47,7 @@ pub struct Ledger {
     tokens: HashSet<u64>,
     begun: usize,
     done: HashSet<u64>,
-    /// Recent starts with the earliest due times.
+    /// The latest starts.
     latest: Vec<Run>,
 }
 
