@@ -1,4 +1,4 @@
-//! Known figures of peers, measured on a machine like ours, with its floor.
+//! Figures that peers are known to reach, measured on a machine like ours, with its floor.
 //!
 //! The floor is the raw TCP stream in 64 KiB writes, then 6.03 GB/s. Small messages are bound by
 //! instructions, not bytes, so a faster floor requires no more

@@ -1,4 +1,4 @@
-//! Known figures of peers, measured on a machine like ours, with its floors.
+//! Figures that peers are known to reach, measured on a machine like ours, with its floors.
 //!
 //! The throughput floor is the raw TCP stream in 64 KiB writes (then 6.03 GB/s), in process the `rtrb` ring
 //! record by record (100.6 M/s). The floor of round
