@@ -1,5 +1,5 @@
-//! The bench without the `dunlin` binary: `alone spot`, `alone peers spot --bytes=64`; the tests use it
-//! as the program that other processes of a measurement are started from.
+//! The bench without the `dunlin` binary: `alone spot`, `alone peers spot --bytes=64`. Tests use it as the
+//! program from which child processes start.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The points of suite `broker`, small: what comes, through every door; never how fast.
+//! Small runs of all points of suite `broker`: results are checked, speeds are not.
 
 use dunlin_bench::Row;
 
@@ -40,7 +40,7 @@ fn every_use_case_is_measured_through_every_listener() {
 
 #[test]
 fn raw_nats_clients_stream_fan_out_and_request() {
-    // Four sizes and three ways to ask; two fan-outs.
+    // Four sizes and three modes; two fan-outs.
     let rows = rows("nats_door");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }

@@ -1,4 +1,4 @@
-//! No process is left behind, and none can hang a run.
+//! No child process is left behind, and none can block a run.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The cases of suite `control`, small, on real processes and a real disk: what was acknowledged is read back; never how fast.
+//! Small runs of suite `control` on real processes and a real disk: acknowledged writes are read back, speeds
+//! are not checked.
 
 use dunlin_bench::Row;
 
@@ -29,7 +30,8 @@ mod long {
     #[test]
     fn three_nodes_serve_measured_writes_and_reads() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
-        // Alone, at the peak by way of the leader and of all, and at half of the peak; the others at the peak and at half of it.
+        // A single node; at the peak through the leader and through all nodes, and at half of the peak; other
+        // cases at the peak and at half.
         for (case, points) in [("put", 4), ("get", 2), ("cas", 2), ("batch", 2), ("range", 2)] {
             assert_eq!(count(&rows, case, "ops_per_s"), points, "{case}: {rows:?}");
         }

@@ -1,4 +1,4 @@
-//! The bench's own promises, with real processes: tiny runs of everything that needs nothing installed.
+//! Tests of the bench with real processes: tiny runs of everything that needs no installed peer.
 
 mod broker;
 mod children;

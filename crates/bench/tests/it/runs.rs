@@ -1,4 +1,4 @@
-//! Whole runs, quick ones: what they print, keep and refuse.
+//! Whole quick runs: what they print, store and refuse.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The cases of suite `space`, small, over real processes: nobody is lost, doubled or changed; never how fast.
+//! Small runs of suite `space` over real processes: no entity is lost, duplicated or changed; speeds are not
+//! checked.
 
 use dunlin_bench::Row;
 
@@ -26,7 +27,7 @@ fn handovers_between_processes_lose_no_entity() {
     let slow = rows.iter().find(|row| {
         row.case == "latency" && row.params.contain(&[("rtt_ms", "50")]) && row.metric == "p50_ns"
     });
-    // Four ways of 25 ms each, whatever the machine does.
+    // Four paths of 25 ms each, on any machine.
     assert!(slow.is_none_or(|slow| slow.median >= 100e6), "{slow:?}");
     assert!(rows.iter().filter(|row| row.metric == "lost").all(|row| row.median == 0.0 && row.checked));
 }
@@ -46,7 +47,7 @@ fn every_space_case_is_measured_and_checked() {
         assert_eq!(some(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
-        // What users have by default, and what is compared with others.
+        // The default of users' worlds, and the setting of comparisons.
         for standbys in ["0", "1"] {
             let is_of = |row: &&Row| row.case == case && row.params.contain(&[("standbys", standbys)]);
             assert!(rows.iter().any(|row| is_of(&row) && row.metric == "ticks_per_s"), "{case} {standbys}");

@@ -1,4 +1,4 @@
-//! Where the tests run benches: `bench-alone` as the program, a folder of their own for runs.
+//! Runs benches for tests, with `bench-alone` as the program and a separate folder for runs.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub fn child_program() -> ChildProgram {
     ChildProgram::at(alone())
 }
 
-/// Runs `alone` to its end, its runs kept in `folder`.
+/// Runs `alone` to its end; runs are stored in `folder`.
 pub fn run(folder: &std::path::Path, args: &[&str]) -> Output {
     let mut command = Command::new(alone());
     bind_to_this_thread(&mut command).args(args).env("BENCH_RUNS", folder).env_remove("CI").output().unwrap()

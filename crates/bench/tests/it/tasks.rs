@@ -1,4 +1,5 @@
-//! The cases of suite `tasks` that go through nodes, small, on real processes and a real disk: each task is done once; never how fast.
+//! Small runs of suite `tasks` through nodes, on real processes and a real disk: each task is done once,
+//! speeds are not checked.
 
 use dunlin_bench::Row;
 
@@ -59,7 +60,7 @@ mod long {
     }
 }
 
-/// Two leaders and two workers are killed in each run.
+/// Each run kills two leaders and two workers.
 fn outlive_leaders_and_workers(runs: u32) {
     let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {
