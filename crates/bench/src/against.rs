@@ -1,9 +1,8 @@
 //! `--against RUN`: changes since a stored run, beyond the noise of the machine.
 //!
 //! The two runs may be hours or machines apart. Changes of peers and raw sockets between them come from the
-//! machine. So a row of ours has
-//! changed only if it changed by more than the runs of either differ, by more than the others drifted, and by
-//! more than [`NOISE_MIN`].
+//! machine. So a row of ours has changed only if it changed by more than the runs of either differ, by more
+//! than the others drifted, and by more than [`NOISE_MIN`].
 
 use serde::Serialize;
 

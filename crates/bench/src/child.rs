@@ -1,10 +1,9 @@
 //! Child processes of a measurement: starting them, exchanging JSON lines with them, and ending them.
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed.
-//! The kernel kills it if this process
-//! dies in another way. Every wait for it has a deadline. A program that is not ours is started through
-//! `bench-child bound`, which arms that
-//! kernel signal and then becomes the program, since nothing safe can run between fork and exec.
+//! The kernel kills it if this process dies in another way. Every wait for it has a deadline. A program that
+//! is not ours is started through `bench-child bound`, which arms that kernel signal and then becomes the
+//! program, since nothing safe can run between fork and exec.
 //!
 //! Start children from a thread that outlives them, such as the runner's: the kernel's signal follows the
 //! thread that started the process.

@@ -1,8 +1,7 @@
 //! The machine's monotonic clock, comparable between processes of one boot.
 //!
 //! A throughput run starts in one process, before the first send, and ends in another, after the last check.
-//! `Instant` cannot be shared between
-//! processes.
+//! `Instant` cannot be shared between processes.
 
 use rustix::time::{ClockId, clock_gettime};
 

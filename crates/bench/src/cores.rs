@@ -1,8 +1,7 @@
 //! Pins threads to processors.
 //!
 //! Spinning threads are pinned, so that two spinning sides do not share a core by chance; references are
-//! pinned in the same way. Threads and
-//! processes inherit the pinning of the thread that starts them.
+//! pinned in the same way. Threads and processes inherit the pinning of the thread that starts them.
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -1,10 +1,8 @@
 //! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and rows of the feed issue.
 //!
 //! Latencies are measured twice: `sent` from the publication of an update, as in the document, and `intended`
-//! from its due time. Drops are due
-//! updates less received ones. In process, subscribers are in the node's process, as in the document; over
-//! TCP, node and source are one process,
-//! all subscribers another.
+//! from its due time. Drops are due updates less received ones. In process, subscribers are in the node's
+//! process, as in the document; over TCP, node and source are one process, all subscribers another.
 
 mod apply;
 mod block;

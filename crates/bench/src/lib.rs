@@ -1,14 +1,12 @@
 //! Measures workloads, targets and peers side by side: the code of `dunlin bench` and `dunlin report`.
 //!
 //! A suite is a list of *points* (a target with parameters) in *groups* that run alternately. The runner
-//! turns their samples into *rows*. Rows are
-//! compared with goals, a document's claims and peers' known figures, printed, and stored in a file, from
-//! which the report is made.
+//! turns their samples into *rows*. Rows are compared with goals, a document's claims and peers' known
+//! figures, printed, and stored in a file, from which the report is made.
 //!
 //! Invariants: everything counted was checked, or the point fails; throughput is lossless; a ratio is taken
-//! within one run, and never
-//! against a peer below its known figure; no process outlives a measurement; everything stays on this
-//! machine.
+//! within one run, and never against a peer below its known figure; no process outlives a measurement;
+//! everything stays on this machine.
 //!
 //! Peers are built by `cargo xtask peers` from the sources in `peers/`. The CLI defines the options' flags.
 

@@ -1,10 +1,9 @@
 //! The payload of all targets, and the check that every receiver makes.
 //!
 //! The first and last word are the sequence number, the words between are a constant. A copied payload is
-//! read completely: the sum of its words must
-//! be as expected. A payload by reference is checked at both ends only, since all of 64 KB at 10 M/s would be
-//! 640 GB/s. The C peers in
-//! `peers/zmq` use the same payload and check.
+//! read completely: the sum of its words must be as expected. A payload by reference is checked at both ends
+//! only, since all of 64 KB at 10 M/s would be 640 GB/s. The C peers in `peers/zmq` use the same payload and
+//! check.
 
 const WORD: usize = 8;
 

@@ -1,8 +1,8 @@
 //! Points, in groups that run alternately, in suites.
 //!
 //! A *point* is a target with parameters. The points of a *group* are compared with each other, so each round
-//! measures every point once: a noisy
-//! neighbour then affects all alike. A point reports one measurement; the runner computes medians.
+//! measures every point once: a noisy neighbour then affects all alike. A point reports one measurement; the
+//! runner computes medians.
 
 use std::fmt;
 

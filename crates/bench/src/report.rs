@@ -1,8 +1,8 @@
 //! The report: `docs/benchmarks.md`, or one HTML file with plots, made from stored runs only.
 //!
 //! Invariants: a ratio is taken within one run. Each figure comes from the newest run that has it, which is
-//! named beside it, also row by row. Quick
-//! runs and debug builds are refused. A shortfall is marked, never left out.
+//! named beside it, also row by row. Quick runs and debug builds are refused. A shortfall is marked, never
+//! left out.
 
 mod cases;
 mod cited;

@@ -1,9 +1,8 @@
 //! Runs a suite: selected points, group by group and round by round, into rows.
 //!
 //! Within a group every round measures each point once, so Dunlin and peers alternate. A point without its
-//! peer is skipped. A point that fails is
-//! dropped from later rounds, and makes the whole run fail. Both are reported. A missed target is not a
-//! failure.
+//! peer is skipped. A point that fails is dropped from later rounds, and makes the whole run fail. Both are
+//! reported. A missed target is not a failure.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Median, minimum and maximum over runs, and latencies within one run.
 //!
 //! Latencies are recorded in ns from the *intended* send time: a late sender must not hide its delay. A
-//! closed loop with one request in flight has no
-//! schedule; there both times are equal.
+//! closed loop with one request in flight has no schedule; there both times are equal.
 
 use hdrhistogram::Histogram;
 

@@ -1,8 +1,7 @@
 //! Workloads, written once against the traits `Publish` and `Subscribe`, for in-process and remote use.
 //!
 //! A delivery counts once the public subscriber has read it, with sequence number and content checked. Any
-//! notice is an error: these workloads are
-//! lossless. Every wait ends after [`PATIENCE`].
+//! notice is an error: these workloads are lossless. Every wait ends after [`PATIENCE`].
 
 use std::fmt;
 use std::ops::Range;

@@ -1,12 +1,11 @@
 //! Instruments of a simulator, read from JSON or TOML.
 //!
 //! `docs/feeds.md` has the schema. It accepts MDD-Sim's files (proto3 JSON: camelCase names, whole numbers
-//! also as strings), except that
-//! unknown fields, which are mostly typing errors, and values that allow no book are refused.
+//! also as strings), except that unknown fields, which are mostly typing errors, and values that allow no
+//! book are refused.
 //!
 //! Invariants of [`Instruments`]: at least one instrument; distinct ids that are valid subjects; every price
-//! that a simulated book can reach
-//! is within 1 … [`UNITS_MAX`].
+//! that a simulated book can reach is within 1 … [`UNITS_MAX`].
 
 mod error;
 mod raw;

@@ -8,15 +8,14 @@
 //! ```
 //! Invariants:
 //! - Keys grow towards the touch on both sides: a bid's key is its price, an ask's its price with all bits
-//!   flipped. So both sides share
-//!   the code, and the touch is at the end of the arrays, where changes cost least.
+//!   flipped. So both sides share the code, and the touch is at the end of the arrays, where changes cost
+//!   least.
 //! - A page holds no key below its step's key, and none from the next step's key on.
 //! - A page in use is not empty, unless it is the only one.
 //!
 //! A page is two arrays, not a tree: in most books all levels of a side are in one page, found by two rounds
-//! of eight comparisons. On the
-//! simulator's books of 30 levels a change takes 24 ns instead of a `BTreeMap`'s 41; with changes all over
-//! 7,500 levels, 47 instead of 73.
+//! of eight comparisons. On the simulator's books of 30 levels a change takes 24 ns instead of a `BTreeMap`'s
+//! 41; with changes all over 7,500 levels, 47 instead of 73.
 
 use crate::pages::{FrozenPages, Pages};
 use crate::side::Side;

@@ -1,12 +1,10 @@
 //! The last value of each key.
 //!
 //! A record with a key sets that key to the record's payload; an empty payload removes the key. A record
-//! without a key holds
-//! [entries](ValueEntry), which can change many keys at once, or set an empty value.
+//! without a key holds [entries](ValueEntry), which can change many keys at once, or set an empty value.
 //!
 //! At most [`Limits::keys_max`] keys and [`Limits::last_bytes_max`] bytes. The state remembers as many
-//! removals as it has keys, within
-//! [`Limits::removals_min`] and [`Limits::removals_max`].
+//! removals as it has keys, within [`Limits::removals_min`] and [`Limits::removals_max`].
 
 mod entry;
 mod frozen;

@@ -1,12 +1,10 @@
 //! State topics that ship with Dunlin, and sources of their records.
 //!
 //! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`]
-//! (the last value of each key);
-//! [`fold`] creates them by name. Their records hold [`BookEntry`], [`OrderEntry`] and [`ValueEntry`]. A
-//! [`Replica`] is a
-//! subscriber's copy of a state, which recovers by itself. Records come from a [`Simulator`] of
-//! [`Instruments`], paced by a
-//! [`Schedule`], or from a [`recording`] of an exchange.
+//! (the last value of each key); [`fold`] creates them by name. Their records hold [`BookEntry`],
+//! [`OrderEntry`] and [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state, which recovers by
+//! itself. Records come from a [`Simulator`] of [`Instruments`], paced by a [`Schedule`], or from a
+//! [`recording`] of an exchange.
 //!
 //! ```
 //! use dunlin_feed::{Book, BookEntry, Levels, Scale, Side};

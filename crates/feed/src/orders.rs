@@ -3,15 +3,13 @@
 //!
 //! Invariants:
 //! - A level's size is the sum of its orders' sizes, and a level without orders does not exist: the levels
-//!   equal those of a
-//!   [`Book`](crate::Book) that received every sum.
+//!   equal those of a [`Book`](crate::Book) that received every sum.
 //! - In a queue, an earlier place means a lower priority number. An order receives both when it is added, or
 //!   added again.
 //! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
 //!
 //! At most [`Limits::orders_max`] orders. The book remembers as many removals as it has orders, within
-//! [`Limits::removals_min`] and
-//! [`Limits::removals_max`].
+//! [`Limits::removals_min`] and [`Limits::removals_max`].
 
 mod book;
 mod changes;

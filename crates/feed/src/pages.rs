@@ -13,8 +13,7 @@
 //! - There is at most one layer more than frozen states that are kept.
 //!
 //! Freezing costs as much as was changed since the last time, independent of the total. One `Arc` for each
-//! page would need an atomic
-//! read-modify-write at every change; here a null check is enough.
+//! page would need an atomic read-modify-write at every change; here a null check is enough.
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! A subscriber's copies of the states of one or many logs, which detect and repair their own errors.
 //!
 //! A replica consists of a [`Subscribe`] and a [`Fold`], in process or over a connection. It detects a record
-//! that does not follow the last
-//! one, a checksum that differs, and a record that its state refuses. It then requests the missing records if
-//! they are enough, else the state.
+//! that does not follow the last one, a checksum that differs, and a record that its state refuses. It then
+//! requests the missing records if they are enough, else the state.
 //!
 //! Invariants:
 //! - Every reported state is whole: the result of all records up to its position.

@@ -1,8 +1,7 @@
 //! Units of an instrument's integers, and their valid range.
 //!
 //! Prices and sizes are integers everywhere, in the instrument's smallest unit: with two price decimals
-//! 101.25 is 10125. Their magnitude
-//! ends at 2^53, so a JSON number holds them exactly.
+//! 101.25 is 10125. Their magnitude ends at 2^53, so a JSON number holds them exactly.
 
 use std::collections::BTreeMap;
 

@@ -1,24 +1,20 @@
 //! An absolute schedule of records, with the time as an argument.
 //!
 //! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part
-//! of 1 ÷ r, so that instruments of
-//! one rate alternate. Delays do not move the schedule: a source that was held up sends its overdue records
-//! at once, each with its intended
-//! time, and [`Slips`] counts the delay. Latency from the intended time therefore includes the source's own
-//! delay: no coordinated omission.
+//! of 1 ÷ r, so that instruments of one rate alternate. Delays do not move the schedule: a source that was
+//! held up sends its overdue records at once, each with its intended time, and [`Slips`] counts the delay.
+//! Latency from the intended time therefore includes the source's own delay: no coordinated omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
 //! - Times are exact to the nanosecond, rounded down, for any length of run; they never go back.
 //! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records
-//!   at most and
-//!   ⌊r × s⌋ at least.
+//!   at most and ⌊r × s⌋ at least.
 //!
 //! The caller's thread waits: [`Schedule::next_action`] advises to sleep until shortly before the next
-//! record, and to spin for the rest, since a
-//! sleeping thread wakes late by tens of microseconds. Where records are too dense for that, it advises to
-//! sleep for a grain and then to send
-//! what is due: a thread that only spins takes a core from the subscribers.
+//! record, and to spin for the rest, since a sleeping thread wakes late by tens of microseconds. Where
+//! records are too dense for that, it advises to sleep for a grain and then to send what is due: a thread
+//! that only spins takes a core from the subscribers.
 
 mod lane;
 mod slips;

@@ -11,8 +11,7 @@
 //!   3 last    a keys, b 0:  key_len u32, value_len u32, key, value
 //! ```
 //! The same state always gives the same bytes: levels from the best on, orders of a level in queue order,
-//! keys by their bytes. All integers
-//! are little-endian.
+//! keys by their bytes. All integers are little-endian.
 
 use dunlin_topic::FoldError;
 

@@ -1,14 +1,11 @@
 //! Behaviours: code that moves entities.
 //!
 //! A behaviour reads the world as it was after the last tick, and returns the next position of one entity.
-//! The result does not depend on
-//! the order or the region in which entities are moved. Random numbers come from [`Moment::chance`], which
-//! depends on the seed, the tick
-//! and the id only.
+//! The result does not depend on the order or the region in which entities are moved. Random numbers come
+//! from [`Moment::chance`], which depends on the seed, the tick and the id only.
 //!
 //! For the same bytes on any number of regions, a behaviour uses only operations that are exact on every
-//! machine: sums, products,
-//! quotients and square roots, but not sines.
+//! machine: sums, products, quotients and square roots, but not sines.
 
 mod flock;
 mod lanes;

@@ -1,8 +1,8 @@
 //! Counts a world's entities over the states of its regions, each entity once.
 //!
 //! The states of different regions belong to different ticks. So an entity that is being handed over may
-//! appear in two states, or in none
-//! while it is on its way: its source has removed it and its target has not inserted it yet.
+//! appear in two states, or in none while it is on its way: its source has removed it and its target has not
+//! inserted it yet.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,8 +1,7 @@
 //! Space-filling curves through all cells of a world, at every level of refinement.
 //!
 //! A key is a string of digits, the coarsest first. Cells whose keys begin with the same digits form one cell
-//! of that level, and are
-//! adjacent on the curve. Keys compare in the curve's order.
+//! of that level, and are adjacent on the curve. Keys compare in the curve's order.
 
 mod cell;
 mod morton;

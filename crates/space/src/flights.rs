@@ -5,9 +5,8 @@
 //!  [{"timestamp": ms, "icao24": "4b1803", "latitude": °, "longitude": °, "altitude": feet, …}, …]
 //! ```
 //! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east,
-//! north and up. At 200 km from
-//! there, distances are off by less than 0.3 %. Entries without a position, and second entries of one moment,
-//! are skipped and counted.
+//! north and up. At 200 km from there, distances are off by less than 0.3 %. Entries without a position, and
+//! second entries of one moment, are skipped and counted.
 
 use std::collections::BTreeMap;
 

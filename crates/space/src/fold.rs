@@ -1,8 +1,7 @@
 //! Region state as the reducer of its topic: the owner writes the records, and the standby holds the state.
 //!
 //! A snapshot contains everything. Almost every entity moves in each tick, so changes since a record are no
-//! shorter and not offered; a
-//! subscriber that falls behind receives a snapshot.
+//! shorter and not offered; a subscriber that falls behind receives a snapshot.
 
 use std::cell::Cell;
 use std::sync::Arc;

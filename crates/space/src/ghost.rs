@@ -1,15 +1,13 @@
 //! Ghosts: read-only copies of neighbours' entities near the border.
 //!
 //! At every n-th tick a region sends each neighbour all entities within the strip along their border. An
-//! entity that is missing from a batch
-//! is gone. Between batches, and when one is lost, ghosts move straight on. A ghost whose velocity changes by
-//! at most `a` a second is then
-//! off by at most `a · t² / 2` after `t` seconds, plus rounding. After
-//! [`Setup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
+//! entity that is missing from a batch is gone. Between batches, and when one is lost, ghosts move straight
+//! on. A ghost whose velocity changes by at most `a` a second is then off by at most `a · t² / 2` after `t`
+//! seconds, plus rounding. After [`Setup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
 //!
 //! Invariants: of each neighbour the batch with the highest (epoch, number) counts. A batch of an older epoch
-//! than the neighbour's known
-//! one never counts. An entity that is both a ghost and the region's own is the region's own.
+//! than the neighbour's known one never counts. An entity that is both a ghost and the region's own is the
+//! region's own.
 
 mod batch;
 mod strip;

@@ -2,10 +2,8 @@
 //! duplicated.
 //!
 //! A [`Handover`] is one region's side of all its handovers, as source and as target. It receives events (an
-//! offer, a message, the
-//! standby's progress, the time) and returns [`Effect`]s, which the caller carries out in order before the
-//! next event. Entities that go to
-//! the same region at the same time form one transfer.
+//! offer, a message, the standby's progress, the time) and returns [`Effect`]s, which the caller carries out
+//! in order before the next event. Entities that go to the same region at the same time form one transfer.
 //!
 //! ```text
 //!            source                                                 target
@@ -23,21 +21,19 @@
 //! - The source decides, once. Before it commits, the target, the target's standby and the source's standby
 //!   know of the transfer.
 //! - A target takes only committed transfers. After it has sent `NotTaken` to a new source it never takes
-//!   that transfer: a late
-//!   Commit belongs to an older epoch.
+//!   that transfer: a late Commit belongs to an older epoch.
 //! - A target sends `Taken` once its standby knows, and a source settles a transfer once its own standby
-//!   knows. So each side can be
-//!   replaced by its standby at any moment, and the other side still has what the standby lacks.
+//!   knows. So each side can be replaced by its standby at any moment, and the other side still has what the
+//!   standby lacks.
 //! - A repeated message is recognised by its [`Transfer`]; messages of older epochs are dropped.
 //! - Without a response within [`Timing::prepare_ns`] the source resumes its entities at once.
 //!
 //! Between sending and receiving Commit no region moves the entities. This lasts as long as the network is
-//! cut: no protocol avoids it
-//! without a third party, and a request to one for every entity costs more than standing still.
+//! cut: no protocol avoids it without a third party, and a request to one for every entity costs more than
+//! standing still.
 //!
 //! Without a standby ([`Standby::None`]) the entities of a killed process are lost. The source learns this
-//! from `Unknown`, and
-//! [`Effect::Lost`] names the entities.
+//! from `Unknown`, and [`Effect::Lost`] names the entities.
 
 mod entry;
 mod inbound;

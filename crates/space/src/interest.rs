@@ -12,8 +12,8 @@
 //! this region.
 //!
 //! A viewer may watch around an entity of a neighbour. Each region sends its own entities; together they are
-//! the ones within sight. `Enter`
-//! contains the whole entity. At most [`Limits::viewers_max`](crate::Limits) viewers exist.
+//! the ones within sight. `Enter` contains the whole entity. At most [`Limits::viewers_max`](crate::Limits)
+//! viewers exist.
 
 mod answer;
 mod ask;

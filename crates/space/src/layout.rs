@@ -1,8 +1,7 @@
 //! Encoding of messages, journal entries and states.
 //!
 //! Integers and floats are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists
-//! are a `u32` count and that many
-//! items. Every encoding begins with [`VERSION`].
+//! are a `u32` count and that many items. Every encoding begins with [`VERSION`].
 
 use crate::world::Point;
 

@@ -1,12 +1,10 @@
 //! Entities that move in two or three dimensions, split over regions with one owner each.
 //!
 //! A [`World`] is a box of space. A [`Curve`] orders its cells so that near cells are mostly near in the
-//! order, and a [`Partition`] gives
-//! each [`Region`] a stretch of it. A region moves its entities tick by tick with a [`Behaviour`], sees its
-//! neighbours' entities as
-//! [`Ghosts`], and hands entities over with a [`Handover`]. [`RegionFold`] is the state of a region's topic,
-//! and [`Interests`] decides
-//! what viewers receive. [`Octree`], [`Tetree`], [`Grid`] and [`Scan`] find entities by position.
+//! order, and a [`Partition`] gives each [`Region`] a stretch of it. A region moves its entities tick by tick
+//! with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a
+//! [`Handover`]. [`RegionFold`] is the state of a region's topic, and [`Interests`] decides what viewers
+//! receive. [`Octree`], [`Tetree`], [`Grid`] and [`Scan`] find entities by position.
 //!
 //! ```
 //! use dunlin_space::behaviour::Walk;

@@ -1,8 +1,7 @@
 //! Regions of one process in lock-step: a tick begins when all messages of the last tick are handled.
 //!
 //! Messages are encoded as between processes. To use several cores, call [`Region::tick`] of each region on
-//! its own thread, and then
-//! [`Lockstep::exchange`].
+//! its own thread, and then [`Lockstep::exchange`].
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,8 +1,7 @@
 //! Assigns stretches of the curve to regions.
 //!
 //! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A
-//! partition is a value: a change
-//! makes another one of a higher version.
+//! partition is a value: a change makes another one of a higher version.
 
 use crate::curve::Morton;
 use crate::handover::RegionId;

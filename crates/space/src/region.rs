@@ -3,8 +3,7 @@
 //!
 //! Invariants:
 //! - Every entity moves from the world as it was after the last tick, in its own region and the neighbours'
-//!   alike. With ghosts of
-//!   every tick, the same inputs give the same bytes on any number of regions.
+//!   alike. With ghosts of every tick, the same inputs give the same bytes on any number of regions.
 //! - Messages are handled between ticks. An entity in handover stands still.
 //! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
 //!   row by row.

@@ -1,9 +1,8 @@
 //! Shapes for index queries: boxes, balls, beams and frusta.
 //!
 //! Invariant for every index: if a shape [holds](Shape::holds) a point, the shape [meets](Shape::meets) every
-//! box around that point. Both use
-//! the same operations in the same order, and rounding never reverses an order. Beams, for which this fails,
-//! use enlarged boxes.
+//! box around that point. Both use the same operations in the same order, and rounding never reverses an
+//! order. Beams, for which this fails, use enlarged boxes.
 
 use crate::world::Point;
 

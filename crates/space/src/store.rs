@@ -6,8 +6,7 @@
 //! - Positions and velocities are finite. The store refuses others and stays unchanged.
 //!
 //! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
-//! last row replaces a removed one.
-//! At most [`Limits::entities_max`](crate::Limits) entities exist.
+//! last row replaces a removed one. At most [`Limits::entities_max`](crate::Limits) entities exist.
 
 mod component;
 mod order;

@@ -1,8 +1,7 @@
 //! A box of space in which entities move, and the grid under the curves.
 //!
 //! Invariant: the grid coordinate is monotonic in the coordinate, with any rounding. So a box of space is
-//! covered by the grid points from
-//! its lower corner's to its upper corner's.
+//! covered by the grid points from its lower corner's to its upper corner's.
 //!
 //! Coordinates are `f32` with 24 bits of precision, as many as the grid has. In a world of 1,000 km a
 //! position is exact to 6 cm.

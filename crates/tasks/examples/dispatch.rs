@@ -1,12 +1,10 @@
-//! Measures the cost of a dispatch and the memory of a queued task:
-//! `cargo run --release -p dunlin-tasks --example dispatch TENANTS QUEUED [SETS] [label]`.
-//! Tasks need SETS different labels of workers in turn (default none), and workers have all of them. Run one
-//! case for each process, since freed memory would
+//! Measures the cost of a dispatch and the memory of a queued task: `cargo run --release -p dunlin-tasks
+//! --example dispatch TENANTS QUEUED [SETS] [label]`. Tasks need SETS different labels of workers in turn
+//! (default none), and workers have all of them. Run one case for each process, since freed memory would
 //! count for the next case.
 //!
 //! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place, so the
-//! number of waiting tasks stays the same. The time is
-//! this thread's processor time.
+//! number of waiting tasks stays the same. The time is this thread's processor time.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
 //! Workers that attach to a node, for the first time or after a lost connection.
 //!
 //! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the
-//! tasks it still has. Tasks that only the
-//! cluster knows were lost on the way, and are given again under the same token.
+//! tasks it still has. Tasks that only the cluster knows were lost on the way, and are given again under the
+//! same token.
 
 use std::collections::BTreeSet;
 

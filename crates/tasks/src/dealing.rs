@@ -2,22 +2,18 @@
 //! slots, whichever shard it is in.
 //!
 //! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if
-//! each shard has as many slots as its tenants
-//! are due of the total: by weight, and at most what they can use ([`due`]). Slots are whole, so remainders
-//! go to each shard in turn
-//! ([`Dealer`]); even of one slot each gets its share of the time. [`place`] then selects the workers whose
-//! slots move.
+//! each shard has as many slots as its tenants are due of the total: by weight, and at most what they can use
+//! ([`due`]). Slots are whole, so remainders go to each shard in turn ([`Dealer`]); even of one slot each
+//! gets its share of the time. [`place`] then selects the workers whose slots move.
 //!
 //! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
-//! serve the same are allocated together. A worker that
-//! states its processors or memory is allocated to a single shard: two shards cannot both count on the same
-//! memory.
+//! serve the same are allocated together. A worker that states its processors or memory is allocated to a
+//! single shard: two shards cannot both count on the same memory.
 //!
 //! Invariants:
 //! - Slots move only if a shard could use more than it has; unallocated slots are given away at once.
 //! - Allocation is repeated every [`EVERY_MS`], for workers of a single shard every [`EVERY_WHOLE_MS`]. A
-//!   moving slot changes its shard when its task is
-//!   done.
+//!   moving slot changes its shard when its task is done.
 //!
 //! Soft quotas order tenants only within their shard.
 

@@ -1,11 +1,9 @@
 //! Limits by key: they apply to a tenant's tasks that have the same value under a key.
 //!
 //! A task takes a place in its group when it becomes ready, not when it starts. So a lane never holds more
-//! tasks of a group than may run, and no task
-//! that is next has to be skipped. The place is returned when the task neither runs nor waits to run. The
-//! same holds for rates (`rate`): a ready
-//! task reserves a token, and takes it when it starts. Tasks without a place wait with the group, by priority
-//! and age.
+//! tasks of a group than may run, and no task that is next has to be skipped. The place is returned when the
+//! task neither runs nor waits to run. The same holds for rates (`rate`): a ready task reserves a token, and
+//! takes it when it starts. Tasks without a place wait with the group, by priority and age.
 //!
 //! Invariant: a task that no worker could run keeps no place while another waits for it that a worker could
 //! run.

@@ -1,10 +1,9 @@
 //! Lanes and classes, in which tasks wait for their turn.
 //!
 //! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can
-//! run all of them. A lane holds one tenant's
-//! ready tasks of a class: a list for each priority, in order of arrival. Shares (`tenant`) decide which lane
-//! of a class is next; priority and age
-//! decide which task of a lane.
+//! run all of them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of
+//! arrival. Shares (`tenant`) decide which lane of a class is next; priority and age decide which task of a
+//! lane.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,14 +1,13 @@
 //! Encoding of commands, replies, events and snapshots.
 //!
 //! Integers are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists are a `u32`
-//! count and that many items; an optional item is
-//! one byte and the item; a choice is one byte and its fields. Fields follow in the order of their
-//! declaration: the declaration *is* the layout. Crate
-//! `control` has the same rules with its own version.
+//! count and that many items; an optional item is one byte and the item; a choice is one byte and its fields.
+//! Fields follow in the order of their declaration: the declaration *is* the layout. Crate `control` has the
+//! same rules with its own version.
 //!
 //! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow behind its bytes,
-//! in a [`Whole`], only if they are used and another
-//! part announces them. So old bytes keep their meaning, and older versions refuse new ones.
+//! in a [`Whole`], only if they are used and another part announces them. So old bytes keep their meaning,
+//! and older versions refuse new ones.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! Scheduler of many tenants' tasks: queues, workers, leases, fair shares and quotas.
 //!
 //! A [`State`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. It has no
-//! clock, disk or socket: its caller replicates the
-//! commands, and passes the time.
+//! clock, disk or socket: its caller replicates the commands, and passes the time.
 //!
 //! ```
 //! use dunlin_tasks::{Command, Effects, Limits, NewTask, Reply, State, Tenant};

@@ -1,8 +1,8 @@
 //! Quotas: what a tenant may use of a resource at once.
 //!
 //! `reserved` is kept free for the tenant. Up to `soft` it comes before tenants that are beyond theirs.
-//! `hard` is the maximum; `burst` allows more than that
-//! for a time that it saved by using less than `hard`. A full burst lasts a minute.
+//! `hard` is the maximum; `burst` allows more than that for a time that it saved by using less than `hard`. A
+//! full burst lasts a minute.
 
 use crate::layout::layout;
 

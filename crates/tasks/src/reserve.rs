@@ -1,14 +1,13 @@
 //! Reserves a worker for a task that needs much.
 //!
 //! A task that fits no worker is skipped, so that small tasks go on. With a steady stream of small tasks it
-//! would wait for ever. So for a task that is next and
-//! has waited for `reserve_ms`, the first large enough worker that asks takes no other task until its own
-//! tasks are done and the task fits; other workers go on
+//! would wait for ever. So for a task that is next and has waited for `reserve_ms`, the first large enough
+//! worker that asks takes no other task until its own tasks are done and the task fits; other workers go on
 //! (a reservation as in EASY backfilling, Lifka 1995, without estimates of run times).
 //!
 //! Invariants: a reserved worker takes no tasks of others only until its own are done; a task has at most one
-//! reserved worker; at most a quarter of all
-//! workers, and `RESERVED_MAX`, are reserved, but one always may be.
+//! reserved worker; at most a quarter of all workers, and `RESERVED_MAX`, are reserved, but one always may
+//! be.
 
 use crate::state::State;
 use crate::task::Stage;

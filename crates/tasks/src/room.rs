@@ -1,8 +1,8 @@
 //! Memory that tasks take, in all and by tenant.
 //!
 //! Completed and cancelled tasks make room for new ones, the oldest first. Of the rest, one tenant may have
-//! at most three times as much as is free: three
-//! quarters if no other tenant has anything, so there is always some room for another.
+//! at most three times as much as is free: three quarters if no other tenant has anything, so there is always
+//! some room for another.
 //!
 //! Bounds: [`Limits::state_bytes_max`](crate::Limits).
 

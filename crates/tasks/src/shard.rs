@@ -4,8 +4,7 @@
 //!  id u64: how often the slot was used u32 | shard, 4 bits | slot, 28 bits
 //! ```
 //! The id of a task contains its shard; that of a worker the shard where it joined, the first. Ids of the
-//! first shard, by default the only one, equal ids without
-//! shards.
+//! first shard, by default the only one, equal ids without shards.
 //!
 //! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes. Both
 //! functions are part of the format.

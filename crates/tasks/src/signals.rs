@@ -1,8 +1,7 @@
 //! Inputs of the autoscaler.
 //!
 //! A task counts as startable if an additional worker could start it now. The caller describes that worker
-//! ([`Shape`]); else the worker is like one of the
-//! existing ones. Without any of them all tasks count.
+//! ([`Shape`]); else the worker is like one of the existing ones. Without any of them all tasks count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

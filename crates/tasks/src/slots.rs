@@ -2,8 +2,7 @@
 //!
 //! Invariants:
 //! - Due slots and given slots each add up to all slots. Over any number of rounds, a shard's given slots
-//!   differ from its due ones by less than the number of
-//!   shards.
+//!   differ from its due ones by less than the number of shards.
 //! - A shard with something to do is due a part, so after some rounds it has a slot.
 //! - A slot is first taken from a shard, and given to another when its task is done: no worker runs more
 //!   tasks at once than it has slots.

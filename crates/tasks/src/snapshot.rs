@@ -1,8 +1,7 @@
 //! Snapshots: a state as blocks of bytes, and back.
 //!
 //! Slots are written as they are, including free ones, so that ids continue unchanged. Derived data (lanes,
-//! idle workers, timers, groups, keys) is not written.
-//! Bytes that refer to missing items are refused.
+//! idle workers, timers, groups, keys) is not written. Bytes that refer to missing items are refused.
 
 mod again;
 mod checked;

@@ -1,10 +1,9 @@
 //! Tenants: shares, quotas and totals.
 //!
 //! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up
-//! to which it was served. Each task moves it by
-//! cost ÷ weight, and the tenant with the lowest tag is next. A tenant that returns after a pause starts at
-//! the present virtual time. The cost of a task is unknown
-//! at its start: the tenant is charged the recent cost of its lane's tasks, and the difference at the end.
+//! to which it was served. Each task moves it by cost ÷ weight, and the tenant with the lowest tag is next. A
+//! tenant that returns after a pause starts at the present virtual time. The cost of a task is unknown at its
+//! start: the tenant is charged the recent cost of its lane's tasks, and the difference at the end.
 
 use std::sync::Arc;
 

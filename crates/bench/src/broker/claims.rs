@@ -1,8 +1,7 @@
 //! Figures of Ratatoskr's benchmark document about its own system, on a MacBook Air M4.
 //!
 //! MB means 10⁶ bytes. Its deliveries are counted by subscribers that are processes of the same virtual
-//! machine; the publisher fills one topic after
-//! another; delays were not measured.
+//! machine; the publisher fills one topic after another; delays were not measured.
 
 use crate::goal::Claim;
 use crate::row::RowPattern;

@@ -1,14 +1,12 @@
 //! Effect of one client at its limits on others: a publisher and a subscriber at 1,000 records a second
-//! through the same listener, alone and beside
-//! the offender, in turn.
+//! through the same listener, alone and beside the offender, in turn.
 //!
 //! The flooding user may publish 10,000 records a second and sends as much as possible. A second row shows
-//! the same flood of a user without a limit, who
-//! may take the whole processor.
+//! the same flood of a user without a limit, who may take the whole processor.
 //!
 //! Each figure is the median of five pairs (`--quick`: one), each of a run alone and a run beside: noise that
-//! lasts longer than a pair affects both. The
-//! offender is a process on the same cores, so the kernel's work for it is included.
+//! lasts longer than a pair affects both. The offender is a process on the same cores, so the kernel's work
+//! for it is included.
 
 use std::thread;
 use std::time::Duration;

@@ -1,14 +1,12 @@
 //! The document's stress test: many messages over many topics to many subscribers in one process.
 //!
 //! The publisher fills all topics in turn, with a few records for each in a round; the document fills one
-//! topic after another. Two threads on separate cores
-//! read: a free thread takes the next few subscribers and reads the round's records with each. The publishing
-//! thread also reads when the others are two
-//! rounds behind. No record may be lost: every topic keeps several rounds, and a gap fails the run.
+//! topic after another. Two threads on separate cores read: a free thread takes the next few subscribers and
+//! reads the round's records with each. The publishing thread also reads when the others are two rounds
+//! behind. No record may be lost: every topic keeps several rounds, and a gap fails the run.
 //!
 //! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
-//! understated. It is recorded for the oldest and
-//! newest record of every eighth subscriber.
+//! understated. It is recorded for the oldest and newest record of every eighth subscriber.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

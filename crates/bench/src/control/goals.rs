@@ -1,8 +1,8 @@
 //! The control issue's table of goals, and the Grey document's consensus, network and storage figures.
 //!
 //! The document's "Election Time" is taken as the time from candidacy to lead, its "Commit Latency" as the
-//! time from proposal to response at the leader, with all
-//! nodes and clients on one machine, at half of the peak.
+//! time from proposal to response at the leader, with all nodes and clients on one machine, at half of the
+//! peak.
 
 use crate::goal::{Bar, Claim, Goal};
 use crate::row::RowPattern;

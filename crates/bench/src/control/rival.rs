@@ -2,8 +2,7 @@
 //! disk.
 //!
 //! All listen on 127.0.0.1 only. Settings are limited to what makes them a durable cluster: etcd syncs before
-//! it answers by default, JetStream with
-//! `sync_interval: always`.
+//! it answers by default, JetStream with `sync_interval: always`.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

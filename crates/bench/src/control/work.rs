@@ -1,8 +1,8 @@
 //! The order of clients of a key-value store, and their report: the same for Dunlin and for rivals.
 //!
 //! Dunlin's role is `control-load` of this program, the rivals' is `peers/kv/load`. Both read the order as
-//! JSON, keep requests in flight from lanes with keys of
-//! their own, and report only after all acknowledged writes were read back.
+//! JSON, keep requests in flight from lanes with keys of their own, and report only after all acknowledged
+//! writes were read back.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Cost of applying a real recording to order books.
 //!
 //! The recording is first converted to records, untimed; then every record is applied to a new book. An event
-//! is one entry: a level's new size, or a
-//! change of an order. The books are compared with a plain map of the same entries.
+//! is one entry: a level's new size, or a change of an order. The books are compared with a plain map of the
+//! same entries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

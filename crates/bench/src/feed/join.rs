@@ -1,8 +1,8 @@
 //! Many subscribers join a large book at once, while it changes.
 //!
 //! Their connections exist before; then all subscribe, and the measurement ends when every replica is whole.
-//! One subscriber follows the book all
-//! the time, also in the comparison without joins, so a publish wakes a subscriber in both.
+//! One subscriber follows the book all the time, also in the comparison without joins, so a publish wakes a
+//! subscriber in both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,7 @@
 //! Cost of a publish while many subscribers sleep on the topic.
 //!
 //! Subscribers are tasks of one thread. Each publish comes after all have read the record before, and a
-//! pause, so that all sleep again. Only the publish is
-//! timed, since waking the others is not its work.
+//! pause, so that all sleep again. Only the publish is timed, since waking the others is not its work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,7 @@
 //! Tables of each case, row by row: the newest run that measured a point supplies its whole line.
 //!
 //! Invariants: a line comes from one run. A point that only older runs have is shown only if the suite still
-//! measures it, so renamed or dropped points do not
-//! reappear.
+//! measures it, so renamed or dropped points do not reappear.
 
 use std::collections::HashMap;
 

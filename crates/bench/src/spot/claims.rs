@@ -1,8 +1,8 @@
 //! Figures of ServerLink's SPOT benchmark document about its own system.
 //!
 //! Its "MB/s" is 2²⁰ bytes (464,411 messages of 64 B a second are 28.37 in its table), which is also the
-//! stricter reading of its round figures. Its local
-//! throughput is one thread that first publishes all, then reads all; ours uses two threads at the same time.
+//! stricter reading of its round figures. Its local throughput is one thread that first publishes all, then
+//! reads all; ours uses two threads at the same time.
 
 use crate::goal::Claim;
 use crate::row::RowPattern;

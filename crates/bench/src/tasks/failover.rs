@@ -1,14 +1,12 @@
 //! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
 //! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case: it
-//! submits again, under the same idempotency key, what
-//! it does not know to be submitted. The measured time is
+//! submits again, under the same idempotency key, what it does not know to be submitted. The measured time is
 //! - for a leader, from its death until a task starts that was due after it;
 //! - for a worker, from its death until all tasks that it had started and not ended have started with others.
 //!
 //! A result is reported only if each acknowledged task is done exactly once at the end, and no token was
-//! given twice
-//! ([`Ledger`](super::ledger::Ledger)).
+//! given twice ([`Ledger`](super::ledger::Ledger)).
 
 use std::thread;
 use std::time::{Duration, Instant};

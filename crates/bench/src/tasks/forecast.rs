@@ -2,10 +2,9 @@
 //! delays.
 //!
 //! The target of processor use determines the reserve for load that arrives while workers start. With the
-//! document's delays this takes two minutes, a
-//! thirtieth of such a day, in which a wave grows by less than a tenth of its peak. So at the document's own
-//! target of 70 % no scaler has violations, and its
-//! "four fifths fewer violations" means nothing. Higher targets leave less reserve: so several are measured.
+//! document's delays this takes two minutes, a thirtieth of such a day, in which a wave grows by less than a
+//! tenth of its peak. So at the document's own target of 70 % no scaler has violations, and its "four fifths
+//! fewer violations" means nothing. Higher targets leave less reserve: so several are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;

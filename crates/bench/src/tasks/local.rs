@@ -2,10 +2,8 @@
 //! by `Policy::local`.
 //!
 //! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival
-//! of the load to the last worker of the first
-//! decision; for scaling in, from when fewer workers would do to the end of a process. A task sleeps
-//! [`TASK`], so more workers do more on any number of
-//! processors.
+//! of the load to the last worker of the first decision; for scaling in, from when fewer workers would do to
+//! the end of a process. A task sleeps [`TASK`], so more workers do more on any number of processors.
 //!
 //! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is how early the workers of the
 //! first decision were ready before the next wave.

@@ -1,8 +1,7 @@
 //! The order of submitters and workers, and their report: the same for Dunlin and for rivals.
 //!
 //! Dunlin's role is `tasks-clients` of this program, the rivals' is `peers/tasks`. All read the order as
-//! JSON, and report only if each submitted task was done
-//! exactly once.
+//! JSON, and report only if each submitted task was done exactly once.
 
 use std::time::Duration;
 

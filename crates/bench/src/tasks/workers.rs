@@ -1,8 +1,7 @@
 //! Workers: sleeping ones, empty tasks, and the same without a node.
 //!
 //! A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for Dunlin and for
-//! rivals: the default 50 µs would be four thousandths
-//! of a task.
+//! rivals: the default 50 µs would be four thousandths of a task.
 
 use std::num::NonZeroU64;
 use std::time::Duration;

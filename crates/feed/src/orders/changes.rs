@@ -1,8 +1,7 @@
 //! All changes since a record, as one record.
 //!
 //! Removed orders come first, then orders that kept their place with a smaller size, then orders that were
-//! added or moved to the end of a queue,
-//! in their order.
+//! added or moved to the end of a queue, in their order.
 
 use super::book::{Gone, OrderBook};
 use super::entry::OrderEntry;

@@ -1,18 +1,15 @@
 //! Bitstamp's orders (its `live_orders` channel after a full order book, as ob-analytics stores them):
-//! comma-separated, one event a row, with
-//! columns in any order under a heading.
+//! comma-separated, one event a row, with columns in any order under a heading.
 //!
 //! A recording opens with one `created` row for each existing order, all with the same times: they become one
-//! record that clears the book and
-//! adds them. A recording may close with `deleted` rows that its recorder made up to empty the book (with
-//! equal local and exchange times): they
-//! are counted and not passed on. The exchange time is the event time.
+//! record that clears the book and adds them. A recording may close with `deleted` rows that its recorder
+//! made up to empty the book (with equal local and exchange times): they are counted and not passed on. The
+//! exchange time is the event time.
 //!
 //! Meaning of the rows, as the recording shows it:
 //! - An order that crosses the book is `created` before it matches, so the book is crossed for a moment.
 //! - The price of a `changed` or `deleted` row is the trade's, not the order's: the order keeps its price,
-//!   unless the row leaves its size as
-//!   it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
+//!   unless the row leaves its size as it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
 //! - A bid at 999,999,999 or an ask at 0 is a market order. It never rests, so it is not part of the book.
 //!
 //! Module [`phantoms`] finds orders of the opening that cannot exist.

@@ -1,8 +1,7 @@
 //! One side of a simulated book: sizes in a ring buffer, by a key that grows towards the touch.
 //!
 //! Invariant: [`Half::worst`] and [`Half::best`] are levels, and all levels are between them. The caller
-//! keeps both less than the ring's length
-//! apart.
+//! keeps both less than the ring's length apart.
 
 #[derive(Debug)]
 pub(super) struct Half {

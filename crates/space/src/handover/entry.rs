@@ -1,9 +1,8 @@
 //! Entries: the handover steps that a region's standby has to know.
 //!
 //! The owner writes entries into the region's topic, between the ticks, and applies them itself. An owner and
-//! a standby that applied the
-//! same entries have the same handovers, except for what only the owner needs: deadlines and copies to
-//! resend.
+//! a standby that applied the same entries have the same handovers, except for what only the owner needs:
+//! deadlines and copies to resend.
 
 use super::parcel::{self, Parcel, Refused, RegionId, Transfer};
 use crate::entity::EntityId;

@@ -1,8 +1,8 @@
 //! A uniform grid: cells of one size, with the points of a cell next to each other.
 //!
 //! Invariants: the cells depend on the world only, so two grids of one cell size agree on the cell of every
-//! point. Within a cell, points
-//! keep the order in which they were given. Points outside the world are in the cells at its border.
+//! point. Within a cell, points keep the order in which they were given. Points outside the world are in the
+//! cells at its border.
 //!
 //! At most [`CELLS_MAX`] cells exist, which take 16 MiB; with more, the cells are made larger.
 //!

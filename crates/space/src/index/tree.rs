@@ -7,13 +7,11 @@
 //!            [leaf][leaf ]        [..][..]      when the cell is of no interest
 //! ```
 //! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points
-//! unless all of them are in one
-//! smallest cell. With [`Morton`] the tree is an octree (a quadtree in two dimensions), with [`Tetrahedral`]
-//! a tetree.
+//! unless all of them are in one smallest cell. With [`Morton`] the tree is an octree (a quadtree in two
+//! dimensions), with [`Tetrahedral`] a tetree.
 //!
 //! The curve determines the cells. Searches use the boxes around the points, which are never larger than the
-//! cells and much smaller than
-//! the cube around a tetrahedron.
+//! cells and much smaller than the cube around a tetrahedron.
 
 mod build;
 mod each;

@@ -1,8 +1,7 @@
 //! Marks cells of the world that belong wholly to the region, and those that no neighbour sees into.
 //!
 //! Almost all entities are in such cells. The lookup takes a third of the time of computing a key, and less
-//! where the region is a box, as in a
-//! world cut in two, four or eight.
+//! where the region is a box, as in a world cut in two, four or eight.
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};

@@ -1,8 +1,7 @@
 //! The entities around a region after the last tick: its own and its neighbours' in one grid.
 //!
 //! Invariant: the entities that one sees, and their order, depend on the world's state alone. Cells are the
-//! world's, and within a cell entities
-//! are ordered by id.
+//! world's, and within a cell entities are ordered by id.
 
 mod lanes;
 

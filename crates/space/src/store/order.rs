@@ -1,11 +1,9 @@
 //! Sorts rows into the Morton order, of equal cells by id, in parts.
 //!
 //! Sorting all rows of a large region takes longer than a tick may. So every tick sorts one [`Window`] of
-//! rows among themselves; a sweep
-//! consists of windows of about equal size. Sweeps alternate: rows far apart, so that appended rows find
-//! their place; then adjacent rows;
-//! then adjacent rows with the windows shifted by half. Three sweeps nearly sort any order. The order affects
-//! only memory locality.
+//! rows among themselves; a sweep consists of windows of about equal size. Sweeps alternate: rows far apart,
+//! so that appended rows find their place; then adjacent rows; then adjacent rows with the windows shifted by
+//! half. Three sweeps nearly sort any order. The order affects only memory locality.
 
 use super::{Store, hash};
 use crate::curve::{Curve, Morton};

@@ -1,6 +1,5 @@
 //! Every index gives the same results as a scan: for crowded and equal points, points on cell borders and
-//! outside the world, and queries that
-//! touch points exactly.
+//! outside the world, and queries that touch points exactly.
 
 use proptest::prelude::*;
 

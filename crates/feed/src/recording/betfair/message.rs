@@ -1,8 +1,7 @@
 //! Parts of the stream's messages that books need, borrowed from the line.
 //!
 //! Numbers of levels stay text: odds such as 1.01 have no exact float. On these messages serde_json with raw
-//! values reads 245 MB/s;
-//! sonic-rs with lazy values reads 175, since most values are short.
+//! values reads 245 MB/s; sonic-rs with lazy values reads 175, since most values are short.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,7 @@
 //! Rows of the recording, and the heading with the positions of columns.
 //!
 //! Rows hold no quotes, so they are split at commas; a quote makes its field invalid, and the row is refused.
-//! (The `csv` crate reads at three
-//! quarters of the speed.)
+//! (The `csv` crate reads at three quarters of the speed.)
 
 use crate::decimal::{self, DecimalError};
 use crate::recording::defect::{NumberError, What};

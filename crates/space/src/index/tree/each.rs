@@ -1,8 +1,8 @@
 //! Finds the nearest items of every item at once.
 //!
 //! The items of a leaf search together: one walk lists the leaves that can matter to any of them, and each
-//! item then looks at those that
-//! matter to it. The first bound of an item's distance comes from items with similar keys.
+//! item then looks at those that matter to it. The first bound of an item's distance comes from items with
+//! similar keys.
 
 use super::{Node, Tree};
 use crate::curve::Curve;
