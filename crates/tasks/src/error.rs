@@ -40,11 +40,11 @@ choice! {
         #[error("the tenant does not exist")]
         NoTenant = 1,
         /// The task does not exist, or is no longer known.
-        #[error("there is no task {task:x}")]
+        #[error("task {task:x} does not exist, or is no longer known")]
         NoTask { /// Id of the task.
             task: u64 } = 2,
         /// The worker does not exist, or is no longer known.
-        #[error("there is no worker {worker:x}: it left, or was silent for too long, and what it held went to others")]
+        #[error("worker {worker:x} does not exist: it left, or gave no sign of life for too long, and its tasks went to others")]
         NoWorker { /// Id of the worker.
             worker: u64 } = 3,
         /// A required name is empty.
@@ -76,15 +76,15 @@ choice! {
         Priority { /// The priority.
             priority: u8 } = 9,
         /// The deadline has passed.
-        #[error("the deadline was {by_ms} ms ago")]
+        #[error("the deadline passed {by_ms} ms ago")]
         DeadlinePast { /// Time since the deadline, ms.
             by_ms: u64 } = 10,
         /// The dependencies of a batch are cyclic.
-        #[error("task {index} of the batch waits for itself, by way of others")]
+        #[error("task {index} of the batch waits for itself through other tasks")]
         Cycle { /// Index of one of them.
             index: u32 } = 11,
         /// A task of a batch waits for an index beyond the batch.
-        #[error("task {index} of the batch waits for a task of the batch that is not there: they are counted from 0")]
+        #[error("task {index} of the batch waits for an index outside the batch: indexes start at 0")]
         NoDependency { /// Index of the waiting task.
             index: u32 } = 12,
         /// A task waits for a cancelled task, which will never be done.
@@ -112,7 +112,7 @@ choice! {
         WorkerTtl { /// The limit.
             ttl_ms_max: u64 } = 18,
         /// The report is late: the task has another token now.
-        #[error("token {token} of task {task:x} is no longer good: it timed out, was cancelled, or went to another worker")]
+        #[error("token {token} of task {task:x} is not valid any more: the task timed out, was cancelled, or went to another worker")]
         StaleToken { /// Id of the task.
             task: u64, /// Token of the report.
             token: u64 } = 19,
@@ -122,15 +122,15 @@ choice! {
             worker: u64, /// Id of the task.
             task: u64 } = 20,
         /// The task is over.
-        #[error("task {task:x} is over already")]
+        #[error("task {task:x} is already over")]
         Over { /// Id of the task.
             task: u64 } = 21,
         /// The task is not a dead letter.
-        #[error("task {task:x} is no dead letter")]
+        #[error("task {task:x} is not a dead letter")]
         NotDead { /// Id of the task.
             task: u64 } = 22,
         /// The schedule does not exist.
-        #[error("there is no such schedule")]
+        #[error("the schedule does not exist")]
         NoSchedule = 23,
         /// The cron expression is malformed, or never matches.
         #[error("the cron expression is not valid, or never matches a time")]
@@ -148,7 +148,7 @@ choice! {
             bytes: u64, /// The limit.
             bytes_max: u64 } = 27,
         /// The task needs more memory than any worker may have.
-        #[error("a task that needs {bytes} bytes of memory needs more than need_bytes_max = {bytes_max}")]
+        #[error("a task needs {bytes} bytes of memory, more than need_bytes_max = {bytes_max}")]
         NeedsTooMuch { /// Needed bytes.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 28,
@@ -176,7 +176,7 @@ choice! {
             index: u32, /// Index of the first task.
             before: u32 } = 33,
         /// A time is too far from now.
-        #[error("{at_ms} is more than ten years from now, which is {now_ms}: times are milliseconds since 1970")]
+        #[error("time {at_ms} is more than ten years from now ({now_ms}): use milliseconds since 1970")]
         TimeFar { /// The time.
             at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,
@@ -186,7 +186,7 @@ choice! {
             bytes: u64, /// Bytes that they may take.
             bytes_max: u64 } = 35,
         /// A task of a batch waits for an unknown task.
-        #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it was over too long ago")]
+        #[error("task {index} of the batch waits for unknown task {task:x}: the tenant never had it, or it was over too long ago")]
         DependencyUnknown { /// Index of the waiting task.
             index: u32, /// Id of the unknown task.
             task: u64 } = 36,

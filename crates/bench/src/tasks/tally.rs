@@ -14,10 +14,10 @@ use crate::stats::Latencies;
 /// Smallest payload, bytes.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
-/// So many tasks can be told apart.
+/// Most tasks that can be told apart.
 const TASKS_MAX: u64 = 1 << 27;
 
-/// See the module.
+/// Counts of all threads of the clients.
 #[derive(Debug)]
 pub struct Tally {
     begin_ns: u64,

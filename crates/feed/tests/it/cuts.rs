@@ -6,7 +6,7 @@ use dunlin_topic::{Fold, Frozen};
 
 use crate::record::{Record, snapshot};
 
-/// States that differ by 4 KiB of changes are this long together; from there on a snapshot may be the shorter way.
+/// From this size on, a snapshot may be shorter than the merged changes.
 const LONG: usize = 2 << 10;
 
 /// The frozen state after a record, with its checksum and size.
@@ -49,7 +49,7 @@ pub fn frozen_states_stay(cut: &Cut) {
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
 }
 
-/// Snapshot and deltas are the full replay; gives the state as restored.
+/// Restores a snapshot and applies the remaining records; the result equals the full replay. Returns the restored state.
 fn resumed_from_snapshot(
     new: impl Fn() -> Box<dyn Fold>,
     cut: &Cut,

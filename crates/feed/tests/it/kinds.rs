@@ -1,4 +1,4 @@
-//! States made by name.
+//! Creation of states by the name of their kind.
 
 use std::any::Any;
 use std::collections::BTreeMap;

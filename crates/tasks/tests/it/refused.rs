@@ -35,7 +35,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             submit(NewTask { memory_bytes: u64::MAX, ..work() }),
-            "a task that needs 18446744073709551615 bytes of memory needs more than need_bytes_max = 1099511627776",
+            "a task needs 18446744073709551615 bytes of memory, more than need_bytes_max = 1099511627776",
         ),
         (
             submit(NewTask { kind: b"", ..work() }),
@@ -46,18 +46,18 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
             "a name of 101 bytes is longer than name_bytes_max = 50",
         ),
         (submit(NewTask { priority: 10, ..work() }), "priority 10 is not one of 0 to 9"),
-        (submit(NewTask { deadline_ms: 4_000, ..work() }), "the deadline was 1000 ms ago"),
+        (submit(NewTask { deadline_ms: 4_000, ..work() }), "the deadline passed 1000 ms ago"),
         (
             submit(NewTask { after: on(1), ..work() }),
-            "task 1 of the batch waits for itself, by way of others",
+            "task 1 of the batch waits for itself through other tasks",
         ),
         (
             submit(NewTask { after: on(2), ..work() }),
-            "task 1 of the batch waits for a task of the batch that is not there: they are counted from 0",
+            "task 1 of the batch waits for an index outside the batch: indexes start at 0",
         ),
         (
             submit(NewTask { after: vec![After::Task { task: 99 }], ..work() }),
-            "task 1 of the batch waits for task 63, which is not known: the tenant never had it, or it was over too long ago",
+            "task 1 of the batch waits for unknown task 63: the tenant never had it, or it was over too long ago",
         ),
         (
             submit(NewTask { after: vec![After::Task { task: cancelled }], ..work() }),
@@ -103,11 +103,11 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             Command::Pull { worker: 7, credit: 1 },
-            "there is no worker 7: it left, or was silent for too long, and what it held went to others",
+            "worker 7 does not exist: it left, or gave no sign of life for too long, and its tasks went to others",
         ),
-        (Command::Cancel { task: 7 }, "there is no task 7"),
-        (Command::Retry { task: cancelled }, "task 100000000 is no dead letter"),
-        (Command::Unschedule { tenant: b"a", name: b"n" }, "there is no such schedule"),
+        (Command::Cancel { task: 7 }, "task 7 does not exist, or is no longer known"),
+        (Command::Retry { task: cancelled }, "task 100000000 is not a dead letter"),
+        (Command::Unschedule { tenant: b"a", name: b"n" }, "the schedule does not exist"),
         (
             Command::Schedule { tenant: b"a", name: b"n", cron: b"whenever", task: work() },
             "the cron expression is not valid, or never matches a time",
