@@ -127,8 +127,7 @@ impl State {
         soon.map(|(_, worker)| *worker).find(|worker| self.is_foreseen(*worker))
     }
 
-    /// Whether a worker runs one task without tasks ahead and with free capacity for one, so that its end is
-    /// predictable.
+    /// Whether a worker runs a single task and takes no more, and its recent predictions were accurate.
     fn is_foreseen(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());

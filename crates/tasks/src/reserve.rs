@@ -5,14 +5,14 @@
 //! worker that asks takes no other task until its own tasks are done and the task fits; other workers go on
 //! (a reservation as in EASY backfilling, Lifka 1995, without estimates of run times).
 //!
-//! Invariants: a reserved worker takes no tasks of others only until its own are done; a task has at most one
+//! Invariants: a reserved worker takes no other task, but only until its own tasks are done; a task has at most one
 //! reserved worker; at most a quarter of all workers, and `RESERVED_MAX`, are reserved, but one always may
 //! be.
 
 use crate::state::State;
 use crate::task::Stage;
 
-/// Below the number of idle workers that are skipped at most.
+/// Most reserved workers: fewer than the idle workers that a dispatch skips at most.
 const RESERVED_MAX: usize = 16;
 
 impl State {
