@@ -186,7 +186,7 @@ choice! {
             bytes: u64, /// Bytes that they may take.
             bytes_max: u64 } = 35,
         /// A task of a batch waits for an unknown task.
-        #[error("task {index} of the batch waits for unknown task {task:x}: the tenant never had it, or it was over too long ago")]
+        #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it was over too long ago")]
         DependencyUnknown { /// Index of the waiting task.
             index: u32, /// Id of the unknown task.
             task: u64 } = 36,

@@ -28,7 +28,7 @@ fn dropped_child_is_killed_and_reaped() {
 fn silent_child_times_out_while_still_running() {
     let mut child = sleeper();
     let error = child.line::<u64>(Duration::from_millis(50)).unwrap_err();
-    assert!(error.to_string().contains("sleep said nothing"), "{error}");
+    assert!(error.to_string().contains("sleep printed nothing"), "{error}");
     assert!(child.ended().unwrap().is_none(), "it was waited for to its end");
 }
 

@@ -259,6 +259,6 @@ fn sight_with_an_invalid_radius_is_refused() {
                 Err(refused) => break refused.to_string(),
             }
         };
-        assert!(refused.contains("a viewer sees"), "{refused}");
+        assert!(refused.contains("the radius of a viewer is"), "{refused}");
     }
 }

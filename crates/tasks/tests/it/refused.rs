@@ -57,7 +57,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             submit(NewTask { after: vec![After::Task { task: 99 }], ..work() }),
-            "task 1 of the batch waits for unknown task 63: the tenant never had it, or it was over too long ago",
+            "task 1 of the batch waits for task 63, which is not known: the tenant never had it, or it was over too long ago",
         ),
         (
             submit(NewTask { after: vec![After::Task { task: cancelled }], ..work() }),
