@@ -67,7 +67,8 @@ fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
 /// Measures the region of one half of the world, with all changes written to records.
 fn moving(each: u64) {
     let mut stage = Lockstep::new(&Setup::new(RegionId(0), world(), 0.5), &Halves, 2);
-    (0..each * 2).for_each(|nth| stage.spawn(&entity(nth, 25.0, false)).expect("it is inside"));
+    (0..each * 2)
+        .for_each(|nth| stage.spawn(&entity(nth, 25.0, false)).expect("the position is in the world"));
     let mut times_ns = Vec::new();
     for _ in 0..TICKS {
         let now_ns = stage.advance().expect("it has authority");
@@ -91,7 +92,7 @@ fn moving(each: u64) {
 fn flock(name: &str, sight: f32, plane: bool) {
     let flock = Flock { sight, ..Flock::default() };
     let mut stage = Lockstep::new(&Setup::new(RegionId(0), world(), sight), &flock, 1);
-    (0..FLOCK).for_each(|nth| stage.spawn(&entity(nth, 10.0, plane)).expect("it is inside"));
+    (0..FLOCK).for_each(|nth| stage.spawn(&entity(nth, 10.0, plane)).expect("the position is in the world"));
     let begin = Instant::now();
     for _ in 0..FLOCK_TICKS {
         stage.tick().expect("it has authority");

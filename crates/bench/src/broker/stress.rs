@@ -273,7 +273,7 @@ impl Work {
             ensure!(!self.failed.load(Ordering::Acquire), "the other thread failed");
             ensure!(
                 !turns.is_multiple_of(1 << 20) || Instant::now() < deadline,
-                "the other thread stands still"
+                "the other thread made no progress"
             );
             if turns.is_multiple_of(1 << 10) { thread::yield_now() } else { std::hint::spin_loop() }
         }
@@ -338,7 +338,7 @@ impl Reader {
             if next < until {
                 ensure!(
                     self.subscriber.wait(Some(deadline))?,
-                    "record {} was published and is not there",
+                    "record {} was published but is missing",
                     next + 1
                 );
             }

@@ -63,7 +63,7 @@ fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
     let answered = Answered::decode(black_box(bytes))?;
     ensure!(
         matches!(answered, Answered::Done { reply: Reply::Changed { revision: 7, .. } }),
-        "another reply"
+        "the decoded reply differs"
     );
     Ok(())
 }

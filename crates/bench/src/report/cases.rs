@@ -167,6 +167,6 @@ mod tests {
         assert!(title.ends_with("(run 1)"), "{title}");
         assert_eq!(lines.len(), 1);
         let (_, lines) = told(&[run("1", &[("simulator", 77, 9.0)])]);
-        assert_eq!(lines.len(), 1, "the newest run is told as it is");
+        assert_eq!(lines.len(), 1, "the newest run supplies the whole line");
     }
 }

@@ -302,7 +302,7 @@ mod tests {
         assert!(!ledger.is_all_done());
         ledger.ends(1).unwrap();
         assert!(ledger.is_all_done());
-        assert!(ledger.ends(1).is_err(), "it is done once");
+        assert!(ledger.ends(1).is_err(), "a task is completed once");
         assert!(ledger.begins(2, begun(2, 12, 400)).is_err(), "a token is given once");
     }
 }

@@ -77,7 +77,7 @@ fn report_names_its_run_and_marks_unmeasured_figures() {
     assert!(made.refused[0].contains("older.json is not a stored run"), "{:?}", made.refused);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("Topic scalability") && page.contains(&kept.commit), "{page}");
-    assert!(!page.contains("<script") && !page.contains("src="), "it asks nothing of a network");
+    assert!(!page.contains("<script") && !page.contains("src="), "the page must not need a network");
 }
 
 #[test]

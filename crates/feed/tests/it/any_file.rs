@@ -25,7 +25,7 @@ pub fn try_recording(bytes: &[u8]) {
     let (mut recording, mut states, mut seq) = (Recording::new(layout, &options), Vec::new(), 0);
     let mut sink = |item: Item<'_>| match item {
         Item::Book { book, recorded } => {
-            assert_eq!(book, states.len(), "books are told in their order");
+            assert_eq!(book, states.len(), "books come in order");
             states.push(state(recorded));
         }
         Item::Record { book, payload, .. } => {

@@ -34,7 +34,7 @@ impl Came {
     fn note(&mut self, layout: Layout, item: Item<'_>) {
         match item {
             Item::Record { book, event_time_ns, payload } => {
-                assert!(book < self.books, "a book is told before its records");
+                assert!(book < self.books, "a book comes before its records");
                 self.records.push((book, event_time_ns / 1_000_000, entries(layout, payload)));
             }
             Item::Defect(defect) => self.told.push(defect.to_string()),
@@ -253,7 +253,7 @@ fn opening_order_crossed_by_another_is_a_phantom() {
     let came = bitstamp(&rows, false);
     let told = "line 7: phantom order 2, ask 1.00000000 at 101.0 in the opening: at 20000 ms order 4 stood across it at 101.0";
     assert_eq!(came.told, [told]);
-    assert!(!came.entries().contains(&"-2"), "it is only told");
+    assert!(!came.entries().contains(&"-2"), "the phantom is only reported");
     let evicted = bitstamp(&rows, true);
     assert_eq!(evicted.entries()[7..], ["-2", "+6 bid 900: 100000000"]);
 }

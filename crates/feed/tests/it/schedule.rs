@@ -68,7 +68,7 @@ fn dense_schedule_advises_to_sleep_for_one_grain() {
     let now = 9_990_001;
     assert_eq!(schedule.next_action(now), Action::Sleep { until_ns: now + GRAIN_NS });
     assert_eq!(schedule.next_action(now + GRAIN_NS), Action::Emit);
-    assert_eq!(dense.next_action(now), Action::Spin, "who spins throughout never sleeps");
+    assert_eq!(dense.next_action(now), Action::Spin, "a source that always spins never sleeps");
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Plain {
                     self.side(side).insert(price, size);
                 }
                 BookEntry::Remove { side, price } => {
-                    self.side(side).remove(&price).expect("only levels that are there are removed");
+                    self.side(side).remove(&price).expect("only existing levels are removed");
                 }
                 BookEntry::Clear { side } => self.side(side).clear(),
             }

@@ -232,9 +232,12 @@ mod tests {
             for at in points {
                 if self.home.holds(&at) {
                     held += 1;
-                    assert!(self.is_own(&at), "{at:?} is another's");
+                    assert!(self.is_own(&at), "{at:?} belongs to another region");
                 }
-                assert!(!self.is_in_core(&at) || self.is_own(&at), "{at:?} in the core is another's");
+                assert!(
+                    !self.is_in_core(&at) || self.is_own(&at),
+                    "{at:?} in the core belongs to another region"
+                );
                 if self.home.hides(&at) {
                     hidden += 1;
                     self.is_hidden(&at);

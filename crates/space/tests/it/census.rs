@@ -59,7 +59,7 @@ impl Pair {
             || self.outs.iter().any(|out| !out.messages.is_empty())
         {
             self.now += 20_000_000;
-            assert!(self.now < 10_000_000_000, "it is never handed over");
+            assert!(self.now < 10_000_000_000, "the entity is not handed over in time");
             for side in 0..2 {
                 self.regions[side].tick(self.now, &mut self.outs[side]).unwrap();
                 self.look();

@@ -143,5 +143,5 @@ fn invalid_records_are_refused_and_change_nothing() {
     assert!(apply(&mut fold, &sort([u32::MAX; 3])).is_err());
     assert_eq!(fold.checksum(), before);
     assert!(fold.restore(1, &[1, 2, 3]).is_err());
-    assert_eq!(fold.entries(), 0, "who is given something else begins with nothing");
+    assert_eq!(fold.entries(), 0, "another kind of state starts empty");
 }

@@ -90,7 +90,7 @@ fn handover_commits_only_after_both_standbys_know() {
     assert_eq!(sayings(&commit), [Saying::Commit]);
     let admitted = hear(&mut target, sent(&commit), &Takes(None), 0);
     assert!(admitted.contains(&Effect::Admit(vec![parcel(7)])));
-    assert_eq!(sayings(&admitted), [], "its standby would ask, and be told that nothing is known");
+    assert_eq!(sayings(&admitted), [], "the standby would ask and receive Unknown");
     assert_eq!(sayings(&knows(&mut target, 0)), [Saying::Taken(vec![])]);
 }
 

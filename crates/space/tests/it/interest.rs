@@ -26,9 +26,9 @@ impl Knows {
         for glimpse in Glimpse::<2>::decode_all(bytes) {
             match glimpse.unwrap() {
                 Glimpse::Enter { id, .. } => assert_eq!(self.0.insert(id, tick), None, "{id} enters twice"),
-                Glimpse::Begin => assert!(self.0.is_empty(), "it is told so once"),
+                Glimpse::Begin => assert!(self.0.is_empty(), "Begin comes once"),
                 Glimpse::Leave { id } => {
-                    assert!(self.0.remove(&id).is_some(), "{id} leaves, and was not there")
+                    assert!(self.0.remove(&id).is_some(), "{id} leaves, but was not in sight")
                 }
                 Glimpse::Update { id, .. } => {
                     updates += 1;
@@ -88,7 +88,7 @@ fn viewer_knows_exactly_the_visible_entities_in_sight() {
         }
         store.remove(EntityId(0)).unwrap();
         interests.tell(&store, 40, |_, bytes| _ = knows.take(bytes, 40));
-        assert_eq!(knows.0.len(), 0, "who is not here sees nobody here");
+        assert_eq!(knows.0.len(), 0, "a viewer without its center sees no entity");
     }
 }
 
@@ -122,7 +122,7 @@ fn near_entities_are_updated_more_often_but_all_in_turn() {
         counts.iter().sum::<u64>() as f64 / counts.len() as f64
     };
     assert!(mean(true) > 1.3 * mean(false), "{} {}", mean(true), mean(false));
-    assert!(told.values().all(|count| *count > 0), "nobody is forgotten");
+    assert!(told.values().all(|count| *count > 0), "every entity gets updates");
     assert!(oldest < 10 * knows.0.len() as u64 / 10 * 3, "{oldest}");
 }
 
@@ -178,7 +178,7 @@ fn entity_seen_by_two_regions_follows_the_newer_report() {
     assert!(scene.visible().contains_key(&id(2)));
     // A new owner of region 1 does not have entity 3.
     assert_eq!(hear(&mut scene, 1, 3, &anew(7, &[1])), [Moved(id(1)), Left(id(3))]);
-    assert_eq!(hear(&mut scene, 1, 3, &anew(5, &[3])), [], "what the owner before says is late");
+    assert_eq!(hear(&mut scene, 1, 3, &anew(5, &[3])), [], "updates of the former owner are ignored");
     assert_eq!(scene.visible().len(), 2);
 }
 
@@ -228,7 +228,7 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
         for change in &changes {
             match change {
                 Change::Entered(id) => assert!(told.insert(*id), "{id} enters twice"),
-                Change::Left(id) => assert!(told.remove(id), "{id} leaves, and was not there"),
+                Change::Left(id) => assert!(told.remove(id), "{id} leaves, but was not in sight"),
                 Change::Moved(id) => assert!(told.contains(id), "{id} moves, and is not in sight"),
             }
         }

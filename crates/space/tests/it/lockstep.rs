@@ -78,7 +78,10 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
 /// Runs entities in groups, and asserts that the result equals that of single entities.
 fn together<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
     let together = run::<D, _>(behaviour, strip, 3);
-    assert!(together == run::<D, _>(&Alone(behaviour.clone()), strip, 3), "alone they go elsewhere");
+    assert!(
+        together == run::<D, _>(&Alone(behaviour.clone()), strip, 3),
+        "groups and single entities must move alike"
+    );
     together[39].iter().fold(0, |sum, (id, _, state)| sum.rotate_left(5) ^ id.0 ^ state)
 }
 

@@ -159,7 +159,7 @@ fn rebalance_waits_until_strayed_entities_have_moved() {
         next([weight(1, 75.0, 0.0, 1), weight(2, 25.0, 0.0, 1)], 600),
     ];
     assert!(none.iter().all(Option::is_none), "{none:?}");
-    assert_eq!(Scales::default().next(&partition, &balance, 600), None, "nobody has said anything");
+    assert_eq!(Scales::default().next(&partition, &balance, 600), None, "no region has reported");
     let mut endless = Vec::new();
     weight(1, f64::INFINITY, 0.0, 1).encode(&mut endless);
     assert!(Weight::decode(&endless).is_err());

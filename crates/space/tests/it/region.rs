@@ -38,7 +38,7 @@ impl Behaviour<3> for FailsTogether {
         around: &impl AroundLanes<3>,
         moment: &Moment<3>,
     ) -> Option<[Motion<3>; LANES]> {
-        assert!(around.others().all(|other| other.kind == 0), "they are all alike");
+        assert!(around.others().all(|other| other.kind == 0), "all entities are of one kind");
         assert!(own.ids.iter().all(|id| ![3, 5, 6].contains(&id.0)), "one of these is among them");
         let each = |lane| own.own(lane);
         Some(std::array::from_fn(|lane| moment.fly(&each(lane).position, &each(lane).velocity)))
@@ -77,7 +77,7 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
     assert_eq!(out.reports, [frozen(3, true), frozen(5, false)]);
     out.clear();
     region.tick(2, &mut out).unwrap();
-    assert_eq!(out.reports, [], "it is not asked again");
+    assert_eq!(out.reports, [], "a frozen entity does not run again");
     for row in 0..8 {
         let (id, at) = (region.store().ids()[row].0, region.store().position(row));
         let expected = match id {
@@ -179,7 +179,7 @@ fn region_without_a_lease_neither_ticks_nor_sends() {
     assert_eq!(region.tick(1_000, &mut out), refused);
     assert_eq!(region.elapse(1_000, &mut out), refused);
     region.set_authority(Some(Authority { epoch: 2, until_ns: 9_000 }));
-    assert!(region.tick(1_000, &mut out).is_err(), "another epoch is another owner's");
+    assert!(region.tick(1_000, &mut out).is_err(), "a lease of another epoch belongs to another owner");
     assert_eq!((region.store().ledger(), out.record.len()), (before, bytes));
     region.set_authority(Some(Authority { epoch: 1, until_ns: 9_000 }));
     region.tick(1_000, &mut out).unwrap();
@@ -274,7 +274,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
         seer.ghosts().each(tick, 0.02, 25, |_| count += 1);
         count
     };
-    assert_eq!((count(1), count(25), count(26)), (1, 1, 0), "after 25 ticks it is seen by nobody");
+    assert_eq!((count(1), count(25), count(26)), (1, 1, 0), "after 25 ticks the ghost is not visible");
 }
 
 /// Regions of one world may have started at different times.

@@ -26,11 +26,11 @@ fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
     let workers = [worker(&mut scene, 1, 1), worker(&mut scene, 1, 1)];
     plain(&mut scene, 5);
     let starts = scene.starts();
-    assert_eq!(starts.len(), 2, "whoever can begin at once has one, and nobody two");
+    assert_eq!(starts.len(), 2, "every free worker has one task, and none has two");
     scene.complete(&starts[0], 1_000).unwrap();
     assert_eq!(scene.starts().len(), 1, "two wait for two workers");
     plain(&mut scene, 2);
-    assert_eq!(scene.starts(), [], "nobody has answered");
+    assert_eq!(scene.starts(), [], "no worker has reported");
     scene.complete(&starts[1], 1_000).unwrap();
     let starts = scene.starts();
     assert!(starts.len() == 2 && starts.iter().all(|start| start.worker == workers[1]), "{starts:?}");
@@ -66,7 +66,7 @@ fn repeated_slots_command_sets_the_same_number_of_tasks() {
     scene.complete(&first, 1_000).unwrap();
     assert_eq!(held(&scene, worker), (3, 0));
     scene.done(Command::Slots { worker, slots: 1, ahead: 2 });
-    assert_eq!(held(&scene, worker), (3, 0), "said twice, it is the same");
+    assert_eq!(held(&scene, worker), (3, 0), "a repeated command changes nothing");
     scene.done(Command::Slots { worker, slots: 5, ahead: 0 });
     assert_eq!(held(&scene, worker), (5, 0));
     scene.done(Command::Slots { worker, slots: 2, ahead: 0 });
@@ -74,7 +74,7 @@ fn repeated_slots_command_sets_the_same_number_of_tasks() {
         scene.complete(&start, 1_000).unwrap();
         assert!(held(&scene, worker).0 >= 2 || scene.state.signals().startable == 0);
     }
-    assert!(held(&scene, worker).0 <= 2, "what it held beyond is not given anew");
+    assert!(held(&scene, worker).0 <= 2, "tasks beyond the limit are not replaced");
     let refused = scene.ask(Command::Slots { worker, slots: 10_000, ahead: 1 });
     let count_max = u64::from(Limits::default().credit_max);
     assert_eq!(refused, Err(Refusal::TooMany { limit: Limit::Credit, count: 10_001, count_max }));
@@ -91,7 +91,7 @@ fn prefetched_tasks_of_a_departed_worker_go_to_others() {
     let again = restored(&kept).unwrap();
     assert_eq!((blocks(&again), again.held(gone).unwrap().starts.len()), (kept.clone(), 3));
     let cut = restored(&kept[..kept.len() - 1]);
-    assert_eq!(cut.map(|_| ()), Err(DecodeError::Short), "without who has what ahead it is no state");
+    assert_eq!(cut.map(|_| ()), Err(DecodeError::Short), "without tasks ahead the state is incomplete");
     scene.starts();
     scene.done(Command::Leave { worker: gone });
     scene.join(9);
@@ -131,8 +131,8 @@ fn pending_task_goes_to_the_worker_about_to_finish() {
     let first = given(&mut scene).unwrap();
     scene.advance(began_ms + 8);
     let second = given(&mut scene).unwrap();
-    assert_ne!(first, second, "who is idle comes first");
-    assert_eq!(given(&mut scene), None, "nobody is about to end");
+    assert_ne!(first, second, "idle workers come first");
+    assert_eq!(given(&mut scene), None, "no worker is about to finish");
     scene.advance(began_ms + 15);
     assert_eq!(scene.starts(), []);
     scene.advance(began_ms + 16);
@@ -153,7 +153,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
     let start = scene.one_start();
     // Long after the predicted end.
     scene.advance(began_ms + 3 * TASK_MS);
-    assert_eq!(given(&mut scene), None, "nobody knows when it ends");
+    assert_eq!(given(&mut scene), None, "the end of a late task is unknown");
     scene.complete(&start, 3 * TASK_MS * 1_000).unwrap();
     let start = scene.one_start();
     scene.advance(began_ms + 4 * TASK_MS);

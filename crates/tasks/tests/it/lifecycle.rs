@@ -254,7 +254,7 @@ fn idempotency_key_returns_the_same_task_while_it_is_kept() {
     let Ok(Reply::Submitted { tasks, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!([tasks[0], tasks[2]], [Taken { task: first, known: true }; 2]);
     assert!(!tasks[1].known);
-    assert_ne!(scene.submit_all("b", vec![keyed()])[0], first, "another tenant's key is another");
+    assert_ne!(scene.submit_all("b", vec![keyed()])[0], first, "keys of different tenants are independent");
     scene.join(9);
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
@@ -293,7 +293,7 @@ fn refused_publish_makes_a_dead_letter() {
     assert_eq!(scene.stage(task), Stage::Dead);
     assert_eq!(text(&scene.state.get(task).unwrap().outcome.unwrap().bytes), "no permission");
     scene.advance(50_000);
-    assert_eq!(scene.effects.publishes.len(), 1, "it is not given out again");
+    assert_eq!(scene.effects.publishes.len(), 1, "the publication is not repeated");
     scene.done(Command::Unpublished { task: 77, error: b"" });
 }
 

@@ -130,7 +130,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
     assert_eq!(rest, nobody[2..]);
     scene.complete(&starts[1], 1_000).unwrap();
-    assert_eq!(scene.starts(), [], "another of ann's still runs");
+    assert_eq!(scene.starts(), [], "another task of ann still runs");
     scene.done(Command::Cancel { task: ann[3] });
     let limits = vec![KeyLimit::running(b"user", 3)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
@@ -218,7 +218,7 @@ fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
     let full = (0..1_000).find(|_| scene.ask(Command::Submit { tenant, tasks: vec![work()] }).is_err());
     let refused = scene.ask(Command::Submit { tenant, tasks: vec![work()] }).unwrap_err();
     assert!(refused.to_string().contains("tasks.bytes_max"), "{refused}");
-    full.expect("there is a limit")
+    full.expect("the tenant has a limit")
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn one_tenants_tasks_leave_room_for_others() {
     scene.done(Command::Submit { tenant: b"c", tasks: vec![work()] });
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
     let counted = |state: &State| (state.bytes(), [0, 1, 2].map(|tenant| state.bytes_of_tenant(tenant)));
-    assert_eq!(counted(&again), counted(&scene.state), "a snapshot keeps whose they are");
+    assert_eq!(counted(&again), counted(&scene.state), "a snapshot keeps the tenants");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
     scene.submit_all("a", vec![work(); 2]);
     let worker = scene.join_with(NewWorker { credit: 0, ..of_tenants(&[b"a"]) });
     scene.done(Command::Slots { worker, slots: 1, ahead: 3 });
-    assert_eq!(scene.starts().len(), 1, "one more waits, and one worker is there");
+    assert_eq!(scene.starts().len(), 1, "one more task waits, and one worker exists");
     scene.submit_all("a", vec![work(); 4]);
     scene.done(Command::Slots { worker, slots: 1, ahead: 3 });
     let starts = scene.starts();
@@ -172,7 +172,7 @@ fn signals_count_tasks_that_similar_workers_could_start() {
     scene.submit_all("a", vec![needing(&[A100]); 3]);
     scene.submit_all("a", vec![work(); 2]);
     scene.submit_all("b", vec![NewTask { memory_bytes: 1_000, ..work() }; 4]);
-    assert_eq!(scene.state.signals().startable, 9, "nobody knows what a worker has");
+    assert_eq!(scene.state.signals().startable, 9, "without workers all tasks count");
     let busy = |worker: NewWorker<'static>| NewWorker { credit: 0, ..worker };
     scene.join_with(busy(NewWorker { memory_bytes: 999, ..having(&[EU]) }));
     assert_eq!(scene.state.signals().startable, 2);
@@ -233,7 +233,7 @@ fn workers_with_ever_new_labels_do_not_use_up_pools() {
     }
     let task = |host: &'static [u8]| needing(&[Label { key: b"host", value: host }]);
     scene.submit(task(b"3"));
-    assert!(scene.starts().is_empty(), "whoever was that is gone");
+    assert!(scene.starts().is_empty(), "the worker with that label is gone");
     scene.submit(task(b"19"));
     assert_eq!(scene.one_start().worker, others[0]);
     scene.plain();

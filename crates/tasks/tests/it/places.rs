@@ -72,7 +72,7 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
 fn limit_passes_on_when_a_worker_fits_a_pending_task() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
-    assert_eq!(scene.stage(held), Stage::Ready, "nobody could run either: first come, first served");
+    assert_eq!(scene.stage(held), Stage::Ready, "no worker could run either: first come, first served");
     scene.join_with(doing(b"work", 1));
     assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, Stage::Limited));
 }

@@ -250,8 +250,8 @@ impl Ledger {
         });
         for order in &scene.effects.orders {
             if let Order::Start(start) = order {
-                assert!(self.known.contains(&start.task), "nobody submitted {start:?}");
-                assert!(self.workers.contains(&start.worker), "{start:?} went to who is not there");
+                assert!(self.known.contains(&start.task), "{start:?} was never submitted");
+                assert!(self.workers.contains(&start.worker), "{start:?} went to an unknown worker");
                 fits(start, &scene.state);
                 let before = self.held.insert(start.task, start.clone());
                 assert_eq!(before, None, "held by two");

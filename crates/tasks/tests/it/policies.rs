@@ -119,6 +119,6 @@ fn one_tenant_cannot_take_all_schedules() {
     let most = Limits::SCHEDULES_OF_TENANT_MAX;
     (0..most).for_each(|name| drop(schedule(&mut scene, b"a", name).unwrap()));
     assert!(matches!(schedule(&mut scene, b"a", most), Err(Refusal::TooMany { .. })));
-    assert!(schedule(&mut scene, b"a", 0).is_ok(), "one that is there is changed");
+    assert!(schedule(&mut scene, b"a", 0).is_ok(), "an existing schedule is changed");
     assert!(schedule(&mut scene, b"b", 0).is_ok());
 }

@@ -46,7 +46,7 @@ fn burst_starts_at_once_and_then_one_task_per_interval() {
     assert_eq!(
         at(0),
         [&ann[..2], &bob, &nobody].concat(),
-        "each user has a bucket, and who has none no limit"
+        "each user has a bucket; tasks without a user have no limit"
     );
     assert_eq!((at(334), at(667), at(1_000)), (vec![ann[2]], vec![ann[3]], vec![ann[4]]));
     assert_eq!(starts.len(), 10);
@@ -87,7 +87,7 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     scene.advance(2_000);
     assert_eq!((scene.stage(second), scene.stage(first)), (Stage::Ready, Stage::Limited));
     scene.done(Command::Cancel { task: second });
-    assert_eq!(scene.stage(first), Stage::Ready, "nobody has taken the token");
+    assert_eq!(scene.stage(first), Stage::Ready, "the token is still free");
     join_for_long(&mut scene, 1);
     assert_eq!(scene.one_start().task, first);
 }
@@ -109,7 +109,7 @@ fn changed_rate_still_counts_earlier_starts() {
     assert_eq!(scene.starts().len(), 6);
     assert_eq!(scene.state.next_due_ms(), Some(30_500));
     limited(&mut scene, Rate { count: 1, per_ms: 1_000, burst: 1 });
-    assert_eq!(scene.state.next_due_ms(), Some(31_000), "no more is missing than there could be");
+    assert_eq!(scene.state.next_due_ms(), Some(31_000), "at most the whole bucket is missing");
     scene.tenant(Tenant::new(b"a"));
     assert_eq!(scene.starts().len(), 2, "without a limit all start");
 }
@@ -252,9 +252,12 @@ fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
         let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
         for view in all.iter().filter(|view| view.stage == Stage::Limited) {
             let reference = &mut references[usize::from(&*view.labels[0].value == b"bob")];
-            assert!(!reference.has_token(now_ms), "{view:?} waits though there is a token");
+            assert!(!reference.has_token(now_ms), "{view:?} waits although a token is free");
         }
-        assert!(all.iter().all(|view| view.stage != Stage::Ready), "there are more workers than tasks");
+        assert!(
+            all.iter().all(|view| view.stage != Stage::Ready),
+            "a ready task must start, with more workers than tasks"
+        );
         let kept = snapshots::blocks(&scene.state);
         if amount.is_multiple_of(5) {
             scene.state = snapshots::restored(&kept).unwrap();

@@ -96,7 +96,7 @@ fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
     assert_eq!(listed, submitted);
     assert_eq!(of_one, 3);
     let beyond = Query::List { filter: ListFilter::default(), from: 9 << 28, limit: 5, whole: false };
-    assert_eq!(beyond.route(SHARDS), Route::One(9), "which there is not: the list is over");
+    assert_eq!(beyond.route(SHARDS), Route::One(9), "no such shard: the list is over");
 }
 
 #[test]

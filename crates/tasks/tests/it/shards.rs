@@ -99,7 +99,7 @@ fn worker_is_enlisted_with_its_labels_and_tenants() {
     scene.tenant(Tenant::new(b"b"));
     scene.done(command);
     scene.submit_all("b", vec![work()]);
-    assert_eq!(scene.starts(), [], "it is for others");
+    assert_eq!(scene.starts(), [], "the worker serves other tenants");
     let task = scene.plain();
     assert_eq!(scene.one_start().task, task);
 }
@@ -289,7 +289,7 @@ fn light_load_moves_no_slot() {
     tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
     cluster.run(10);
     let slots: Vec<u64> = (0..4).map(|shard| cluster.slots_of(shard)).collect();
-    assert_eq!(slots, [2; 4], "what nobody uses is everybody's");
+    assert_eq!(slots, [2; 4], "unused slots are shared evenly");
     for round in 1..50 {
         tenants.iter().for_each(|tenant| cluster.submit(tenant, 2, 5));
         cluster.run(10 + round * 20);
