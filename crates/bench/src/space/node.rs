@@ -279,7 +279,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
 
 fn hold(space: &Worker) -> Result<usize> {
     space.ask(|runner| runner.set_pace(Pace::Hold, None))?;
-    wait(space, |runner| runner.host().under_way() != (0, 0), "hand-overs did not come to their end")?;
+    wait(space, |runner| runner.host().under_way() != (0, 0), "handovers did not end")?;
     Ok(space.ask(|runner| runner.host().len())?)
 }
 

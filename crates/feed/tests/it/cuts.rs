@@ -49,7 +49,8 @@ pub fn frozen_states_stay(cut: &Cut) {
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
 }
 
-/// Restores a snapshot and applies the remaining records; the result equals the full replay. Returns the restored state.
+/// Restores a snapshot and applies the remaining records, which must equal the full replay.
+/// Returns the restored state.
 fn resumed_from_snapshot(
     new: impl Fn() -> Box<dyn Fold>,
     cut: &Cut,

@@ -96,7 +96,7 @@ impl Entry {
             6 => Step::Taken,
             7 => Step::Dropped,
             8 => Step::Passed,
-            number => return Err(DecodeError::Unknown { what: "step of a hand-over", number }),
+            number => return Err(DecodeError::Unknown { what: "step of a handover", number }),
         };
         Ok(Entry { peer, transfer, step })
     }

@@ -50,7 +50,7 @@ impl Inbound {
             0 => In::Staged(parcels(fields)?),
             1 => In::Taken,
             2 => In::Dropped,
-            number => return Err(DecodeError::Unknown { what: "state of a hand-over", number }),
+            number => return Err(DecodeError::Unknown { what: "state of a handover", number }),
         };
         Ok(Inbound { state, refused: refused(fields)?, known: true, ask_at: 0 })
     }

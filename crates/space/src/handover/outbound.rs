@@ -61,7 +61,7 @@ impl Outbound {
         let state = match fields.u8()? {
             0 => Out::Asking,
             1 => Out::Committing { refused: refused(fields)? },
-            number => return Err(DecodeError::Unknown { what: "state of a hand-over", number }),
+            number => return Err(DecodeError::Unknown { what: "state of a handover", number }),
         };
         Ok(Outbound { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }

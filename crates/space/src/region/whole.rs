@@ -1,7 +1,7 @@
 //! Whole states of a region: a snapshot, or a record that replaces everything.
 //!
 //! ```text
-//!  snapshot:  version u8, tick u64, hand-overs, entities by row
+//!  snapshot:  version u8, tick u64, handovers, entities by row
 //! ```
 
 use super::state::{RecordError, RegionState, Section};

@@ -115,7 +115,7 @@ impl Node {
         for id in ids {
             let held = self.held.get_mut(id).ok_or(format!("region {} has no entity {id}", self.region.0))?;
             if held.still == still {
-                return Err(format!("entity {id} is in two hand-overs at once, or in none"));
+                return Err(format!("entity {id} is in two handovers at once, or in none"));
             }
             held.still = still;
         }
