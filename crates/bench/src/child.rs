@@ -120,7 +120,7 @@ impl Child {
     /// Reads the child's next line as JSON.
     pub fn line<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         let line = self.text_line(patience)?;
-        serde_json::from_str(&line).with_context(|| format!("{} said: {line}", self.name))
+        serde_json::from_str(&line).with_context(|| format!("malformed line from {}: {line}", self.name))
     }
 
     /// Reads the child's next line as text.
@@ -167,7 +167,7 @@ impl Child {
 
     /// Exit status, if the child has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.process.try_wait().with_context(|| format!("asking after {}", self.name))
+        self.process.try_wait().with_context(|| format!("reading the exit status of {}", self.name))
     }
 
     /// Kills the child and waits for its end.

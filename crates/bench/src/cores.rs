@@ -53,7 +53,7 @@ impl Pin {
 impl Pinned {
     /// Pins the calling thread to the nth processor that it may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
-        let before = sched_getaffinity(None).context("asking which cores may be used")?;
+        let before = sched_getaffinity(None).context("reading the allowed cores")?;
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
         ensure!(
             nth < allowed.len(),
@@ -69,7 +69,7 @@ impl Pinned {
 
 /// Cores that the calling thread may use.
 fn usable() -> Result<u32> {
-    Ok(sched_getaffinity(None).context("asking which cores may be used")?.count())
+    Ok(sched_getaffinity(None).context("reading the allowed cores")?.count())
 }
 
 impl Drop for Pinned {

@@ -201,7 +201,7 @@ impl Listener {
     /// Address to connect to.
     pub fn endpoint(&self) -> Result<Endpoint> {
         match self {
-            Self::Tcp(listener) => Ok(Endpoint::Tcp(listener.local_addr().context("asking for the port")?)),
+            Self::Tcp(listener) => Ok(Endpoint::Tcp(listener.local_addr().context("reading the port")?)),
             Self::Uds(_, path) => Ok(Endpoint::Uds(path.clone())),
         }
     }

@@ -200,7 +200,7 @@ pub fn ask_all(
         publisher.send(payload.of(nth))?;
         let answered = with_next(subscriber, |answer| Touch::All.check(answer, nth))?;
         let took = monotonic_ns() - start_ns;
-        ensure!(answered, "the answer to {nth} was another");
+        ensure!(answered, "the reply to request {nth} has another payload");
         if nth >= unmeasured {
             latencies.record(took);
         }

@@ -56,5 +56,6 @@ fn allow_files(wanted: u64) -> Result<()> {
         let why = format!("{wanted} open files are needed and {allowed} allowed: see `ulimit -Hn`");
         return Err(Unavailable(why).into());
     }
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("asking for more open files")
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("raising the limit of open files")
 }

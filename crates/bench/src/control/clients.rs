@@ -210,7 +210,7 @@ impl Connection {
 
     async fn status(&self, body: Bytes) -> Result<Seen> {
         let within = tokio::time::timeout(Duration::from_secs(1), self.line.ask(frame::STATUS, body));
-        Ok(serde_json::from_slice(&within.await.context("a node says nothing")??)?)
+        Ok(serde_json::from_slice(&within.await.context("a node does not respond")??)?)
     }
 }
 
@@ -222,7 +222,10 @@ pub async fn leader(nodes: &[Connection], voters: Option<usize>) -> Result<usize
             Ok(leader) => return Ok(leader),
             Err(why) => why,
         };
-        ensure!(Instant::now() < deadline, "the nodes did not agree who leads within {PATIENCE:?}: {why:#}");
+        ensure!(
+            Instant::now() < deadline,
+            "the nodes did not agree on a leader within {PATIENCE:?}: {why:#}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -233,7 +236,7 @@ async fn agreed(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
         all.push(node.seen().await?);
     }
     let last = all.iter().map(|seen| seen.last).max().unwrap_or(0);
-    let Some(leader) = all[0].leader else { bail!("nobody leads: {all:?}") };
+    let Some(leader) = all[0].leader else { bail!("no node leads: {all:?}") };
     let agree = |seen: &Seen| {
         seen.leader == Some(leader)
             && seen.applied + BEHIND_MAX >= last

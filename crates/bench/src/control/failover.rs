@@ -46,19 +46,19 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
     for _ in 0..kills {
         let leader = match ask(&mut clients, Ask::Leader(true))? {
             Told::Leader(leader) => leader,
-            told => anyhow::bail!("{told:?} where the leader was asked for"),
+            told => anyhow::bail!("unexpected response to a request for the leader: {told:?}"),
         };
         let killed_ns = monotonic_ns();
         cluster.kill(leader)?;
         match ask(&mut clients, Ask::AfterNs(monotonic_ns()))? {
             Told::AnsweredNs(answered_ns) => latencies.record(answered_ns - killed_ns),
-            told => anyhow::bail!("{told:?} where a write was asked for"),
+            told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
         }
         if whose == target::DUNLIN {
             // Elections of the dead were counted when they won.
             match ask(&mut clients, Ask::Elections(true))? {
                 Told::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
-                told => anyhow::bail!("{told:?} where elections were asked for"),
+                told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),
             }
         }
         cluster.restart(bench, leader)?;

@@ -104,7 +104,7 @@ impl Keeper {
         let Answer::Found { found, .. } =
             self.connection(lane).query(&Query::Get { key: key.as_bytes() }).await?
         else {
-            bail!("another answer than keys")
+            bail!("unexpected response to a read")
         };
         let seq = self.0.written.borrow()[nth];
         let right = match found.items.first() {
@@ -120,7 +120,7 @@ impl Keeper {
         let key = key_of(from);
         let query = Query::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
         let Answer::Found { found, .. } = self.connection(lane).query(&query).await? else {
-            bail!("another answer than keys")
+            bail!("unexpected response to a read")
         };
         ensure!(found.items.len() == count, "{} keys where {count} are", found.items.len());
         let right = found.items.iter().all(|pair| Touch::All.check(&pair.item.value, 1));

@@ -57,7 +57,7 @@ fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
     bytes.clear();
     black_box(Command::Put { key: b"key-000000000001", value, lease: 0 }).encode(bytes);
     let decoded = Command::decode(black_box(bytes))?;
-    ensure!(matches!(decoded, Command::Put { value: read, .. } if read == value), "another put came back");
+    ensure!(matches!(decoded, Command::Put { value: read, .. } if read == value), "the decoded put differs");
     bytes.clear();
     black_box(Answered::Done { reply: Reply::Changed { revision: 7, keys: 1 } }).encode(bytes);
     let answered = Answered::decode(black_box(bytes))?;

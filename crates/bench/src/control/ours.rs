@@ -67,7 +67,7 @@ impl Ours {
 
     fn ready(&mut self, nth: usize) -> Result<()> {
         let Ready { id } = self.nodes[nth].child.line(PATIENCE)?;
-        ensure!(id == nth as u64 + 1, "node {id} says that it is ready where {} was started", nth + 1);
+        ensure!(id == nth as u64 + 1, "node {id} is ready, but node {} was started", nth + 1);
         Ok(())
     }
 

@@ -64,7 +64,8 @@ pub fn read(recording: &str) -> Result<Records> {
     let content = std::fs::read(&path).map_err(|error| {
         Unavailable(format!("{}: {error}; `cargo xtask data` fetches the recordings", path.display()))
     })?;
-    let layout = Layout::of(&content).with_context(|| format!("{} is no recording", path.display()))?;
+    let layout =
+        Layout::of(&content).with_context(|| format!("{} is not a known recording", path.display()))?;
     let mut reader = Recording::new(layout, &RecordingOptions::default());
     let (mut records, mut bytes) = (Vec::new(), Vec::new());
     let mut sink = |item: Item<'_>| {

@@ -123,7 +123,7 @@ impl<S: Subscribe> Reader<S> {
 
     /// Results, after comparing the books with their owner's.
     pub fn finish(self, ends: &Ends) -> Result<Tally> {
-        let lines = ends.get().context("nobody said what was published")?;
+        let lines = ends.get().context("the totals of the source are missing")?;
         let mut tally = self.notes.tally;
         let counts = self.replica.counts();
         for (log, _, book) in self.replica.states() {

@@ -44,7 +44,7 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
             match told.event {
                 Some(Event::Records(run)) => {
                     for record in run.records {
-                        ensure!(Touch::All.check(&record.payload, seq), "record {seq} is another");
+                        ensure!(Touch::All.check(&record.payload, seq), "record {seq} has another payload");
                         seq += 1;
                         ensure!(record.seq == seq, "record {} where {seq} was due", record.seq);
                     }
@@ -69,7 +69,7 @@ fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
         for seq in 0..messages {
             let message = stream.message().await?.context("the stream ended")?;
             let payload = message.payloads.first().context("a message without its payload")?;
-            ensure!(Touch::All.check(payload, seq), "message {seq} is another");
+            ensure!(Touch::All.check(payload, seq), "message {seq} has another payload");
         }
         Ok((start_ns, monotonic_ns()))
     })

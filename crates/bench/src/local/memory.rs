@@ -65,5 +65,5 @@ fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
 pub fn resident_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    Ok(pages.context("/proc/self/statm has another form")? * page_size() as u64)
+    Ok(pages.context("/proc/self/statm has an unknown format")? * page_size() as u64)
 }

@@ -44,7 +44,7 @@ pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
         with_next(&mut asked, |question| answer.send(question))??;
         let right = with_next(&mut answered, |answer| Touch::All.check(answer, nth))?;
         let took = monotonic_ns() - start_ns;
-        ensure!(right, "the answer to {nth} was another");
+        ensure!(right, "the response to record {nth} has another payload");
         if nth >= iterations / 10 {
             latencies.record(took);
         }

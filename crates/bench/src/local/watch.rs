@@ -99,7 +99,7 @@ fn read(mut subscriber: Subscriber, records: u64, seen: &AtomicU64) -> Result<()
     let _pinned = Pin::Apart.side(1)?;
     for nth in 0..records {
         let right = with_next(&mut subscriber, |payload| Touch::All.check(payload, nth))?;
-        ensure!(right, "record {nth} was another");
+        ensure!(right, "record {nth} has another payload");
         seen.store(nth + 1, Ordering::Release);
     }
     Ok(())

@@ -115,7 +115,7 @@ impl RawClient {
     /// Returns the bare connection, if no received byte is left.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(said) = self.next()? {
-            ensure!(!matches!(said, Said::Message { .. }), "a message came that nobody has looked at");
+            ensure!(!matches!(said, Said::Message { .. }), "an unread message is left");
         }
         ensure!(self.parsed == self.filled, "something came that was not looked at");
         Ok(self.stream)

@@ -130,7 +130,7 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
         b"PONG" | b"+OK" => Said::Done,
         b"PING" => Said::Ping,
         info if info.starts_with(b"INFO ") => Said::Other,
-        other => bail!("the broker said {}", String::from_utf8_lossy(other)),
+        other => bail!("unexpected message from the broker: {}", String::from_utf8_lossy(other)),
     };
     Ok(Some((said, after)))
 }
@@ -166,7 +166,7 @@ fn redis(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
         b"+OK" | b"+PONG" => Ok(Some((Said::Done, after))),
         [b'*', count @ ..] => redis_array(decimal(count)?, bytes, after, at),
         [b':', ..] => Ok(Some((Said::Other, after))),
-        other => bail!("the broker said {}", String::from_utf8_lossy(other)),
+        other => bail!("unexpected message from the broker: {}", String::from_utf8_lossy(other)),
     }
 }
 

@@ -32,7 +32,7 @@ impl Lane {
         let mut client = RawClient::connect_small(served, GREETING_BYTES)?;
         client.subscribe(subject)?;
         let stream = client.into_stream()?;
-        stream.set_nonblocking(true).context("asking not to be blocked")?;
+        stream.set_nonblocking(true).context("setting the socket to non-blocking")?;
         Ok(Self { stream, dialect: served.dialect, rest: Vec::new(), seen: 0 })
     }
 

@@ -104,7 +104,7 @@ impl Asking {
 
     fn take(&mut self, reply: &[u8], unmeasured: u64) -> Result<()> {
         let seq = self.answered;
-        ensure!(Touch::All.check(reply, seq), "the answer to {seq} was another");
+        ensure!(Touch::All.check(reply, seq), "the reply to request {seq} has another payload");
         if seq >= unmeasured {
             let sent_ns = self.sent_ns[(seq % self.sent_ns.len() as u64) as usize];
             self.latencies.record(monotonic_ns() - sent_ns);

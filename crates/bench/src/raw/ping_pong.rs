@@ -69,7 +69,7 @@ pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) ->
         stream.write_whole(payload.of(seq))?;
         stream.read_whole(&mut answer)?;
         let took = monotonic_ns() - start_ns;
-        ensure!(Touch::All.check(&answer, seq), "the answer to {seq} was another");
+        ensure!(Touch::All.check(&answer, seq), "the response to message {seq} has another payload");
         if seq >= unmeasured {
             latencies.record(took);
         }

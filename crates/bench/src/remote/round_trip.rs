@@ -49,7 +49,7 @@ pub fn two_clients(
     let _pinned = pin.side(0)?;
     let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
     let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
-    let mut asked = answerer.subscribe(ASK, options).context("subscribing to what is asked")?;
+    let mut asked = answerer.subscribe(ASK, options).context("subscribing to requests")?;
     let mut replies = answerer.responder();
     let answering = thread::spawn(move || answer_all(&mut replies, &mut asked, rounds(iterations)));
     let latencies = ask_all(&asker, bytes, iterations);
@@ -74,9 +74,9 @@ fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> 
         let start_ns = monotonic_ns();
         let reply = requester
             .request(ASK, payload.of(nth), PATIENCE)
-            .with_context(|| format!("asking for the {nth}th time"))?;
+            .with_context(|| format!("sending request {nth}"))?;
         let took = monotonic_ns() - start_ns;
-        ensure!(Touch::All.check(&reply.payload, nth), "the answer to {nth} was another");
+        ensure!(Touch::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
         if nth >= unmeasured {
             latencies.record(took);
         }
@@ -92,7 +92,7 @@ fn answer_all(replies: &mut Responder, asked: &mut Subscriber, rounds: u64) -> R
                 replies.reply(to, request.payload()).context("answering")?;
             }
             Some(notice) => bail!("instead of a request: {}", describe(&notice)),
-            None => bail!("nothing was asked within {PATIENCE:?}"),
+            None => bail!("no request came within {PATIENCE:?}"),
         }
     }
     Ok(())

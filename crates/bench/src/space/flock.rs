@@ -50,7 +50,9 @@ struct Told {
 
 /// Measures krABMaga, in one process on one core.
 pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
-    let Conduct::Flock { sight } = setting.conduct else { bail!("{:?} is no flock", setting.conduct) };
+    let Conduct::Flock { sight } = setting.conduct else {
+        bail!("movement {:?} is not a flock", setting.conduct)
+    };
     let program = bench.peers.program("space_peer")?;
     let args = ["flock".to_owned(), "krabmaga".to_owned()];
     let mut child = bench.child.start_program(&program, &args)?;

@@ -335,5 +335,5 @@ fn load(space: &Worker, region: RegionId) -> Result<Weight> {
 fn resident_bytes() -> Result<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    Ok(pages.context("/proc/self/statm is not as expected")? * rustix::param::page_size() as u64)
+    Ok(pages.context("/proc/self/statm has an unknown format")? * rustix::param::page_size() as u64)
 }

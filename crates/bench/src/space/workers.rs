@@ -33,7 +33,7 @@ impl Workers {
             ];
             let mut child = bench.child.start("space-node", &args)?;
             let ready = child.text_line(PATIENCE)?;
-            ensure!(ready == "READY", "worker {number} said {ready:?} instead of READY");
+            ensure!(ready == "READY", "worker {number} printed {ready:?} instead of READY");
             let Listening { port } = child.line(PATIENCE)?;
             if rtt.is_zero() {
                 ports.push(port);
@@ -73,7 +73,7 @@ impl Workers {
 
     /// Sends an order to one worker, and reads its response.
     pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &Order) -> Result<T> {
-        let child = self.children.get_mut(worker).context("there is no such worker")?;
+        let child = self.children.get_mut(worker).context("unknown worker")?;
         child.tell(order)?;
         child.line(PATIENCE * 10)
     }
@@ -86,12 +86,15 @@ fn seen(child: &mut Child) -> Result<Seen> {
         let line = child.text_line(patience)?;
         match line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")) {
             Some(value) => value.parse().with_context(|| line.clone()),
-            None => bail!("a worker said {line:?} instead of {name}"),
+            None => bail!("a worker printed {line:?} instead of {name}"),
         }
     };
     let count = marker("MIGRATION_COUNT")?;
     let (_, _) = (marker("P99_LATENCY_MS")?, marker("HEAP_MB")?);
     let seen: Seen = child.line(patience)?;
-    ensure!(count as u64 == seen.departed + seen.admitted, "the marker says {count}, not {seen:?}");
+    ensure!(
+        count as u64 == seen.departed + seen.admitted,
+        "the marker has {count} handovers, the report {seen:?}"
+    );
     Ok(seen)
 }

@@ -81,7 +81,7 @@ pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Res
     let rows = compare(seed, &workload, &Policy { triggers, ..policy }, TASK_US);
     let [reactive, predictive, oracle] = rows.as_slice() else { anyhow::bail!("{} policies", rows.len()) };
     for row in &rows {
-        ensure!(row.minutes == 60 && row.tasks > 0, "{row:?} is no day");
+        ensure!(row.minutes == 60 && row.tasks > 0, "{row:?} does not cover a day");
     }
     Ok(sample(reactive, predictive, oracle))
 }

@@ -191,7 +191,8 @@ impl Submitting {
         self.watched.store(true, Ordering::Release);
         self.watcher.take().map_or(Ok(()), joined)?;
         let tenants = self.tasks.tenants(TENANT)?;
-        let completed = tenants.first().context("nobody has submitted")?.account.completed;
+        let completed =
+            tenants.first().context("no tenant exists, so no task was submitted")?.account.completed;
         let (acknowledged, done) = (ledger.acknowledged.len() as u64, ledger.done.len() as u64);
         ensure!(
             (completed, done) == (acknowledged, acknowledged),
@@ -228,7 +229,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
             }
         };
         for taken in taken {
-            acknowledged.send(taken.task).context("nobody hears what was acknowledged")?;
+            acknowledged.send(taken.task).context("the ledger is gone")?;
         }
         // Missed requests are not made up for.
         next = (next + EVERY).max(Instant::now());

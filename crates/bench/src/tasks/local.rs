@@ -209,7 +209,8 @@ impl Stage {
     fn went_in(&self) -> Result<Sample> {
         let is_gone = |decided: &Decided| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.until("fewer workers", is_gone)?;
-        let first = decided.inward.iter().find(|inward| inward.gone_ms > 0).context("nobody went")?;
+        let first =
+            decided.inward.iter().find(|inward| inward.gone_ms > 0).context("no worker process ended")?;
         let ScaleIn { low_ms, cooled_ms, decided_ms, drained_ms, gone_ms, .. } = *first;
         Ok(Sample::new()
             .with("detection_ns", (cooled_ms - low_ms) as f64 * MS)
@@ -305,6 +306,6 @@ pub(crate) fn work() -> Result<()> {
     };
     let worker = Worker::new(&client).handle_blocking(KIND, nap).name(&name).stop_when(Arc::clone(&stop));
     worker.run().context("working")?;
-    ensure!(stop.load(Ordering::Acquire), "nobody asked it to end");
+    ensure!(stop.load(Ordering::Acquire), "the worker ended without a signal");
     Ok(())
 }

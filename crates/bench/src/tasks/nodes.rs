@@ -109,7 +109,7 @@ async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
             Ok(leader) => return Ok(leader),
             Err(why) => why,
         };
-        ensure!(Instant::now() < deadline, "nobody led the tasks within {PATIENCE:?}: {why:#}");
+        ensure!(Instant::now() < deadline, "the tasks had no leader within {PATIENCE:?}: {why:#}");
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -123,11 +123,11 @@ async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
         ensure!(voters == nodes.len(), "{voters} nodes have a vote");
         let leads: Vec<u64> = shards.into_iter().map(|(leads, _)| leads).collect();
         let is_same = leaders.as_ref().is_none_or(|before| *before == leads);
-        ensure!(is_same, "they differ in who leads");
+        ensure!(is_same, "the nodes disagree on the leader");
         leaders = Some(leads);
     }
-    let leaders = leaders.context("there is no node")?;
-    let leader = *leaders.first().context("there is no shard")? as usize - 1;
+    let leaders = leaders.context("the cluster has no node")?;
+    let leader = *leaders.first().context("the tasks have no shard")? as usize - 1;
     let node = nodes.get(leader).context("a leader that was not started")?;
     Ok((leader, format!("dunlin://{}", node.seen().await?.door)))
 }
@@ -141,7 +141,7 @@ fn cpu_ns_of(process: u32) -> Result<u64> {
     // The name before may contain anything: the 14th and 15th field are the 12th and 13th after it.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} is not as it should be"))?;
+    let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} has an unknown format"))?;
     Ok((ticks.0 + ticks.1) * TICK_NS)
 }
 

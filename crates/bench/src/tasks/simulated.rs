@@ -77,7 +77,7 @@ fn scale_out(seed: u64, trigger: &str) -> Result<Sample> {
 }
 
 fn scale_in(seed: u64) -> Result<Sample> {
-    let row = sim::scale_in(seed).context("nobody was sent away")?;
+    let row = sim::scale_in(seed).context("no worker was removed")?;
     Ok(Sample::new()
         .with("detection_ns", row.cooldown_ms as f64 * MS)
         .with("decision_ns", row.decision_ms as f64 * MS)

@@ -100,13 +100,14 @@ impl Tally {
     pub fn note(&self, payload: &[u8], started_ns: u64, ended_ns: u64, done: &mut Done) -> Result<()> {
         let (number, due_ns) = read(payload).context("a payload is not as it was submitted")?;
         let (tenant, number) = ((number >> TENANT_SHIFT) as usize, number & ((1 << TENANT_SHIFT) - 1));
-        let word = self.seen.get((number / 64) as usize).context("more tasks than can be told apart")?;
+        let word =
+            self.seen.get((number / 64) as usize).context("too many tasks for the table of done tasks")?;
         let bit = 1 << (number % 64);
         if word.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
             self.twice.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        self.waiting.get(tenant).context("nobody's task")?.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.get(tenant).context("a task of an unknown tenant")?.fetch_sub(1, Ordering::Relaxed);
         self.count(tenant, (due_ns, started_ns, ended_ns), done);
         self.done.fetch_add(1, Ordering::Release);
         Ok(())
