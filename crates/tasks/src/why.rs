@@ -33,7 +33,7 @@ impl State {
             Stage::Stopping => {
                 let worker = self.worker_id(found.worker);
                 let left = for_people(found.due_ms.saturating_sub(self.now_ms));
-                format!("stopping: it was cancelled, worker {worker:x} has yet to say so, within {left}")
+                format!("stopping: it was cancelled, worker {worker:x} has {left} left to confirm")
             }
             Stage::Completed | Stage::Cancelled | Stage::Dead => self.why_over(found),
         })
@@ -137,7 +137,9 @@ impl State {
             );
         }
         if !self.is_spare(task.tenant, &need) {
-            return format!("waiting: what is free, {credit} tasks, is reserved for other tenants; {behind}");
+            return format!(
+                "waiting: the free room for {credit} tasks is reserved for other tenants; {behind}"
+            );
         }
         let [_, cpu, memory] = need;
         let id = self.tasks.id(at);
@@ -147,7 +149,7 @@ impl State {
             );
         }
         format!(
-            "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes left for what comes first; {behind}"
+            "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes left for the first task; {behind}"
         )
     }
 
