@@ -5,8 +5,10 @@ use std::str::FromStr;
 /// The port of Dunlin's own protocol.
 pub const PORT_DEFAULT: u16 = 4220;
 
-/// Where a node is: `dunlin://host:4220` (the port may be left out), `tls://host:4220` or `unix:///path`; or several nodes of a cluster,
-/// as `dunlin://one:4220,two:4220`, each of which is as good: whoever loses one goes to the next.
+/// The address of a node, or of several nodes of a cluster.
+///
+/// Forms: `dunlin://host:4220` (the port is optional), `tls://host:4220`, `unix:///path`, and
+/// `dunlin://one:4220,two:4220`. With several nodes, a client that loses its node connects to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host and a port.
@@ -18,18 +20,18 @@ pub enum Address {
     },
     /// A host and a port, over TLS.
     Tls {
-        /// A name that stands in the node's certificate, or an IP address that does; IPv6 in brackets.
+        /// A name or an IP address in the node's certificate; IPv6 in brackets.
         host: String,
         /// The port.
         port: u16,
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// Any of these, in turn.
+    /// One of these nodes; the client tries them in turn.
     Any(Vec<Address>),
 }
 
-/// Text that is no address.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no address: {why}")]
 pub struct AddressError {
@@ -67,7 +69,7 @@ impl FromStr for Address {
             None => (false, text),
         };
         let (host, port) = match rest.rsplit_once(':') {
-            // The last colon of a bare IPv6 address in brackets is not a port's.
+            // The last colon of a bracketed IPv6 address without a port belongs to the address.
             Some((host, port)) if !port.ends_with(']') => {
                 let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 let why = if is_number { PORTS } else { EXPECTED };
@@ -98,7 +100,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// One thing to connect to.
+/// One address to connect to.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
     Tcp(SocketAddr),
@@ -106,7 +108,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// For each of its nodes the host, where it is reached by TLS.
+    /// The host of each node that is reached by TLS, `None` for the others.
     pub(crate) fn tls_hosts(&self) -> Vec<Option<&str>> {
         match self {
             Address::Any(all) => all.iter().flat_map(Address::tls_hosts).collect(),
@@ -115,8 +117,8 @@ impl Address {
         }
     }
 
-    /// Everything the address stands for at present, in the order to try them; each with the place of its node among those that are
-    /// named.
+    /// Resolves the address to endpoints in the order to try them. Each endpoint has the index of its node in
+    /// the address.
     pub(crate) fn resolve(&self) -> std::io::Result<Vec<(usize, Endpoint)>> {
         let of_one = |(at, address): (usize, &Address)| {
             address.resolve_one().map(|found| found.into_iter().map(move |endpoint| (at, endpoint)))
@@ -133,7 +135,7 @@ impl Address {
 
     fn resolve_one(&self) -> std::io::Result<Vec<Endpoint>> {
         match self {
-            // One within another is as if it stood there.
+            // A nested list counts as part of the outer list.
             Address::Any(all) => {
                 Ok(all.iter().flat_map(|one| one.resolve_one().unwrap_or_default()).collect())
             }
@@ -141,7 +143,7 @@ impl Address {
             Address::Tcp { host, port } | Address::Tls { host, port } => {
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 let mut all: Vec<SocketAddr> = (host, *port).to_socket_addrs()?.collect();
-                // Nodes listen on 127.0.0.1 unless told otherwise: spare `localhost` a refusal.
+                // Try 127.0.0.1 before ::1 for `localhost`: nodes listen on 127.0.0.1 by default.
                 all.sort_by_key(|addr| !addr.is_ipv4());
                 Ok(all.into_iter().map(Endpoint::Tcp).collect())
             }

@@ -1,4 +1,4 @@
-//! A request that was sent, and its answer.
+//! A request that was sent, and its response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::follow::lock;
 use crate::session::{Answer, Question};
 use crate::topics::AskError;
 
-/// A moment so long from now; a hundred years from now where `timeout` is longer, since a clock cannot count for ever.
+/// The time `timeout` from now, at most a hundred years: [`Instant`] cannot represent every sum.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
     Instant::now() + timeout.min(FAR)
 }
 
-/// See the module. Dropped, nobody waits for the answer, and what was asked may be done all the same.
+/// A sent request. Dropping it discards the response; the node may still carry out the request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub(crate) struct Asked {
 }
 
 impl Shared {
-    /// Sends a request once there is a connection.
+    /// Sends a request as soon as there is a connection.
     pub(crate) fn begin_asking<'a>(
         self: &Arc<Shared>,
         request: impl FnOnce(u32) -> FromClient<'a>,
@@ -45,12 +45,12 @@ impl Shared {
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
-        // While it was waited for the connection may have gone again.
+        // The connection may have been lost during the wait.
         let is_unsaid = !session.up;
         if !is_unsaid {
             self.outbox.write(&message);
         }
-        // Other requests concern something that the client began on this very connection.
+        // Only these requests do not depend on this connection, so that they can be sent again on the next.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             question.keep(message, is_unsaid);
         }
@@ -60,8 +60,8 @@ impl Shared {
 }
 
 impl Client {
-    /// Asks for the settings of a topic now; what comes of it is told to `callback`, on the thread that drives the connection or, where
-    /// there is none, at once.
+    /// Requests the settings of a topic without waiting. `callback` receives the result on the thread that
+    /// drives the connection, or at once if there is no connection.
     pub fn topic_settings_at_once(
         &self,
         topic: &str,
@@ -91,12 +91,12 @@ impl Client {
 }
 
 impl Asked {
-    /// Whether the answer is there.
+    /// Whether the response has arrived.
     pub(crate) fn is_answered(&self) -> bool {
         self.question.is_answered()
     }
 
-    /// Waits for the answer, at most until then; its bytes, if it is more than "done".
+    /// Waits for the response until `until`, and returns its bytes; empty for a plain "done".
     pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, AskError> {
         let answered = || self.question.is_answered();
         let waited =
@@ -104,7 +104,8 @@ impl Asked {
         self.answer(waited)
     }
 
-    /// Waits for the answer, at most until then; whether there is one, or the wait has to end for another reason.
+    /// Waits for the response until `until`. Returns `false` if the time has passed, `true` if the wait ended
+    /// for any other reason.
     pub(crate) fn wait_a_while(&self, until: Instant) -> bool {
         let answered = || self.question.is_answered();
         let wait = self.shared.options.wait;
@@ -114,7 +115,7 @@ impl Asked {
         )
     }
 
-    /// The same for tasks.
+    /// Async form of [`wait`](Self::wait), without a time limit.
     #[cfg(feature = "tokio")]
     pub(crate) async fn answered(self) -> Result<Vec<u8>, AskError> {
         let waited = std::future::poll_fn(|cx| {
@@ -139,7 +140,7 @@ impl Asked {
     }
 }
 
-/// Requests have numbers of their own among the tasks that wait.
+/// Distinguishes waiting requests from other async waiters.
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 

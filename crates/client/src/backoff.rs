@@ -1,7 +1,7 @@
-//! When to try again.
+//! Random waits between attempts to connect.
 //!
-//! Full jitter: the wait is random between nothing and a span that doubles with each attempt. Thousands of
-//! clients cut at once then come back spread over the span, not in waves at its end.
+//! Full jitter: each wait is random between 0 and a span that doubles with each attempt. Thousands of clients
+//! that lose their node at once then return spread over the span.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -20,24 +20,24 @@ impl Backoff {
         Backoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
     }
 
-    /// How long to wait before the next attempt.
+    /// The wait before the next attempt.
     pub(crate) fn next_wait(&mut self) -> Duration {
         let span_ms = self.base_ms.saturating_mul(1 << self.attempt.min(20)).clamp(1, self.max_ms.max(1));
         self.attempt = self.attempt.saturating_add(1);
         Duration::from_micros(self.next_random() % (span_ms * 1_000))
     }
 
-    /// How often it waited since the last success.
+    /// The number of waits since the last success.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempt
     }
 
-    /// The last attempt succeeded.
+    /// Resets the span after a successful attempt.
     pub(crate) fn reset(&mut self) {
         self.attempt = 0;
     }
 
-    /// Xorshift: jitter needs to differ between clients, not to be hard to guess.
+    /// Xorshift: the jitter has to differ between clients, and may be predictable.
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

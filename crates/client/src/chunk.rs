@@ -1,7 +1,7 @@
-//! The buffers that bytes are read into, and that runs are read from without a copy.
+//! Buffers into which the client reads, and from which subscribers read frames without a copy.
 //!
-//! A chunk is written by whoever reads the socket, as long as nobody else holds it. Subscribers
-//! that still read runs in it keep it; then reading goes on in another one, and it comes back when they let go.
+//! The thread that reads the socket fills a chunk as long as no subscriber holds it. While a subscriber holds
+//! a chunk, reading continues in another one; a released chunk is used again.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::limits::CHUNKS_KEPT_MAX;
 pub(crate) struct Chunks {
     bytes_wanted: usize,
     current: Arc<Vec<u8>>,
-    /// Bytes of `current` whose messages were handed out.
+    /// Bytes of `current` whose messages were delivered.
     done: usize,
-    /// Chunks that somebody else still held.
+    /// Chunks that subscribers still held when reading moved on.
     kept: Vec<Arc<Vec<u8>>>,
 }
 
@@ -22,31 +22,31 @@ impl Chunks {
         Chunks { bytes_wanted, current: Arc::default(), done: 0, kept: Vec::new() }
     }
 
-    /// Forgets what was read: the stream begins anew.
+    /// Discards all bytes, for a new connection.
     pub(crate) fn clear(&mut self) {
         self.done = self.current.len();
     }
 
-    /// What was read and not handed out yet, and the chunk it lies in.
+    /// The current chunk, and where its first undelivered byte lies.
     #[inline]
     pub(crate) fn unread(&self) -> (&Arc<Vec<u8>>, usize) {
         (&self.current, self.done)
     }
 
-    /// So many more bytes were handed out.
+    /// Marks the bytes before `done` as delivered.
     #[inline]
     pub(crate) fn advance_to(&mut self, done: usize) {
         self.done = done;
     }
 
-    /// A buffer with room, which holds what is left of a message that is `need` bytes long.
+    /// Returns a buffer with room for a message of `need` bytes, which begins with the undelivered bytes.
     #[inline]
     pub(crate) fn room(&mut self, need: usize) -> &mut Vec<u8> {
         let capacity = need.max(self.bytes_wanted);
         if Arc::get_mut(&mut self.current).is_none_or(|chunk| chunk.capacity() < capacity) {
             self.change(capacity);
         }
-        // `change` left a chunk that nobody else holds; this never clones.
+        // `change` chose a chunk without other holders, so this never clones.
         let chunk = Arc::make_mut(&mut self.current);
         if self.done == chunk.len() {
             chunk.clear();
@@ -60,7 +60,7 @@ impl Chunks {
         chunk
     }
 
-    /// Goes on in another chunk, to which the part of a message that is there moves.
+    /// Switches to another chunk, and copies the undelivered bytes there.
     fn change(&mut self, capacity: usize) {
         let free = self.kept.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some());
         let mut next = free.map(|at| self.kept.swap_remove(at)).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Chunks {
         chunk.extend_from_slice(&self.current[self.done..]);
         let last = std::mem::replace(&mut self.current, next);
         self.done = 0;
-        // A chunk grown for one large message is not kept for ever.
+        // Chunks that grew for one large message are freed.
         if self.kept.len() < CHUNKS_KEPT_MAX && last.capacity() <= 4 * self.bytes_wanted {
             self.kept.push(last);
         }

@@ -1,4 +1,4 @@
-//! A client: one connection to a node, shared by everything made from it.
+//! The client: one connection to a node, shared by all handles made from it.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -25,53 +25,53 @@ use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
 use crate::why::Why;
 
-/// Who the client is to the node, and how it behaves.
+/// Options of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// A name that operators see.
+    /// The client's name, as operators see it.
     pub name: String,
-    /// Whose topics; empty for the default tenant.
+    /// The tenant that owns the client's topics; empty for the default tenant.
     pub tenant: String,
-    /// What proves it, to a node that asks.
+    /// The credentials for nodes that require them.
     pub credentials: Credentials,
-    /// For addresses that begin with `tls://`: whom to trust, and who the client is.
+    /// Trusted authorities and the client's own certificate, for `tls://` addresses.
     pub tls: TlsOptions,
-    /// How publishers and requests wait for answers.
+    /// How publishers and requests wait for responses.
     pub wait: Wait,
-    /// What is kept at most.
+    /// Limits on memory and waiting times.
     pub limits: Limits,
 }
 
-/// Why there is no client.
+/// No client could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address cannot be read.
+    /// The address is malformed.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// TLS cannot be begun as the options say.
+    /// The TLS options are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The node cannot be reached, or does not let the client in.
+    /// The node cannot be reached, or refuses the client.
     #[error("{0}")]
     Away(Why),
 }
 
-/// A connection to a node. Cloning shares it.
+/// A connection to a node. Clones share the connection.
 ///
-/// It has no thread of its own: whoever waits, in any of the things made from it, drives it. When
-/// the connection is lost it is made anew, with jitter, subscriptions go on by position and
-/// publishers send again what has no answer.
+/// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss
+/// the client reconnects with jitter. Subscriptions then continue at their positions, and publishers send
+/// unanswered records again.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a client and everything made from it have in common.
+/// State that all handles of a client share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) address: Address,
-    /// For each node of the address, where it asks for TLS.
+    /// The TLS connector of each node of the address, `None` for nodes without TLS.
     pub(crate) tls: Vec<Option<Connector>>,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
@@ -79,9 +79,9 @@ pub(crate) struct Shared {
     pub(crate) session: Mutex<Session>,
     pub(crate) outbox: Outbox,
     pub(crate) followers: Arc<Followers>,
-    /// Publishers that hold a batch which a wait has to hand over.
+    /// Publishers with a partly filled batch, which every wait sends.
     pub(crate) filling: Mutex<Vec<Arc<Publishing>>>,
-    /// Hands such batches over when nobody waits.
+    /// Sends these batches when no thread waits.
     pub(crate) flusher: Arc<Flusher>,
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Mutex<crate::reactor::Reactor>,
@@ -93,14 +93,14 @@ impl Client {
         Client::connect_to(url.parse()?, options)
     }
 
-    /// A client of the node at `url` that does not wait for it: what is made from it begins when there is a connection. For a worker that is
-    /// started before its node.
+    /// Makes a client without waiting for the node at `url`. Its handles begin to work once there is a
+    /// connection. Use it for a worker that starts before its node.
     pub fn open(url: &str, options: Options) -> Result<Client, ConnectError> {
         Ok(Client::new(url.parse()?, options)?)
     }
 
-    /// Connects to the node at `address`, trying each of the endpoints it stands for once; one that says that it is opening is waited
-    /// for as long as all of them may take (`connect_ms_max` each).
+    /// Connects to the node at `address`. Tries each endpoint once, for at most `connect_ms_max` each. If a
+    /// node is still opening, the call waits for it within the time of all endpoints together.
     pub fn connect_to(address: Address, options: Options) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -151,34 +151,34 @@ impl Client {
         })
     }
 
-    /// The name of the node, as it said when the connection was made.
+    /// The node's name, as of the last connection.
     pub fn node_name(&self) -> String {
         lock(&self.shared.session).node_name.clone()
     }
 
-    /// Whether there is a connection, as far as anybody has looked.
+    /// Whether the client was connected when a thread last looked.
     pub fn is_up(&self) -> bool {
         lock(&self.shared.session).up
     }
 
-    /// Since when there is no connection, and why, as far as anybody has looked; `None` while there is one.
+    /// Since when and why there is no connection, as of the last look; `None` while connected.
     pub fn away(&self) -> Option<Away> {
         lock(&self.shared.session).away.clone()
     }
 
-    /// How often the connection was made: more than once means it was lost in between.
+    /// The number of connections so far; more than 1 after a loss.
     pub fn connections(&self) -> u64 {
         lock(&self.shared.session).generation
     }
 
-    /// A publisher to `subject`, with an identity of its own, so that nothing it sends again after
-    /// a loss is appended twice.
+    /// Makes a publisher to `subject` with a new identity. Records that it sends again after a loss are
+    /// appended once.
     pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
         self.publisher_with(subject, PublisherOptions::default())
     }
 
-    /// A publisher that behaves as `options` say. `subject` may be a topic's very pattern: then
-    /// each draft brings its own subject tail.
+    /// Makes a publisher with `options`. `subject` may be a topic's exact pattern; each draft then needs its
+    /// own subject tail.
     pub fn publisher_with(
         &self,
         subject: &str,
@@ -189,7 +189,7 @@ impl Client {
         Ok(publisher)
     }
 
-    /// A publisher that may be used before the node has answered.
+    /// Makes a publisher that accepts records before the node has answered.
     pub(crate) fn publisher_at_once(&self, subject: &str, options: PublisherOptions) -> Publisher {
         let (producer, epoch) = match options.identity {
             Some(identity) => (identity.producer, identity.epoch),
@@ -206,7 +206,7 @@ impl Client {
         Publisher::new(Arc::clone(&self.shared), publishing, options.quiet)
     }
 
-    /// Subscribes to all subjects that `pattern` matches.
+    /// Subscribes to all subjects that match `pattern`.
     pub fn subscribe(&self, pattern: &str, options: SubscribeOptions) -> Result<Subscriber, SubscribeError> {
         let wait = options.wait;
         let registered = options.registered;
@@ -225,8 +225,8 @@ impl Client {
         self.begin(asked, wait)
     }
 
-    /// A subscription that may be used before the node has answered; each log that `after` names goes on there, the
-    /// others begin as the options say. A refusal is told by the first look.
+    /// Makes a subscription without waiting for the node. Logs in `after` continue after that position; the
+    /// others start as the options say. The first read reports a refusal.
     pub fn subscribe_at_once(
         &self,
         pattern: &str,
@@ -248,7 +248,7 @@ impl Client {
         self.begin_at_once(asked, after, options.wait)
     }
 
-    /// Begins a subscription or membership, and does not wait until it stands.
+    /// Begins a subscription or membership without waiting for the node.
     pub(crate) fn begin_at_once(
         &self,
         asked: Asked,
@@ -268,7 +268,7 @@ impl Client {
         Subscriber::new(Arc::clone(&self.shared), inbox, number, wait, tells_consumed)
     }
 
-    /// Begins a subscription or membership and waits until it stands.
+    /// Begins a subscription or membership and waits for the node's response.
     pub(crate) fn begin(&self, asked: Asked, wait: Wait) -> Result<Subscriber, SubscribeError> {
         let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
@@ -280,7 +280,7 @@ impl Client {
             self.shared.outbox.write(&out);
             number
         };
-        // From here on dropping the subscriber takes the subscription back.
+        // Dropping the subscriber ends the subscription from here on.
         let subscriber =
             Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, tells_consumed);
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
@@ -294,7 +294,7 @@ impl Client {
 }
 
 impl Shared {
-    /// Hands over what publishers have put together and not sent.
+    /// Sends the batches that publishers have filled.
     #[inline]
     pub(crate) fn hand_over_batches(&self) {
         let filling = {
@@ -309,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// Takes the list of those that hold a batch.
+    /// Takes the list of publishers with a batch.
     pub(crate) fn take_filling(&self) -> Vec<Arc<Publishing>> {
         std::mem::take(&mut *lock(&self.filling))
     }
@@ -321,10 +321,10 @@ impl Shared {
         self.outbox.write(&out);
     }
 
-    /// Waits until what was written has left for the node.
+    /// Waits until the socket has taken all written bytes.
     pub(crate) fn wait_written(&self, waiting: &Waiting) {
         if !self.outbox.is_empty() {
-            // Whether it left or the connection went, nothing more can be done here.
+            // The result does not matter: the bytes have left, or the connection is lost.
             let _ = self.wait_until(waiting, Wait::Parked, None, || self.outbox.is_empty());
         }
     }

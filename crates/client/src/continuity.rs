@@ -1,32 +1,32 @@
-//! Whether a run goes on where the reader stands: the check that makes silence impossible.
+//! Checks that each batch continues where the subscriber is, so that no record is missed unnoticed.
 
 use dunlin_frame::RunHeader;
 use dunlin_topic::Position;
 
-/// How a run relates to the position of its channel.
+/// How a batch continues the position of its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// It follows; what lies between was filtered out or had expired.
+    /// The batch follows. Records in between were filtered out or had expired.
     Follows,
-    /// All of it was given before, or comes from an owner that was replaced.
+    /// The subscriber has all of the batch, or a replaced owner sent it.
     Stale,
-    /// Its first `skip` records were given before.
+    /// The subscriber has the first `skip` records.
     Overlaps {
-        /// How many.
+        /// The number of known records.
         skip: u32,
     },
-    /// These records never came.
+    /// Records before the batch are missing.
     Missing {
-        /// The first.
+        /// The first missing sequence number.
         first: u64,
-        /// The last.
+        /// The last missing sequence number.
         last: u64,
     },
-    /// It belongs to an epoch nobody has told of.
+    /// The batch belongs to an epoch that was not announced.
     NewEpoch,
 }
 
-/// Judges `run` by where its channel stands.
+/// Compares `run` with the position `at` of its channel.
 #[inline]
 pub(crate) fn join(at: Position, run: &RunHeader) -> Join {
     if run.epoch == at.epoch && run.prev_seq <= at.seq && at.seq < run.first_seq {
@@ -39,7 +39,7 @@ pub(crate) fn join(at: Position, run: &RunHeader) -> Join {
         return Join::Stale;
     }
     if run.first_seq <= at.seq {
-        // Less than the run's count, which is a u32, because its last record is new.
+        // This is less than the batch's count, a u32, because its last record is new.
         return Join::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
     }
     Join::Missing { first: at.seq + 1, last: run.prev_seq }

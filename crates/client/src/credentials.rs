@@ -1,16 +1,17 @@
-//! What proves to a node who a client is.
+//! A client's credentials.
 
-/// A token, or a user and a password, as they are sent; empty where the node does not ask. What it holds is never printed.
+/// A token, or a user and a password, as sent to the node; empty if the node requires none. `Debug` does not
+/// print the secret.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credentials(Vec<u8>);
 
 impl Credentials {
-    /// A token that `dunlin user token` made.
+    /// Uses a token from `dunlin user token`.
     pub fn token(token: impl Into<Vec<u8>>) -> Credentials {
         Credentials(token.into())
     }
 
-    /// A user's password.
+    /// Uses a user's name and password.
     pub fn password(user: &str, password: &[u8]) -> Credentials {
         Credentials([user.as_bytes(), b"\0", password].concat())
     }

@@ -1,4 +1,4 @@
-//! Waiting: whoever waits drives the connection, or follows whoever does.
+//! Waiting: a waiting thread drives the connection, or follows the thread that does.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::why::Why;
 /// How a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// What was waited for is there.
+    /// The awaited event has happened.
     Done,
-    /// The time is over.
+    /// The time limit has passed.
     TimedOut,
-    /// There is no connection, and the caller was patient.
+    /// There was no connection for longer than the patience allows.
     Away(Why),
 }
 
 impl Shared {
-    /// Waits until `done`, at most until `until`.
+    /// Waits until `done` returns `true`, at most until `until`.
     #[inline]
     pub(crate) fn wait_until(
         &self,
@@ -45,7 +45,7 @@ impl Shared {
         self.follow(waiting, wait, until, &mut done)
     }
 
-    /// Reads for all until `done`.
+    /// Reads the connection for all waiters until `done`.
     #[inline]
     fn lead(
         &self,
@@ -68,7 +68,7 @@ impl Shared {
         waited
     }
 
-    /// The same; by [`Wait::Default`] it spins for so long before it blocks.
+    /// Like [`lead`](Self::lead). With [`Wait::Default`], spins for `budget` before it blocks.
     #[inline]
     fn lead_spinning(
         &self,
@@ -82,7 +82,7 @@ impl Shared {
         let mut spins = wait == Wait::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::of_this_thread();
         loop {
-            // At most a tick: then the clock is looked at, also on behalf of the connection.
+            // Block for at most one tick, to look at the clock for the connection's sake too.
             let patience = match (spins, until) {
                 (true, _) if wait == Wait::Spin => Patience::Spin,
                 (true, _) => Patience::Now,
@@ -104,7 +104,7 @@ impl Shared {
             let now = Instant::now();
             let began = *began.get_or_insert(now);
             if until.is_some_and(|until| now >= until) {
-                // Many short waits are as patient as a long one.
+                // Repeated short waits time out as one long wait does.
                 return match pumped {
                     Pumped::Away(why, since) if now >= since + link.patience(&self.limits) => {
                         Waited::Away(why)
@@ -123,7 +123,7 @@ impl Shared {
                 Pumped::Closed => return Waited::Away(Why::Io("the client is closed".to_owned())),
                 Pumped::Quiet if wait == Wait::Default && spins => {
                     spins = now - began < budget;
-                    // Whoever is to be waited for may need this very core.
+                    // The awaited thread may need this core.
                     std::thread::yield_now();
                 }
                 Pumped::Quiet | Pumped::Heard => {}
@@ -131,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps while another caller reads, until `done` or until it is this one's turn to lead.
+    /// Sleeps while another thread reads, until `done` or until this thread has to lead.
     #[cold]
     fn follow(
         &self,
@@ -171,13 +171,13 @@ impl Shared {
             if self.outbox.flush() {
                 std::thread::park_timeout(longest);
             } else {
-                // The reader may be blocked without looking at what waits to be written.
+                // The reading thread may be blocked and not see the backlog.
                 self.outbox.wait_for_room(Duration::from_millis(1));
             }
         }
     }
 
-    /// Reads what is there without waiting, unless another caller does already.
+    /// Reads what the socket holds without waiting, unless another thread reads.
     #[inline]
     pub(crate) fn poke(&self) -> Pumped {
         let Ok(mut link) = self.link.try_lock() else { return Pumped::Quiet };

@@ -1,7 +1,8 @@
-//! Sends what publishers have batched when nobody calls anything any more, and takes in the answers.
+//! Sends partly filled batches, and reads responses, when no thread waits on the client.
 //!
-//! One thread for each client that [`send`](dunlin_topic::Publish::send)s, from its first batch on. It sleeps while nothing is
-//! batched and everything is answered, and drives the connection only where nobody else does.
+//! A client that uses [`send`](dunlin_topic::Publish::send) has one such thread from its first batch on. The
+//! thread sleeps while nothing is batched or unanswered, and drives the connection only if no other thread
+//! does.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -10,9 +11,9 @@ use crate::client::Shared;
 use crate::follow::lock;
 use crate::publishing::Publishing;
 
-/// How long a batch may be filled.
+/// The longest time that a batch is filled.
 const FILLING: Duration = Duration::from_micros(500);
-/// How often answers are looked for that nobody waits for.
+/// The interval at which the thread looks for responses.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
@@ -23,15 +24,15 @@ pub(crate) struct Flusher {
 
 #[derive(Debug, Default)]
 struct State {
-    /// There is a thread.
+    /// The thread is running.
     runs: bool,
-    /// Somebody holds a batch.
+    /// A publisher holds a batch.
     due: bool,
     ended: bool,
 }
 
 impl Flusher {
-    /// A publisher holds a batch: it leaves soon, whoever calls what.
+    /// Schedules the sending of a publisher's batch.
     pub(crate) fn soon(self: &Arc<Flusher>, shared: &Arc<Shared>) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.due, true) || state.ended {
@@ -43,11 +44,11 @@ impl Flusher {
         }
         let (flusher, shared) = (Arc::clone(self), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("dunlin-flush".to_owned());
-        // Where there can be no thread, what is batched leaves with the next call.
+        // Without a thread, the batch leaves with the next call.
         state.runs = thread.spawn(move || flusher.run(&shared)).is_ok();
     }
 
-    /// The client is closed.
+    /// Ends the thread when the client closes.
     pub(crate) fn end(&self) {
         lock(&self.state).ended = true;
         self.changed.notify_one();
@@ -71,7 +72,7 @@ impl Flusher {
         }
     }
 
-    /// Until a batch has been filled for long enough, or it is time to look for answers; `false` at the end.
+    /// Sleeps until a batch is due, or until the next look for responses. Returns `false` at the end.
     fn sleep(&self, looks: bool) -> bool {
         let mut state = lock(&self.state);
         while !state.due && !state.ended {

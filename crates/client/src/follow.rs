@@ -1,12 +1,10 @@
-//! Who waits, and how they are woken.
+//! Waiting threads and tasks, and how they are woken.
 //!
-//! One of those who wait reads the socket for all (the leader); the others (followers) sleep until
-//! something came for them or until the leader has what it waited for and one of them has to lead. Async callers are
-//! followers that never block.
+//! One waiting thread, the leader, reads the socket for all. The others, the followers, sleep until something
+//! arrived for them or until they have to lead. Async callers are followers that never block.
 //!
-//! Invariant: whoever leaves the reading half wakes one follower after letting go of it, and a
-//! follower tries to take the reading half after it stood in the list. So with anybody waiting
-//! somebody leads, or has been woken to.
+//! Invariant: a leader that leaves releases the reading half and then wakes one follower. A follower enters
+//! the list before it tries to take the reading half. So if any thread waits, one leads or is about to.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Where one handle leaves word that it waits.
+/// Where one handle registers its waker.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     waker: Mutex<Option<Waker>>,
@@ -40,16 +38,16 @@ impl Waiting {
     }
 }
 
-/// All who wait without reading.
+/// All waiters that do not read.
 ///
-/// Threads leave the list when they stop waiting. Tasks cannot: a future may be dropped without a
-/// word. So where one thread is woken to lead, all tasks are.
+/// A thread removes itself when it stops waiting. A future may be dropped without notice, so tasks stay
+/// listed; when a task has to lead, all tasks are woken.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,
     threads: Line,
     tasks: Line,
-    /// The reactor wakes the tasks at the socket's next stir.
+    /// The reactor wakes the tasks at the next socket event.
     armed: AtomicBool,
 }
 
@@ -60,7 +58,7 @@ struct Line {
 }
 
 impl Followers {
-    /// A number for a thread, under which it follows.
+    /// A number under which a thread follows.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -73,7 +71,7 @@ impl Followers {
         self.threads.remove(number);
     }
 
-    /// A thread that led has gone: somebody else has to lead.
+    /// Wakes a follower to lead, after a leading thread has left.
     #[inline]
     pub(crate) fn thread_left(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -82,7 +80,7 @@ impl Followers {
         }
     }
 
-    /// Something happened that concerns everybody.
+    /// Wakes all waiters.
     pub(crate) fn wake_all(&self) {
         self.threads.wake_all();
         self.tasks.wake_all();
@@ -99,13 +97,12 @@ impl Followers {
         self.tasks.remove(number);
     }
 
-    /// From now on the reactor wakes all tasks when the socket stirs.
+    /// Leaves waking the tasks to the reactor, at the next socket event.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// A task that led has gone. Unless the reactor is going to wake them, the other tasks have to
-    /// see to it that it will.
+    /// Wakes the other tasks after a leading task has left, unless the reactor will.
     pub(crate) fn task_left(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.threads.wake_one();
@@ -115,7 +112,7 @@ impl Followers {
     }
 }
 
-/// The socket stirred while nobody was blocked in it: let all tasks look.
+/// Wakes all tasks at a socket event that no thread was blocked on.
 impl Wake for Followers {
     fn wake(self: Arc<Followers>) {
         self.armed.store(false, Ordering::SeqCst);
@@ -129,7 +126,8 @@ impl Line {
         list.insert(number, waker.clone());
         self.count.store(list.len(), Ordering::SeqCst);
         drop(list);
-        // Whoever comes tries the reading half after this; whoever leaves it looks here after that.
+        // A new waiter tries the reading half after this fence; a leaving leader checks this list after its
+        // own.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
@@ -141,7 +139,7 @@ impl Line {
         }
     }
 
-    /// Whether there was one.
+    /// Wakes one waiter. Returns whether there was one.
     #[inline]
     fn wake_one(&self) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {

@@ -1,4 +1,4 @@
-//! Groups: members share the records of a topic.
+//! Groups whose members share the records of a topic.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,40 +17,41 @@ use crate::topics::AskError;
 /// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
 const CLAIM_BYTES: usize = 32;
 
-/// How a group gives out records.
+/// How a group distributes records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupKind {
-    /// Each record to one member, at most once.
+    /// Each record goes to one member, at most once.
     #[default]
     Share,
-    /// Each record to one member, again and again until it is acknowledged.
+    /// Each record goes to one member at a time until a member acknowledges it.
     Work,
 }
 
-/// What a member asks for. Those of `work` count for the group that the first member makes.
+/// Options of a member. The first member's options for claims and attempts apply to a whole `work` group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupOptions {
-    /// The member's name, which operators see.
+    /// The member's name, as operators see it.
     pub member: String,
-    /// The group's kind.
+    /// The kind of the group.
     pub kind: GroupKind,
-    /// Where the group starts, when this makes it.
+    /// Where the group starts if this member creates it.
     pub start: Start,
-    /// How to wait.
+    /// How the member waits.
     pub wait: Wait,
-    /// How long a claim holds; the node's default when there is none.
+    /// How long a claim lasts; `None` for the node's default.
     pub claim: Option<Duration>,
-    /// After so many attempts a record goes to `dead_letter`; 0 for never.
+    /// The number of attempts after which a record goes to `dead_letter`; 0 for no limit.
     pub attempts_max: u32,
-    /// The subject for records that failed too often; empty to drop them.
+    /// The subject for records that failed `attempts_max` times; empty to drop them.
     pub dead_letter: String,
-    /// Of a `share` group that a node joins for its own client: the group ends with its last member.
+    /// For `share` groups that a node joins on a client's behalf: the group ends with its last member.
     pub ends_with_last: bool,
-    /// Of the same: what it was not [said](Member::consume) to have consumed when it is dropped goes to other members.
+    /// For the same groups: records that were not [reported as consumed](Member::consume) go to other members
+    /// when this member is dropped.
     pub gives_back: bool,
 }
 
-/// Which group of which topic.
+/// A group and its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group<'a> {
     /// The topic.
@@ -66,45 +67,45 @@ pub struct Member {
     kind: GroupKind,
 }
 
-/// What a member is given.
+/// What a member receives.
 #[derive(Debug, Clone)]
 pub enum Claimed<'a> {
     /// A record.
     Record {
-        /// Settles the claim; 0 in a `share` group.
+        /// The token that settles the claim; 0 in a `share` group.
         token: u64,
-        /// Where the record stands.
+        /// The record's position.
         position: Position,
-        /// 1 for the first time it is given out.
+        /// The number of the attempt, from 1.
         attempt: u32,
-        /// How long the claim holds from when the node sent it.
+        /// The duration of the claim, from the time the node sent the record.
         claim: Duration,
-        /// Its bytes.
+        /// The record's frame.
         frame: Frame<'a>,
-        /// Its log.
+        /// The record's log.
         log: &'a Arc<LogName>,
     },
-    /// What was lost to the whole group.
+    /// A gap or another notice for the whole group.
     Notice(Notice),
 }
 
-/// What became of claims that were settled or renewed.
+/// The result of settling or renewing claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
-    /// How many were settled, or renewed.
+    /// The number of claims that were settled or renewed.
     pub settled: u32,
-    /// Tokens whose deadline had passed: their records went to somebody else.
+    /// Tokens of expired claims, whose records another member may have.
     pub stale: Vec<u64>,
 }
 
 impl Client {
-    /// Becomes a member of a group. The group is made by its first member.
+    /// Joins a group, and creates it if it does not exist. Waits for the node.
     pub fn join(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
         Ok(Member { subscriber: self.begin(self.membership(group, options)?, wait)?, kind })
     }
 
-    /// A membership that may be used before the node has answered. A refusal is told by the first look.
+    /// Joins a group without waiting for the node. The first read reports a refusal.
     pub fn join_at_once(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
         let asked = Asked { tells_beginning: true, ..self.membership(group, options)? };
@@ -127,7 +128,7 @@ impl Client {
                 }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            // What a member of a `share` group has used, the node is told; else it stops giving.
+            // Members of `share` groups report what they consumed; otherwise the node stops delivering.
             registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
@@ -153,14 +154,14 @@ impl Client {
 }
 
 impl Member {
-    /// The newest epoch of the topic's logs when the node answered a membership [made at once](Client::join_at_once): `None`
-    /// before, and after the first call that returns it. An error where the node refused.
+    /// The newest epoch of the topic's logs at the time the node answered [`Client::join_at_once`]. Returns
+    /// it once; `None` before and after. Fails if the node refused.
     pub fn began_in(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.stands()?;
         Ok(self.subscriber.began().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
     }
 
-    /// Asks for `records` more. Only in `work` groups; members of `share` groups get what there is.
+    /// Requests `records` more records. Only for `work` groups; a `share` group delivers without requests.
     pub fn claim(&mut self, records: u64) {
         if self.kind == GroupKind::Work {
             let shared = self.subscriber.shared();
@@ -169,15 +170,15 @@ impl Member {
         }
     }
 
-    /// Whether a record or a notice is there now.
+    /// Whether [`take`](Member::take) has a record or a notice now.
     pub fn ready(&mut self) -> Result<bool, SubscribeError> {
         self.subscriber.ready()
     }
 
-    /// What [`ready`](Member::ready) found.
+    /// Takes what [`ready`](Member::ready) found.
     ///
     /// # Panics
-    /// When `ready` did not say `true` just before.
+    /// If the call before was not `ready` with the result `true`.
     pub fn take(&mut self) -> Claimed<'_> {
         let at = self.subscriber.at();
         let taken = match self.subscriber.item() {
@@ -195,17 +196,18 @@ impl Member {
         }
     }
 
-    /// Waits until something may be there; `false` after `timeout` without it.
+    /// Waits until there may be a record or a notice; `false` after `timeout`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.subscriber.wait(timeout)
     }
 
-    /// Waits as async callers do: ready when [`ready`](Member::ready) is worth another call.
+    /// Async form of [`wait`](Member::wait): resolves when another call of [`ready`](Member::ready) is
+    /// useful.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
         self.subscriber.poll_ready(cx)
     }
 
-    /// The next record, or `None` after `timeout` without one.
+    /// Returns the next record or notice; `None` after `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Claimed<'_>>, SubscribeError> {
         while !self.subscriber.has_received()? {
             if !self.subscriber.wait(Some(timeout))? {
@@ -215,30 +217,33 @@ impl Member {
         Ok(Some(self.take()))
     }
 
-    /// The next record, if it is there now.
+    /// Returns the next record or notice if one has arrived.
     pub fn try_next(&mut self) -> Result<Option<Claimed<'_>>, SubscribeError> {
         Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
-    /// Of a member that [gives back](GroupOptions::gives_back): it has consumed these records, and those that it was given before.
+    /// Reports these records, and all that were delivered before them, as consumed. For members with
+    /// [`gives_back`](GroupOptions::gives_back).
     pub fn consume(&mut self, consumed: &[Consumed]) {
         self.subscriber.say_consumed(consumed);
     }
 
-    /// Of such a member: has the node give it nothing more. An error follows what it was given until then.
+    /// Asks the node to deliver nothing more to a member with `gives_back`. The last record is followed by an
+    /// error.
     pub fn end(&self) {
         self.subscriber.say_end();
     }
 
-    /// Goes, having consumed what it was given; a claim that is open is there for others at once, and the attempt does not
-    /// count. Dropping a member of a `share` group is dying: what it was given last is told to the others as lost.
+    /// Leaves the group. Open claims are available to other members at once, and their attempts do not count.
+    /// In a `share` group all delivered records count as consumed; a member that is dropped instead loses its
+    /// last records, and the others receive a gap.
     pub fn leave(mut self) {
         if let Some(last) = self.last_given() {
             self.subscriber.consume_through(last);
         }
     }
 
-    /// The record of the item being read that was taken last.
+    /// The last record of the current item that was taken.
     fn last_given(&self) -> Option<Consumed> {
         let (Item::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
         let mut rest = &bytes[run.start..self.subscriber.at()];
@@ -250,28 +255,28 @@ impl Member {
         last
     }
 
-    /// These claims are done.
+    /// Acknowledges claims: their records are done.
     pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
         self.settler().ack(tokens)
     }
 
-    /// These claims are given back, each not to be given out again before its delay is over.
+    /// Gives claims back. Each record is delivered again no earlier than after its delay.
     pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
         self.settler().nack(claims)
     }
 
-    /// These claims take longer: the deadline of each is set anew, to a whole claim from now.
+    /// Renews claims: each lasts a whole claim duration from now.
     pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
         self.settler().renew(tokens)
     }
 
-    /// Who settles this member's claims while it waits for more.
+    /// Returns a handle that settles this member's claims while the member waits.
     pub fn settler(&self) -> Settler {
         Settler { shared: Arc::clone(self.subscriber.shared()), subscription: self.subscriber.number() }
     }
 }
 
-/// Settles a member's claims, on any thread. What it settles after the member left was given to others.
+/// Settles a member's claims from any thread. After the member has left, its claims belong to other members.
 #[derive(Debug, Clone)]
 pub struct Settler {
     shared: Arc<Shared>,
@@ -279,13 +284,13 @@ pub struct Settler {
 }
 
 impl Settler {
-    /// These claims are done.
+    /// Acknowledges claims: their records are done.
     pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, AskError> {
         let subscription = self.subscription;
         self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
-    /// These claims are given back, each not to be given out again before its delay is over.
+    /// Gives claims back. Each record is delivered again no earlier than after its delay.
     pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
         let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims
@@ -298,7 +303,7 @@ impl Settler {
         self.settle(|request| FromClient::Nack(Nack { request, subscription, tokens: List::new(&tokens) }))
     }
 
-    /// These claims take longer: the deadline of each is set anew, to a whole claim from now.
+    /// Renews claims: each lasts a whole claim duration from now.
     pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, AskError> {
         self.shared.check_version(Kind::Renew)?;
         let subscription = self.subscription;

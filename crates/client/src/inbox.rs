@@ -1,5 +1,5 @@
-//! What was received for one subscription and has not been read: filled by whoever reads the
-//! socket, emptied by the subscriber, a whole batch at a time.
+//! Received and unread items of one subscription. The thread that reads the socket fills the inbox; the
+//! subscriber takes a whole batch at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,40 +9,40 @@ use crate::follow::Waiting;
 use crate::limits::{PIN_BYTES_MIN, PINNED_UNREAD_BYTES_MAX};
 use crate::session::Broken;
 
-/// Records and notices in the order they came.
+/// Records and notices in their order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
-    /// The bytes of small runs.
+    /// Copied bytes of small batches.
     pub(crate) copied: Vec<u8>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Item {
     Run(RunItem),
-    /// A notice, and the credit it took.
+    /// A notice, and the credit that it used.
     Notice(Notice, u64),
 }
 
-/// Frames of one channel, checked.
+/// Checked frames of one channel.
 #[derive(Debug)]
 pub(crate) struct RunItem {
     pub(crate) log: Arc<LogName>,
     pub(crate) epoch: u32,
-    /// What the first record is told to follow.
+    /// The sequence number before the first record.
     pub(crate) prev_seq: u64,
     pub(crate) first_seq: u64,
     pub(crate) count: u32,
-    /// The chunk the frames lie in; `None` for the batch's own bytes.
+    /// The chunk that holds the frames; `None` if they are in the batch's own bytes.
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The credit it took.
+    /// The credit that the frames used.
     pub(crate) cost: u64,
 }
 
 impl Batch {
-    /// Ready for the next fill; chunks are let go.
+    /// Empties the batch and releases its chunks.
     pub(crate) fn clear(&mut self) {
         self.items.clear();
         self.copied.clear();
@@ -50,12 +50,12 @@ impl Batch {
     }
 }
 
-/// Shared by the subscriber and whoever reads the socket.
+/// Shared by the subscriber and the thread that reads the socket.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) waiting: Waiting,
     unread_bytes_max: u64,
-    /// Credit that came back without having been read, and is worth telling of by itself.
+    /// Refunded credit above which the client reports it to the node without a read.
     refund_max: u64,
     state: Mutex<InboxState>,
 }
@@ -65,28 +65,28 @@ pub(crate) struct InboxState {
     batch: Batch,
     /// Bytes in `batch`, as credit counts them.
     unread_bytes: usize,
-    /// Why nothing more will come.
+    /// The error with which the subscription ended.
     ended: Option<SubscribeError>,
-    /// Every log that exists was announced.
+    /// The node has announced all existing logs.
     subscribed: bool,
     /// Bytes received since the subscription began, over all connections.
     received: u64,
-    /// Those of them that were consumed, or that gave the reader nothing.
+    /// Bytes consumed, including those that brought no event.
     consumed: u64,
-    /// Those that gave the reader nothing since the node was last told of its credit.
+    /// Bytes without an event since the last credit report.
     refunded: u64,
-    /// Bytes of states that were not read yet: a node sends each to its end.
+    /// Bytes of unread states; a node sends each state to its end.
     states: u64,
 }
 
 impl Inbox {
-    /// An inbox that keeps at most about so many bytes unread. Of `refund_max` bytes that gave the reader nothing the
-    /// node is told, though nothing was read: it might be waiting for just that.
+    /// Makes an inbox for about `unread_bytes_max` unread bytes. Refunds above `refund_max` are reported to
+    /// the node even if the subscriber read nothing, because the node may wait for that credit.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> Inbox {
         Inbox { waiting: Waiting::default(), unread_bytes_max, refund_max, state: Mutex::default() }
     }
 
-    /// Whether there is room for one more message.
+    /// Fails if the node sent more than its credit allows.
     #[inline]
     pub(crate) fn check_credit(&self) -> Result<(), Broken> {
         let sent = {
@@ -99,7 +99,8 @@ impl Inbox {
         Err(Broken::Credit { sent, allowed: self.unread_bytes_max })
     }
 
-    /// Takes all there is into `batch`, which is empty; the reason when there is nothing and never will be.
+    /// Moves all items into `batch`, which must be empty. Fails if the subscription has ended and nothing is
+    /// left.
     pub(crate) fn take(&self, batch: &mut Batch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();
         if state.batch.items.is_empty() {
@@ -115,12 +116,12 @@ impl Inbox {
         !state.batch.items.is_empty() || state.ended.is_some() || state.refunded >= self.refund_max
     }
 
-    /// Whether the node is to be told of credit that nobody has read for.
+    /// Whether refunded credit has to be reported without a read.
     pub(crate) fn owes_credit(&self) -> bool {
         self.lock().refunded >= self.refund_max
     }
 
-    /// Adds a run whose frames are `chunk[item.start..item.end]`.
+    /// Adds a batch whose frames are `chunk[item.start..item.end]`.
     pub(crate) fn push_run(&self, mut item: RunItem, chunk: &Arc<Vec<u8>>) {
         let mut state = self.lock();
         let bytes = item.end - item.start;
@@ -149,7 +150,7 @@ impl Inbox {
         self.waiting.wake();
     }
 
-    /// Nothing more will come, and why.
+    /// Ends the subscription with an error.
     pub(crate) fn end(&self, why: SubscribeError) {
         self.lock().ended.get_or_insert(why);
         self.waiting.wake();
@@ -160,7 +161,7 @@ impl Inbox {
         self.waiting.wake();
     }
 
-    /// Whether the subscription stands, or why not.
+    /// Whether the node has answered the subscription. Fails if it refused.
     pub(crate) fn standing(&self) -> Result<bool, SubscribeError> {
         let state = self.lock();
         match (&state.ended, state.subscribed) {
@@ -174,13 +175,13 @@ impl Inbox {
         self.lock().received
     }
 
-    /// Bytes that wait to be consumed.
+    /// Bytes that are not consumed yet.
     pub(crate) fn unread(&self) -> u64 {
         let state = self.lock();
         state.received - state.consumed
     }
 
-    /// A message gave the reader nothing: its credit comes back with the next.
+    /// Returns the credit of a message without an event; the next report includes it.
     pub(crate) fn refund(&self, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
@@ -193,13 +194,13 @@ impl Inbox {
         }
     }
 
-    /// A state of so many bytes was read.
+    /// Notes that a state of `cost` bytes was read.
     pub(crate) fn state_read(&self, cost: u64) {
         let mut state = self.lock();
         state.states = state.states.saturating_sub(cost);
     }
 
-    /// So many more bytes were consumed; how many that is in all.
+    /// Adds consumed bytes, and returns their total.
     pub(crate) fn consume(&self, bytes: u64) -> u64 {
         let mut state = self.lock();
         state.consumed += bytes;

@@ -1,4 +1,5 @@
-//! Breaking off a wait, for callers who have to look elsewhere now and then, as an interpreter has to at its signals.
+//! Interrupting a wait, for callers that have to check something meanwhile, such as an interpreter its
+//! signals.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,21 +13,22 @@ thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
-/// The question whether waits are interrupted, when it was asked last, and whether the answer was yes once: a signal comes once.
+/// The caller's check, the time of its last call, and whether it has returned `true`: a signal is reported
+/// once.
 struct Asker {
     interrupted: Box<dyn Fn() -> bool>,
-    /// Over all waits: where each is short, as with a node that ends every connection, it is asked as often.
+    /// Shared by all waits of the call: the interval also holds over many short waits.
     asked_at: Cell<Instant>,
     said: Cell<bool>,
 }
 
-/// Whether a wait of this thread was broken off, so that nothing is to be tried again.
+/// Whether a wait of this thread was interrupted, so that nothing is retried.
 pub(crate) fn is_broken_off() -> bool {
     ASKED.with_borrow(|asked| asked.as_ref().is_some_and(|asked| asked.said.get()))
 }
 
-/// Runs `call`. About every 100 ms of its waits on this thread ask `interrupted`, and end with
-/// [`Why::Interrupted`](crate::Why::Interrupted) when it says so; nothing is lost by that.
+/// Runs `call`. While it waits on this thread, `interrupted` is called about every 100 ms. If that returns
+/// `true`, the wait ends with [`Why::Interrupted`](crate::Why::Interrupted); no record is lost.
 pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnOnce() -> T) -> T {
     struct Before(Option<Question>);
     impl Drop for Before {
@@ -43,17 +45,17 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
     call()
 }
 
-/// What one wait asks.
+/// The check for one wait.
 pub(crate) struct Interrupt(Option<Question>);
 
 impl Interrupt {
-    /// Of the thread that is going to wait.
+    /// The check of the current thread.
     #[inline]
     pub(crate) fn of_this_thread() -> Interrupt {
         Interrupt(ASKED.with_borrow(Option::clone))
     }
 
-    /// Whether the wait is to end, as far as it is time to ask.
+    /// Calls the check if its interval has passed. Returns whether the wait has to end.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let Some(question) = &self.0 else { return false };

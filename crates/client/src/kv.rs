@@ -1,9 +1,9 @@
 //! Keys and values, leases and locks of the cluster.
 //!
 //! Invariants:
-//! - What changes something is sent once. Where its answer is lost it is [`Unknown`](KvError::Unknown): whoever asked reads what
-//!   there is, and decides anew. Questions, and what may be asked twice, are asked again on the next connection.
-//! - What is read is as fresh as all that was answered to anybody, but through [`Kv::stale`].
+//! - A command is sent once. If its response is lost, the result is [`Unknown`](KvError::Unknown): read the
+//!   keys to decide what to do. Queries and repeatable commands are sent again on the next connection.
+//! - Reads are linearizable, except through [`Kv::stale`].
 
 mod asking;
 mod error;
@@ -28,74 +28,74 @@ pub use questioning::Questioning;
 pub use transaction::{Transacted, Transaction};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
-/// Keys and values of the cluster that the node is part of. Cloning costs little.
+/// Keys and values of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Kv {
     shared: Arc<Shared>,
     questions: ControlKind,
 }
 
-/// A key and what it holds.
+/// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Vec<u8>,
-    /// Its value.
+    /// The value.
     pub value: Arc<[u8]>,
-    /// The revision that created it.
+    /// The revision that created the key.
     pub created: u64,
-    /// The revision that last wrote it.
+    /// The revision of the last write.
     pub modified: u64,
-    /// How often it was written since it was created.
+    /// The number of writes since the key was created.
     pub version: u64,
-    /// It goes when this lease ends; 0 for none.
+    /// The lease with which the key ends; 0 for none.
     pub lease: u64,
 }
 
-/// Some keys of a range, in order.
+/// Keys of a range, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The last revision when they were looked for.
+    /// The last revision at the time of the read.
     pub revision: u64,
-    /// The keys.
+    /// The keys and values.
     pub entries: Vec<Entry>,
-    /// There are more after the last of them.
+    /// Whether the range has more keys after the last.
     pub more: bool,
 }
 
-/// What a command has changed.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// The revision; the last there was where nothing was changed.
+    /// The revision of the write; the last revision if nothing changed.
     pub revision: u64,
-    /// Keys written or deleted.
+    /// The number of keys written or deleted.
     pub keys: u64,
 }
 
 impl Client {
-    /// Keys and values, leases and locks.
+    /// Returns a handle for keys and values, leases and locks.
     pub fn kv(&self) -> Kv {
         Kv { shared: Arc::clone(&self.shared), questions: ControlKind::Question }
     }
 }
 
 impl Kv {
-    /// Questions are answered as the node has it, which may be late, and without a word to the others.
+    /// Returns a handle with stale reads: the node answers from its own state, without asking the leader.
     pub fn stale(&self) -> Kv {
         Kv { questions: ControlKind::StaleQuestion, ..self.clone() }
     }
 
-    /// What a key holds.
+    /// Reads a key.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, KvError> {
         Ok(self.page(&Query::Get { key: key.as_ref() })?.entries.pop())
     }
 
-    /// Writes a key.
+    /// Writes a key. Returns the revision.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
         self.put_under(key, value, 0)
     }
 
-    /// Writes a key that goes when the lease ends; 0 for none.
+    /// Writes a key that ends with `lease`; 0 for none. Returns the revision.
     pub fn put_under(
         &self,
         key: impl AsRef<[u8]>,
@@ -106,42 +106,42 @@ impl Kv {
         Ok(self.write(&Command::Put { key, value, lease })?.revision)
     }
 
-    /// Writes a key if it was last written by revision `expect`, 0 for a key that is not there; else
-    /// [`KvError::Moved`].
+    /// Writes a key if `expect` is the revision of its last write, or 0 if the key does not exist. Fails with
+    /// [`KvError::Moved`] otherwise.
     pub fn cas(&self, key: impl AsRef<[u8]>, expect: u64, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         Ok(self.write(&Command::PutIf { key, value, lease: 0, expect })?.revision)
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Written, KvError> {
         self.write(&Command::Delete { key: key.as_ref() })
     }
 
-    /// Deletes a key if it was last written by revision `expect`.
+    /// Deletes a key if `expect` is the revision of its last write. Fails with [`KvError::Moved`] otherwise.
     pub fn delete_if(&self, key: impl AsRef<[u8]>, expect: u64) -> Result<Written, KvError> {
         self.write(&Command::DeleteIf { key: key.as_ref(), expect })
     }
 
-    /// Deletes the keys from `start` up to, not including, `end`, to the last where that is empty; at most as many as the
-    /// cluster deletes at once. None are left when it says that it deleted none.
+    /// Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key. One call
+    /// deletes a limited number of keys: repeat it until it reports 0.
     pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<Written, KvError> {
         self.write(&Command::DeleteRange { start: start.as_ref(), end: end.as_ref() })
     }
 
-    /// Writes all of these in one revision.
+    /// Writes several keys in one revision, and returns the revision.
     pub fn batch(&self, puts: &[(&[u8], &[u8])]) -> Result<u64, KvError> {
         let transaction = puts.iter().fold(Transaction::new(), |all, (key, value)| all.put(key, value));
         Ok(self.transact(&transaction)?.revision)
     }
 
-    /// The first keys from `start` up to, not including, `end`, to the last where that is empty; as many as may be where
-    /// `limit` is 0. The next page begins after the last key: at it with a zero byte behind.
+    /// Reads up to `limit` keys from `start` up to and excluding `end`; an empty `end` means the last key, 0
+    /// the largest possible limit. The next page starts at the last key with a zero byte appended.
     pub fn range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>, limit: u32) -> Result<Page, KvError> {
         self.page(&Query::Range { start: start.as_ref(), end: end.as_ref(), limit })
     }
 
-    /// All keys that begin with `prefix`, asked for page by page; what changes meanwhile is in the pages after it.
+    /// Reads all keys that begin with `prefix`, page by page. A later page shows changes made meanwhile.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<Entry>, KvError> {
         let (mut start, end) = (prefix.as_ref().to_vec(), prefix_end(prefix.as_ref()));
         let mut entries: Vec<Entry> = Vec::new();
@@ -155,7 +155,7 @@ impl Kv {
         }
     }
 
-    /// What is known of a lease; `None` for one that is not there.
+    /// Reads the state of a lease; `None` if it does not exist.
     pub fn lease_state(&self, lease: u64) -> Result<Option<LeaseState>, KvError> {
         match self.question(&Query::Lease { lease })? {
             Answer::Leases { mut leases, .. } => Ok(leases.pop()),
@@ -163,7 +163,7 @@ impl Kv {
         }
     }
 
-    /// The epoch and the last revision.
+    /// Reads the epoch and the last revision.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.question(&Query::Status)? {
             Answer::Status { epoch, revision, .. } => Ok((epoch, revision)),
@@ -171,7 +171,7 @@ impl Kv {
         }
     }
 
-    /// Asks what has no answer of its own here.
+    /// Sends any query, and waits for its response.
     pub fn question(&self, query: &Query<'_>) -> Result<Answer, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
@@ -179,7 +179,7 @@ impl Kv {
         Ok(Answer::decode(&answer)?)
     }
 
-    /// Has the cluster take a command in; once.
+    /// Sends any command once, and waits for its response.
     pub fn command(&self, command: &Command<'_>) -> Result<Reply, KvError> {
         self.begin(command)?.wait()
     }

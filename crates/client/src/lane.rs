@@ -1,13 +1,13 @@
-//! What a publisher sends to one partition: numbered, batched, and kept until it is answered.
+//! The records of a publisher for one partition: numbered, batched, and kept until they are answered.
 //!
 //! Invariants:
-//! - Numbers are `+1` each, and what is sent again after a loss has the bytes it had before.
-//! - After a refusal the owner refuses whatever follows it as well, so nothing more is numbered until
-//!   every batch has its answer; then numbering goes on at the refused one.
-//! - What was refused is put aside until it is sent again, or something else is: no more than may be unanswered, and the
-//!   batch being filled.
-//! - The number of what may have been appended is never given to other bytes, which the owner would take for it: it is sent
-//!   again, as it was, before anything else.
+//! - Numbers grow by 1. Records sent again after a loss keep their bytes.
+//! - After a refusal the owner refuses all later records too. Numbering stops until every batch is answered,
+//!   and then continues at the first refused record.
+//! - Refused records are kept until they are sent again, or until new records are published. Their size is
+//!   limited to that of the unanswered bytes and one batch.
+//! - If a batch may have been appended, its numbers are never given to other bytes, which the owner would
+//!   take for a duplicate. The batch is sent again unchanged before anything else.
 
 mod sent;
 
@@ -18,44 +18,44 @@ use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
 
 use sent::Sent;
 
-/// Emptied batches kept for the next ones.
+/// Emptied batches kept for later ones.
 const SPARE_BATCHES_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Lane {
     partition: u32,
-    /// The number of the first record that is not in a sent batch.
+    /// The number of the first record of the batch being filled.
     next_seq: u64,
-    /// The batch being filled: room for its head, then frames.
+    /// The batch being filled: space for its header, then frames.
     batch: Vec<u8>,
     count: u32,
     unanswered: VecDeque<Sent>,
     unanswered_bytes: usize,
-    /// Records in batches that were answered with a position.
+    /// Records that the node acknowledged with a position.
     acknowledged: u64,
-    /// The first number that was refused.
+    /// The first refused number.
     refused_from: Option<u64>,
-    /// Refused, in the order in which they were to be appended.
+    /// Refused batches, in the order in which they are to be appended.
     aside: VecDeque<Sent>,
-    /// A record that was sent by itself was refused: what else was put aside is to be sent again.
+    /// A single record was refused: all other kept records are to be sent again.
     leaves_out: bool,
-    /// Records that were pushed so far.
+    /// Records pushed so far.
     pushed: u64,
-    /// Where the last record that was acknowledged stands.
+    /// The position of the last acknowledged record.
     pub(crate) acknowledged_at: Option<Position>,
     spare: Vec<Vec<u8>>,
-    /// The last answer, until whoever waits for it takes it.
+    /// The last receipt, until a waiting caller takes it.
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// What became of a batch that was refused.
+/// Which part of a batch was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
-    /// All of it is refused.
+    /// The whole batch.
     Batch,
-    /// One record is, the lane's so-and-so-many-th; the others are sent again.
+    /// One record, by its number in the lane; the others are sent again.
     Record(u64),
-    /// One of its records is, and it is not known which; its halves are sent again.
+    /// One record, but it is not known which; both halves are sent again.
     Unknown,
 }
 
@@ -79,7 +79,7 @@ impl Lane {
         }
     }
 
-    /// Adds a record to the batch; the batch's size with it.
+    /// Adds a record to the batch. Returns the batch's new size in bytes.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -99,13 +99,13 @@ impl Lane {
         Ok(self.batch.len())
     }
 
-    /// Forgets the batch being filled.
+    /// Discards the batch being filled.
     pub(crate) fn drop_batch(&mut self) {
         self.batch.clear();
         self.count = 0;
     }
 
-    /// Keeps the batch being filled for when what was refused is sent again: it comes behind that.
+    /// Moves the batch being filled behind the refused batches.
     pub(crate) fn put_batch_aside(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
@@ -115,7 +115,7 @@ impl Lane {
         }
     }
 
-    /// Numbers all that was put aside anew, and gives it to `send`.
+    /// Numbers all refused batches anew and passes them to `send`.
     pub(crate) fn send_again(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
         self.leaves_out = false;
         for mut sent in std::mem::take(&mut self.aside) {
@@ -129,12 +129,12 @@ impl Lane {
         }
     }
 
-    /// Whether a record was refused by itself, and what was sent with it has not been sent again.
+    /// Whether a single record was refused and the other records of its batch are not sent again yet.
     pub(crate) fn has_left_out(&self) -> bool {
         self.leaves_out
     }
 
-    /// Whether what was put aside is to be sent again without the record that was refused.
+    /// Whether the kept batches are to be sent again without the refused record.
     pub(crate) fn leaves_out(&self) -> bool {
         self.leaves_out && self.unanswered.is_empty()
     }
@@ -146,10 +146,11 @@ impl Lane {
         self.unanswered.push_back(sent);
     }
 
-    /// Forgets what was refused, and sends what may have been appended again, as it was: where the owner has it, it says so.
+    /// Discards refused batches, and sends again those that may have been appended. The owner recognizes
+    /// duplicates.
     fn settle_unknown(&mut self, send: &mut impl FnMut(&[u8])) {
         for sent in std::mem::take(&mut self.aside) {
-            // Behind what was refused for certain nothing was appended.
+            // The owner appended nothing after a certain refusal.
             if !sent.unknown || sent.first != self.next_seq {
                 break;
             }
@@ -172,7 +173,7 @@ impl Lane {
         self.count > 0
     }
 
-    /// Numbers the batch and gives its bytes to `send`; keeps them if an answer will come.
+    /// Numbers the batch and passes its bytes to `send`. Keeps the batch if a response will come.
     pub(crate) fn seal(
         &mut self,
         publisher: u32,
@@ -182,7 +183,7 @@ impl Lane {
         loose: bool,
         mut send: impl FnMut(&[u8]),
     ) {
-        // Whoever goes on with something else does not want what was refused any more.
+        // New records end the retry of refused ones.
         self.settle_unknown(&mut send);
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
@@ -200,7 +201,7 @@ impl Lane {
         }
     }
 
-    /// Numbers the batch and gives it to `send` record by record; nothing of it is kept.
+    /// Numbers the batch and passes it to `send` record by record, without keeping it.
     pub(crate) fn seal_one_by_one(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut out = Vec::with_capacity(batch.len() + self.count as usize * RUN_HEAD_BYTES);
@@ -218,22 +219,22 @@ impl Lane {
         self.recycle(batch);
     }
 
-    /// The number of the last record that was sent.
+    /// The number of the last sent record.
     pub(crate) fn last_seq(&self) -> u64 {
         self.next_seq - 1
     }
 
-    /// Records that were appended, as far as the owner has said.
+    /// The number of acknowledged records.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Bytes that were sealed and have no answer.
+    /// The size of sent and unanswered batches in bytes.
     pub(crate) fn unanswered_bytes(&self) -> usize {
         self.unanswered_bytes
     }
 
-    /// Bytes of the batch being filled.
+    /// The size of the batch being filled in bytes.
     pub(crate) fn batch_bytes(&self) -> usize {
         self.batch.len()
     }
@@ -242,14 +243,14 @@ impl Lane {
         self.unanswered.is_empty()
     }
 
-    /// Whether everything through `seq` has its answer.
+    /// Whether all records up to `seq` are answered.
     pub(crate) fn is_answered_through(&self, seq: u64) -> bool {
         self.unanswered.front().is_none_or(|sent| sent.first > seq)
     }
 
-    /// Everything through this number was appended.
+    /// Marks all records up to `through` as appended.
     pub(crate) fn published(&mut self, through: u64) {
-        // The owner went on behind the refused records: their numbers are used up.
+        // The owner accepted records after the refused ones, so their numbers are used.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()
             && first.first + u64::from(first.count) - 1 <= through
@@ -260,8 +261,9 @@ impl Lane {
         }
     }
 
-    /// The batch that begins with this number was refused; or nobody knows whether it was appended. Where it was for one of
-    /// its records (`record`, from 1; 0 for one that is not named), the others stay to be sent again.
+    /// Handles a refusal of the batch that begins with `first`. `unknown` means that the batch may have been
+    /// appended. `record` is the refused record, counted from 1, or 0 if the node did not name it; the other
+    /// records are kept to be sent again.
     pub(crate) fn refused(&mut self, first: u64, unknown: bool, record: Option<u32>) -> Blame {
         let mut blame = Blame::Batch;
         if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
@@ -285,7 +287,7 @@ impl Lane {
                 }
                 _ => [Some(sent), None],
             };
-            // A batch that was never numbered comes last.
+            // A batch without numbers comes last.
             let place = self.aside.iter().position(|other| other.first > first || other.first == 0);
             let place = place.unwrap_or(self.aside.len());
             for part in parts.into_iter().flatten().rev() {
@@ -296,7 +298,7 @@ impl Lane {
         blame
     }
 
-    /// Forgets what was put aside; how many records that was.
+    /// Discards the refused batches. Returns their number of records.
     pub(crate) fn drop_aside(&mut self) -> u64 {
         self.leaves_out = false;
         std::mem::take(&mut self.aside).iter().map(|sent| u64::from(sent.count)).sum()
@@ -316,17 +318,17 @@ impl Lane {
         }
     }
 
-    /// Whether a refusal has to be settled before anything new is numbered.
+    /// Whether a refusal has to be settled before new records are numbered.
     pub(crate) fn is_settling(&self) -> bool {
         self.refused_from.is_some()
     }
 
-    /// The bytes of everything that has no answer, in order.
+    /// The bytes of all unanswered batches, in order.
     pub(crate) fn unanswered(&self) -> impl Iterator<Item = &[u8]> {
         self.unanswered.iter().map(|sent| &sent.bytes[..])
     }
 
-    /// Nothing that was sent will be answered: numbering starts anew.
+    /// Discards all unanswered batches and restarts the numbering.
     pub(crate) fn give_up(&mut self) {
         self.unanswered.clear();
         self.aside.clear();
@@ -336,7 +338,7 @@ impl Lane {
         self.next_seq = 1;
     }
 
-    /// The owner knows this as the producer's last number: what comes next follows it.
+    /// Continues the numbering after `last`, the producer's last number at the owner.
     pub(crate) fn follow(&mut self, last: u64) {
         if self.unanswered.is_empty() && self.aside.is_empty() && self.refused_from.is_none() {
             self.next_seq = last + 1;
@@ -441,7 +443,7 @@ mod tests {
     fn possibly_appended_batch_is_resent_first_and_unchanged() {
         let mut lane = Lane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
-        // Answers of different batches may overtake one another.
+        // Responses for different batches may arrive out of order.
         lane.refused(3, true, None);
         lane.refused(1, true, None);
         lane.refused(2, false, None);

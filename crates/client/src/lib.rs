@@ -1,5 +1,11 @@
-//! Dunlin's client: [`Publish`](dunlin_topic::Publish) and [`Subscribe`](dunlin_topic::Subscribe)
-//! over TCP and Unix sockets.
+//! Client for Dunlin nodes over TCP, TLS and Unix sockets.
+//!
+//! A [`Client`] holds one connection to a node, or to one of several nodes of a cluster. From it come
+//! publishers and subscribers ([`Publish`](dunlin_topic::Publish), [`Subscribe`](dunlin_topic::Subscribe)),
+//! members of groups ([`Member`]), request and reply ([`Requester`], [`Responder`]), keys, leases and locks
+//! ([`Kv`]), tasks and workers ([`Tasks`], [`Worker`]) and the entities of a world ([`space`]). The client
+//! reconnects by itself: subscriptions continue at their positions, and publishers send unanswered records
+//! again.
 //!
 //! ```no_run
 //! use dunlin_client::{Client, Options};
@@ -14,16 +20,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Invariants:
-//! - No thread is started, but one for each [lease](Lease::keep) whose holder asks for it, those of [workers](Attachment), and one for each client that
-//!   sends without waiting (`flusher`). Whoever waits drives the connection (`drive`), one at a time, and the
-//!   others are woken when something came for them or when it is their turn.
-//! - What does not join up is told as a gap, whoever forgot to tell it (`continuity`).
-//! - Unread bytes of a subscription are bounded by the credit it grants, and it holds up no other.
-//! - A wait ends, at the latest, two heartbeats after the last sign of life: with an error that
-//!   says so, after which the next call goes on trying.
+//! Guarantees:
+//! - The thread that waits drives the connection. The client starts a thread only for [`Lease::keep`], for
+//!   each [`Attachment`], and for publishers that [`send`](dunlin_topic::Publish::send) without waiting.
+//! - A subscriber receives every missing record as part of a gap, even if the node does not report the gap.
+//! - A subscription holds at most its credit in unread bytes ([`Limits::credit_bytes`]), and does not delay
+//!   other subscriptions.
+//! - A wait ends with an error at most two heartbeats after the last message from the node. The next call
+//!   tries again.
 //!
-//! Not here: the bytes (`dunlin-wire`) and what records and notices mean (`dunlin-topic`).
+//! The crate `dunlin-wire` defines the bytes of the protocol, `dunlin-topic` the meaning of records and
+//! notices.
 
 mod address;
 mod asked;

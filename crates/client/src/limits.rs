@@ -1,35 +1,35 @@
 use std::time::Duration;
 
-/// What a client keeps at most, and how patient it is.
+/// Limits on a client's memory and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes a subscription may hold unread, granted to the node as credit.
+    /// Unread bytes of a subscription, granted to the node as credit.
     pub credit_bytes: usize,
-    /// Bytes a publisher may have sent without an answer; sending on then waits.
+    /// Bytes that a publisher may have sent without a response; more has to wait.
     pub in_flight_bytes_max: usize,
-    /// A publisher hands its records to the socket when it holds this many bytes.
+    /// The batch size in bytes at which a publisher writes to the socket.
     pub batch_bytes: usize,
     /// Bytes read from the socket at once.
     pub chunk_bytes: usize,
-    /// The largest message with records that is taken from a node.
+    /// The largest message with records, in bytes.
     pub run_bytes_max: usize,
-    /// The largest other message that is taken from a node.
+    /// The largest other message, in bytes.
     pub control_bytes_max: usize,
-    /// The largest state that is taken of a stateful topic; a subscription that is to be given a larger one ends.
+    /// The largest state in bytes; a subscription with a larger one ends with an error.
     pub snapshot_bytes_max: usize,
     /// Logs that the node may announce to all subscriptions together.
     pub channels_max: usize,
-    /// Publishers a responder keeps open, one for each requester.
+    /// Publishers that a responder keeps open, one for each requester.
     pub reply_publishers_max: usize,
-    /// How long one attempt to connect may take, ms, greeting included.
+    /// The longest attempt to connect, including the greeting, in ms.
     pub connect_ms_max: u64,
-    /// The span within which the first new attempt falls after a loss, ms; it doubles each time …
+    /// The span of the first random wait before reconnecting, in ms; it doubles with each attempt.
     pub backoff_base_ms: u64,
-    /// … up to this.
+    /// The largest such span, in ms.
     pub backoff_max_ms: u64,
-    /// A caller that waits is told that the node is away after this many heartbeats; its next call goes on trying.
+    /// Heartbeats without a message after which a wait fails; the next call tries again.
     pub patience_heartbeats: u32,
-    /// How long a caller waits for an answer from a node that is alive, ms.
+    /// The longest wait for a response from a live node, in ms.
     pub answer_ms_max: u64,
 }
 
@@ -55,27 +55,27 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What a subscription keeps even of a node that pays no heed to credit: twice what it granted, as nodes
-    /// may look at it only every so often, and one message.
+    /// The most that a subscription keeps from a node that exceeds its credit: twice the credit, because
+    /// nodes check it at intervals, and one message.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// Credit that came back without having been read, of which the node is told by itself. Never none: nothing would
-    /// be news, and whoever waits would not.
+    /// Refunded credit that is reported without a read. At least 1 byte, so that an empty refund is never
+    /// reported.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }
 }
 
-/// Topics that a client made whose configuration it remembers, to make them again where a node has lost them.
+/// Created topics whose configuration a client remembers, to create them again after a node lost them.
 pub(crate) const CREATED_MAX: usize = 1_024;
-/// Runs of at least this size stay in the chunk they were read into; smaller ones are copied out,
-/// so that a few bytes nobody reads do not hold a whole chunk.
+/// Batches of at least this size stay in the chunk they were read into. Smaller ones are copied, so that a
+/// few unread bytes do not hold a whole chunk.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
-/// A subscription that holds this many unread bytes gets copies: it keeps no more chunks.
+/// Unread bytes above which a subscription receives copies instead of holding more chunks.
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
-/// Chunks kept for reading while others are still being read by subscribers.
+/// Chunks kept for reading while subscribers read others.
 pub(crate) const CHUNKS_KEPT_MAX: usize = 8;
-/// The longest a caller blocks in the kernel before it looks at its clock.
+/// The longest that a caller blocks before it looks at the clock.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
-//! The reading half: from no connection to messages handed out.
+//! The reading half of the connection: connecting, greeting, and delivering messages.
 //!
-//! A state machine that never waits by itself. [`Link::pump`] goes as far as it can; whoever
-//! drives it waits in between, by blocking or as a task.
+//! This state machine never waits by itself. [`Link::pump`] goes as far as possible; its caller waits in
+//! between, by blocking or as a task.
 //!
 //! ```text
 //! Away --time--> Connecting --writable--> Greeting --WELCOME--> Up --loss--> Away
@@ -25,35 +25,35 @@ use crate::session::Broken;
 use crate::socket::Socket;
 use crate::why::Why;
 
-/// How long a client that is closed waits for the node to close first.
+/// How long a closing client waits for the node to close first.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Looks at the socket between two looks at the clock, for whoever spins.
+/// Looks at the socket between two looks at the clock while spinning.
 const SPINS: u32 = 16;
 
-/// The reading half of the connection. Whoever holds it leads.
+/// The reading half of the connection. The thread that holds it leads.
 #[derive(Debug)]
 pub(crate) struct Link {
     phase: Phase,
     chunks: Chunks,
-    /// Bytes the message at hand needs.
+    /// The size of the next message in bytes.
     need: usize,
     decoder: Decoder,
     backoff: Backoff,
-    /// Which of the address's endpoints is next.
+    /// The index of the next endpoint to try.
     endpoint: usize,
-    /// The last read took all that the socket held.
+    /// The last read emptied the socket.
     dry: bool,
-    /// The next look at the socket would find nothing.
+    /// The next read would find nothing.
     skip: bool,
-    /// Nothing was heard since then, while somebody listened.
+    /// Since when nothing arrived while a caller listened.
     silent_since: Option<Instant>,
-    /// When somebody last listened in vain.
+    /// When a caller last listened without result.
     listened_at: Instant,
     heartbeat: Duration,
-    /// A node has let this client in before.
+    /// A node has accepted this client before.
     was_up: bool,
-    /// What those who waited for it have learned.
+    /// The spin time learned from earlier waits.
     pub(crate) spinning: Spinning,
 }
 
@@ -66,30 +66,30 @@ enum Phase {
     Closed,
 }
 
-/// What [`Link::pump`] came to.
+/// The outcome of [`Link::pump`].
 #[derive(Debug)]
 pub(crate) enum Pumped {
-    /// Messages were handed out, or the connection came up: look again.
+    /// Messages were delivered, or the connection was made.
     Heard,
-    /// Nothing yet.
+    /// Nothing arrived.
     Quiet,
-    /// There is no connection, for this reason and since then.
+    /// There is no connection, for this reason and since this time.
     Away(Why, Instant),
-    /// The client was closed.
+    /// The client is closed.
     Closed,
 }
 
-/// How long a call may take.
+/// How long one call of [`Link::pump`] may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     Now,
-    /// A few looks at the socket, one after another.
+    /// A few looks at the socket.
     Spin,
-    /// At most about this long.
+    /// About this long.
     Block(Duration),
 }
 
-/// What would let [`Link::pump`] go further.
+/// The events after which [`Link::pump`] can continue.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
 pub(crate) struct Wants {
@@ -122,7 +122,7 @@ impl Link {
         }
     }
 
-    /// Goes as far as it can.
+    /// Continues as far as possible.
     #[inline]
     pub(crate) fn pump(&mut self, shared: &Shared, patience: Patience) -> Pumped {
         match &self.phase {
@@ -134,12 +134,12 @@ impl Link {
         }
     }
 
-    /// How many attempts have failed since the last success.
+    /// Failed attempts since the last success.
     pub(crate) fn failures(&self) -> u32 {
         self.backoff.attempts()
     }
 
-    /// How long a caller may be left waiting without a sign of life.
+    /// How long a caller may wait without a message from the node.
     pub(crate) fn patience(&self, limits: &Limits) -> Duration {
         self.heartbeat * limits.patience_heartbeats
     }
@@ -148,7 +148,7 @@ impl Link {
     fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: Patience) -> Pumped {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
-            // Once only: whoever never waits does look the next time.
+            // Skip one look only: a caller that never waits has to look at the next call.
             Patience::Now if std::mem::take(&mut self.skip) => return Pumped::Quiet,
             Patience::Now => false,
             Patience::Spin => return self.spin(shared, socket),
@@ -168,20 +168,20 @@ impl Link {
         self.received(shared, read)
     }
 
-    /// What came since the last read will be told by the runtime, where one watches the socket.
+    /// Stops reading until the runtime that watches the socket reports an event.
     #[cfg(feature = "tokio")]
     pub(crate) fn rest(&mut self, shared: &Shared) -> Option<Pumped> {
         let resting = self.dry && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
         resting.then(|| self.quiet(shared))
     }
 
-    /// The socket is worth a look.
+    /// Marks the socket as worth a read.
     #[cfg(feature = "tokio")]
     pub(crate) fn stir(&mut self) {
         (self.dry, self.skip) = (false, false);
     }
 
-    /// The clock is only looked at after many looks at the socket: it takes as long as one.
+    /// Reads the clock only after many looks at the socket, because both take equally long.
     #[inline]
     fn spin(&mut self, shared: &Shared, socket: &Socket) -> Pumped {
         let room = self.chunks.room(self.need);
@@ -222,7 +222,7 @@ impl Link {
         }
     }
 
-    /// Hands out every whole message that was read.
+    /// Delivers all complete messages.
     #[inline]
     fn hand_out(&mut self, shared: &Shared) -> Result<(), Broken> {
         let mut session = lock(&shared.session);
@@ -243,10 +243,11 @@ impl Link {
         Ok(())
     }
 
-    /// Nothing came. Two heartbeats of that, with somebody listening, and the node is taken for dead.
+    /// Handles silence: after two heartbeats without a message while a caller listened, the node counts as
+    /// dead.
     fn quiet(&mut self, shared: &Shared) -> Pumped {
         let now = Instant::now();
-        // A handle left alone heard nothing because it did not listen.
+        // Time without a listening caller does not count.
         if now.duration_since(self.listened_at) > self.heartbeat {
             self.silent_since = None;
         }
@@ -264,7 +265,7 @@ impl Link {
         self.lose(shared, why, Instant::now(), wait)
     }
 
-    /// The connection, or the attempt to get one, is over; `since` is when things were last well.
+    /// Ends the connection or the attempt. `since` is the time of the last sign of the node.
     fn lose(&mut self, shared: &Shared, why: Why, since: Instant, wait: Option<Duration>) -> Pumped {
         if matches!(self.phase, Phase::Closed) {
             return Pumped::Closed;
@@ -349,7 +350,7 @@ impl Link {
         deadline: Instant,
     ) -> Pumped {
         let greeting = greeting(&shared.options);
-        // A fresh socket's buffer takes a greeting whole.
+        // The send buffer of a new socket holds the whole greeting.
         if let Err(error) = socket.connected().and_then(|()| socket.send(&greeting)) {
             return self.lose(shared, connecting(shared, &error), away.1, None);
         }
@@ -367,7 +368,7 @@ impl Link {
                 Ok(true) => self.heard(shared),
                 Ok(false) => Pumped::Away(away.0, away.1),
                 Err(why) => {
-                    // Another node has not asked for a wait.
+                    // With several nodes, only the refusing node has asked for the wait.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.lose(shared, why, away.1, wait)
                 }
@@ -377,12 +378,13 @@ impl Link {
         }
     }
 
-    /// Whether WELCOME is there. If so the connection is up, and everything is said again on it.
+    /// Returns whether the node's WELCOME has arrived. If so, the connection is up, and everything is sent
+    /// again.
     fn answered(&mut self, shared: &Shared, socket: &Arc<Socket>) -> Result<bool, Why> {
         let broken = |error: dunlin_wire::WireError| Why::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
-        // How somebody who speaks TLS refuses what is none.
+        // A TLS alert, from a node that expects TLS.
         if shared.tls.iter().all(Option::is_none) && bytes.starts_with(&[0x15, 0x03]) {
             return Err(Why::Io(format!(
                 "{} speaks TLS only: write tls:// instead of dunlin://",
@@ -410,7 +412,7 @@ impl Link {
             }
         };
         if let Some(refused) = lock(&shared.session).check_cluster(welcome.cluster.0) {
-            // Others of the addresses may still be right.
+            // Another node of the address may accept the client.
             let is_only_one = shared.tls.len() == 1;
             return Err(if is_only_one { Why::Refused(refused) } else { Why::Io(refused.to_string()) });
         }
@@ -418,7 +420,7 @@ impl Link {
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();
         self.was_up = true;
-        // What others write from here on goes out behind what is said again.
+        // Messages from other threads leave after the resumption.
         shared.outbox.cork(socket);
         let mut again = Vec::new();
         lock(&shared.session).welcomed(&welcome, preamble.version_max, &mut again);
@@ -430,8 +432,8 @@ impl Link {
         Ok(true)
     }
 
-    /// The client is closed. The node is given a moment to take what was written and to close first: to
-    /// close with answers unread would destroy what is still on its way.
+    /// Closes the connection. The node gets a moment to take the last bytes and to close first: closing with
+    /// unread responses would discard bytes on their way.
     pub(crate) fn close(&mut self, shared: &Shared) {
         let until = Instant::now() + FAREWELL;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {
@@ -488,9 +490,9 @@ fn is_quiet(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
 }
 
-/// Which door this is, if it is another than the client's own.
+/// The protocol of another listener, if the first bytes show that the port speaks it.
 fn other_door(began: &[u8]) -> Option<&'static str> {
-    // The first frame of a server of HTTP/2 is its settings.
+    // An HTTP/2 server begins with a SETTINGS frame.
     let is_http2 = began.len() > 4 && began[..2] == [0, 0] && began[3] == 4;
     match began {
         [b'I', b'N', b'F', b'O', b' ', ..] => Some("a NATS door"),

@@ -1,8 +1,7 @@
 //! The writing half of the connection.
 //!
-//! Bytes go to the socket at once when it takes them; what it does not take waits here, and goes
-//! out before anything else. While there is no connection, what is written is dropped: all that
-//! matters is said again when there is one (`session`).
+//! Bytes go to the socket at once as far as it takes them; the rest waits here and leaves first. Without a
+//! connection, bytes are dropped: the session sends everything that matters again on the next one.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,20 +16,20 @@ pub(crate) struct Outbox(Mutex<Outgoing>);
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     socket: Option<Arc<Socket>>,
-    /// Bytes that the socket did not take, from `sent` on.
+    /// Bytes that the socket did not take; the first `sent` of them have left.
     backlog: Vec<u8>,
     sent: usize,
-    /// What has to be said first is still being put together.
+    /// The resumption, which has to leave first, is not complete yet.
     corked: bool,
 }
 
 impl Outbox {
-    /// There is a connection. What is written waits until [`uncork`](Outbox::uncork).
+    /// Begins a connection. Bytes wait until [`uncork`](Outbox::uncork).
     pub(crate) fn cork(&self, socket: &Arc<Socket>) {
         *self.lock() = Outgoing { socket: Some(Arc::clone(socket)), corked: true, ..Outgoing::default() };
     }
 
-    /// Writes `first`, then what was written since the connection came up.
+    /// Writes `first`, and then the bytes written since the connection began.
     pub(crate) fn uncork(&self, mut first: Vec<u8>) {
         let mut out = self.lock();
         first.extend_from_slice(&out.backlog);
@@ -45,7 +44,7 @@ impl Outbox {
         *self.lock() = Outgoing::default();
     }
 
-    /// Writes what fits; the rest waits its turn. `false` when there is no connection.
+    /// Writes what the socket takes and keeps the rest. Returns `false` without a connection.
     pub(crate) fn write(&self, bytes: &[u8]) -> bool {
         let mut out = self.lock();
         let Some(socket) = out.socket.clone() else { return false };
@@ -64,7 +63,7 @@ impl Outbox {
         }
     }
 
-    /// Writes what waits; whether all of it went.
+    /// Writes kept bytes. Returns whether none are left.
     pub(crate) fn flush(&self) -> bool {
         let mut out = self.lock();
         match out.flush() {
@@ -103,7 +102,7 @@ impl Outgoing {
         socket.flush()
     }
 
-    /// Whoever reads finds out that the connection is over.
+    /// Wakes the reading thread, which notices the end of the connection.
     fn fail(&mut self) {
         if let Some(socket) = self.socket.take() {
             socket.shutdown();

@@ -1,4 +1,4 @@
-//! The publishing side of a [`Publish`]er over a connection.
+//! Publishers over a connection.
 
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
@@ -12,30 +12,30 @@ use crate::drive::Waited;
 use crate::follow::lock;
 use crate::publishing::{Publishing, PublishingState};
 
-/// Who publishes, over connections and restarts.
+/// A producer's identity, which lasts over connections and restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The producer; not 0.
+    /// The producer's number; not 0.
     pub producer: u64,
-    /// Grows with each new instance of the producer and shuts older ones out.
+    /// Grows with each instance of the producer. The node refuses records of older instances.
     pub epoch: u32,
 }
 
-/// How a publisher behaves.
+/// Options of a publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PublisherOptions {
-    /// Who it is; by default somebody new.
+    /// The producer's identity; `None` for a new one.
     pub identity: Option<Identity>,
-    /// `send` is fire and forget: no acknowledgement is asked for and nothing is sent again after a
-    /// loss. A refusal is still told by a later call.
+    /// Sends without acknowledgements, and without sending again after a loss. A later call still reports a
+    /// refusal.
     pub quiet: bool,
 }
 
-/// Publishes to one subject, or one topic, of a node.
+/// Publishes to one subject or topic of a node.
 ///
-/// [`PublishError::Unknown`] means that the node stayed away for two heartbeats. What was sent is kept
-/// and sent again, under the same numbers, when it is back: [`flush`](Publish::flush) tells what became
-/// of it. To publish the same record again would be to publish it twice.
+/// [`PublishError::Unknown`] means that the node did not answer for two heartbeats. The records are kept, and
+/// sent again under the same numbers once the node is back. Call [`flush`](Publish::flush) for the result;
+/// publishing the records again would duplicate them.
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<Shared>,
@@ -43,12 +43,12 @@ pub struct Publisher {
     quiet: bool,
 }
 
-/// What a sealed batch is to the node, beside its records.
+/// The header values of a batch.
 #[derive(Debug, Clone, Copy)]
 struct Sealing {
     flags: u8,
     expect_seq: u64,
-    /// Its records were sent one by one.
+    /// The records were sent one by one.
     loose: bool,
 }
 
@@ -60,7 +60,7 @@ impl Sealing {
 }
 
 impl Publishing {
-    /// Numbers a lane's batch and writes it.
+    /// Numbers and writes the batch of a lane.
     fn seal(&self, state: &mut PublishingState, shared: &Shared, lane: usize, how: Sealing) {
         let answered = how.flags & FLAG_QUIET == 0;
         let mut written = true;
@@ -83,7 +83,7 @@ impl Publishing {
         }
     }
 
-    /// Hands over what a wait, or the flusher, found in the list of those that hold a batch.
+    /// Sends the batches of the list that a wait or the flusher has taken.
     pub(crate) fn hand_over_listed(&self, shared: &Shared) {
         let mut state = self.lock();
         state.listed = false;
@@ -93,7 +93,7 @@ impl Publishing {
         }
     }
 
-    /// Whether an answer is still to come, or something to be done by it: what does not need the caller is done here.
+    /// Whether unanswered records still need the flusher. Settles what it can without the caller.
     pub(crate) fn looks_after_itself(&self, shared: &Shared) -> bool {
         let mut state = self.lock();
         if state.unsettled && state.failed.is_none() && !state.refused {
@@ -112,19 +112,19 @@ impl Publisher {
         Publisher { shared, publishing, quiet }
     }
 
-    /// Bytes that were sent and have no answer, those that are about to leave included.
+    /// The bytes of unanswered records, including the batch being filled.
     pub fn unanswered_bytes(&self) -> usize {
         let state = self.publishing.lock();
         state.unanswered_bytes() + state.lanes.iter().map(crate::lane::Lane::batch_bytes).sum::<usize>()
     }
 
-    /// Records that the node has answered with a position, over all connections. Those of `quiet` publishers never are.
+    /// The number of acknowledged records, over all connections. A `quiet` publisher has none.
     pub fn acknowledged_records(&self) -> u64 {
         self.publishing.lock().lanes.iter().map(crate::lane::Lane::acknowledged).sum()
     }
 
-    /// Sends again, in the same order, the records of all calls that were refused, by a call that said so or since, for
-    /// whoever can wait until there is room. It is forgotten as soon as anything else is published.
+    /// Sends all refused records again, in order. Records of the call that reported the refusal and of later
+    /// calls are included. Publishing anything else discards them.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let number = self.publishing.number;
@@ -145,8 +145,8 @@ impl Publisher {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for `done`. When the node is away too long what has no answer is kept, and sent again when it
-    /// is back.
+    /// Waits for `done`. If the node does not answer in time, unanswered records are kept and sent again when
+    /// it is back.
     fn wait(&self, done: impl Fn(&PublishingState) -> bool) -> Result<(), PublishError> {
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let publishing = &self.publishing;
@@ -161,7 +161,7 @@ impl Publisher {
         Err(PublishError::Unknown(why))
     }
 
-    /// Asks once more, after the topic had refused the publisher.
+    /// Opens the publisher again after the topic refused it.
     fn reopen(&self) {
         let session = lock(&self.shared.session);
         let mut out = Vec::new();
@@ -174,7 +174,7 @@ impl Publisher {
         drop(session);
     }
 
-    /// The state, once nothing stands in the way of sending more; what went wrong before.
+    /// The state, once nothing prevents sending. Fails with an earlier error.
     #[inline(always)]
     fn ready(&self) -> Result<MutexGuard<'_, PublishingState>, PublishError> {
         let state = self.publishing.lock();
@@ -188,7 +188,8 @@ impl Publisher {
     ) -> Result<MutexGuard<'s, PublishingState>, PublishError> {
         if state.is_settling() {
             drop(state);
-            // The owner refuses what followed the refused batch too; numbering goes on after that.
+            // The owner also refuses the batches after a refused one; numbering continues after their
+            // responses.
             self.wait(PublishingState::is_answered)?;
             state = self.publishing.lock();
         }
@@ -216,7 +217,7 @@ impl Publisher {
         Ok(state)
     }
 
-    /// Adds a record to the batch of its lane; which lane, and the batch's size.
+    /// Adds a record to the batch of its lane. Returns the lane and the batch's size in bytes.
     #[inline(always)]
     fn push(&self, state: &mut PublishingState, draft: &Draft<'_>) -> Result<(usize, usize), PublishError> {
         let lane = lane_of(state.lanes.len(), draft.meta.key);
@@ -230,7 +231,7 @@ impl Publisher {
         Ok((lane, bytes))
     }
 
-    /// Sends `drafts` as one append and waits for the answer.
+    /// Sends `drafts` as one append and waits for the response.
     fn publish_as_one(&self, drafts: &[Draft<'_>], how: Sealing) -> Result<Receipt, PublishError> {
         let (lane, seq) = {
             let mut state = self.ready()?;
@@ -287,14 +288,14 @@ impl Publisher {
         }
         let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
         self.publishing.seal(&mut state, &self.shared, lane, how);
-        // The next one waits until there is room: what comes before it was taken.
+        // This call succeeds; the next one waits for room.
         state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
         self.shared.wait_written(&self.publishing.waiting);
         left_out.map_or(Ok(()), Err)
     }
 
-    /// Hands over what is batched, for an answer at once.
+    /// Writes all batches and requests an immediate response.
     fn begin_flush(&self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let how = if self.quiet { Sealing::QUIET } else { Sealing::ACK };
@@ -313,12 +314,12 @@ impl Publisher {
         Ok(receipt.map(|receipt| Receipt { new_epoch, ..receipt }))
     }
 
-    /// Whether all that was sent is appended, or something has to be told.
+    /// Whether all records are appended, or an error is to be reported.
     fn is_flushed(state: &PublishingState) -> bool {
         state.failed.is_some() || state.is_answered()
     }
 
-    /// What the node said went wrong with what was sent before.
+    /// Returns the error of an earlier record.
     pub(crate) fn take_failure(&mut self) -> Result<(), PublishError> {
         self.ready().map(drop)
     }
@@ -331,7 +332,7 @@ impl Publisher {
         lock(&self.shared.session).generation
     }
 
-    /// Hands over what is batched without waiting for an answer.
+    /// Writes all batches without waiting for a response.
     pub fn hand_over(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
@@ -370,7 +371,7 @@ impl Publish for Publisher {
         self.shared.wait_written(&self.publishing.waiting);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // What was refused for another record's sake goes once more.
+            // Send records again that were refused because of another record.
             drop(self.ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();
@@ -406,7 +407,8 @@ impl Publish for Publisher {
 }
 
 impl Drop for Publisher {
-    /// Hands over what was sent. Whoever wants to know that it arrived flushes first.
+    /// Writes all batches without waiting for a response. Call [`flush`](Publish::flush) first to learn the
+    /// result.
     fn drop(&mut self) {
         let mut state = self.publishing.lock();
         let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
@@ -420,7 +422,7 @@ impl Drop for Publisher {
     }
 }
 
-/// The partition of a key: the node's own rule.
+/// The partition of a key, by the node's rule.
 #[inline(always)]
 fn lane_of(lanes: usize, key: Option<&[u8]>) -> usize {
     match key {

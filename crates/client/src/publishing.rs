@@ -1,4 +1,4 @@
-//! One publisher, as the side that publishes and whoever reads the socket share it.
+//! The state of one publisher, shared by its handle and the thread that reads the socket.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -13,7 +13,7 @@ use crate::follow::{Waiting, lock};
 use crate::lane::{Blame, Lane};
 use crate::refusal::publish_error;
 
-/// Records that are refused one by one between two calls that tell of it; what is sent beyond them is given up.
+/// Single refused records between two calls that report them; above this limit the rest is discarded.
 const LEFT_OUT_MAX: u64 = 64;
 
 #[derive(Debug)]
@@ -28,32 +28,32 @@ pub(crate) struct PublishingState {
     pub(crate) subject: String,
     pub(crate) producer: u64,
     pub(crate) producer_epoch: u32,
-    /// What follows the topic's literal prefix in the subject.
+    /// The subject after the topic's literal prefix.
     pub(crate) tail: String,
     pub(crate) record_bytes_max: usize,
     pub(crate) opened: bool,
-    /// The topic's name, since it was opened.
+    /// The topic's name, once the node has answered.
     topic: String,
-    /// What the node said of the topic when it was opened; a node of before version 4 says nothing.
+    /// What the node answered about the topic; `None` before protocol version 4.
     of_topic: Option<PublisherTopic>,
     pub(crate) lanes: Vec<Lane>,
-    /// The first thing that went wrong and was not told yet.
+    /// The first unreported error.
     pub(crate) failed: Option<PublishError>,
-    /// A record that was sent was refused, and no call has told it yet; those sent with it are appended.
+    /// An unreported refusal of a single record; the other records of its batch are appended.
     pub(crate) left_out: Option<PublishError>,
-    /// The topic's epoch is another than that of the record before, and no receipt has said so yet.
+    /// The topic is in a new epoch that no receipt has reported yet.
     pub(crate) new_epoch: bool,
-    /// Something was refused, and what follows from that is not done yet.
+    /// A refusal is not settled yet.
     pub(crate) unsettled: bool,
     /// The topic refused the publisher itself.
     pub(crate) refused: bool,
-    /// The last answer, until a flush tells it.
+    /// The last receipt, until a flush reports it.
     pub(crate) last: Option<Receipt>,
-    /// More is unanswered than may be: whoever wants to send more waits.
+    /// Too much is unanswered: the next call waits.
     pub(crate) crowded: bool,
-    /// Its batches are not acknowledged.
+    /// The publisher requests no acknowledgements.
     pub(crate) quiet: bool,
-    /// It stands in the list of those with a batch to hand over.
+    /// The publisher is in the list of those with a batch.
     pub(crate) listed: bool,
 }
 
@@ -90,20 +90,21 @@ impl Publishing {
         lock(&self.state)
     }
 
-    /// The topic that is published to, where the node does not make it by itself.
+    /// The topic, if it is one that the node does not create by itself.
     pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
         state.of_topic.filter(|of| !of.by_itself).map(|_| state.topic.clone())
     }
 
-    /// Says again, on a new connection, what has no answer.
+    /// Opens the publisher on a new connection and sends unanswered batches again.
     pub(crate) fn resume(&self, version: u8, out: &mut Vec<u8>) {
         let state = self.lock();
         self.open(&state, version, out);
         state.lanes.iter().flat_map(Lane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Opens it, or opens it again: then it says what it knows of its topic, which may have begun anew.
+    /// Opens the publisher. When it opens again, the message includes what the client knows of the topic,
+    /// which may have begun anew.
     pub(crate) fn open(&self, state: &PublishingState, version: u8, out: &mut Vec<u8>) {
         if let Some(of_topic) = state.of_topic
             && version >= Kind::ExpectTopic.since()
@@ -129,11 +130,11 @@ impl Publishing {
     pub(crate) fn opened(&self, opened: &PublisherOpened<'_>) {
         let mut state = self.lock();
         let tail = state.subject.strip_prefix(opened.subject_prefix).unwrap_or("").to_owned();
-        // Opened by the topic's very pattern: each record brings its own tail.
+        // A publisher of a pattern needs a tail for each record.
         state.tail = if tail.contains(['*', '>']) { String::new() } else { tail };
         state.record_bytes_max = opened.record_bytes_max as usize;
-        // Opened again: numbers go on behind those that the owner knows. One that is opened for the first time begins with 1, so that
-        // a retry under the same identity is recognized.
+        // When a publisher opens again, numbers continue after those that the owner knows. The first time,
+        // numbers begin with 1, so that the owner recognizes a retry under the same identity.
         if state.opened || state.refused {
             state.lanes.iter_mut().zip(opened.last_seqs.iter()).for_each(|(lane, last)| lane.follow(last));
         }
@@ -151,7 +152,7 @@ impl Publishing {
         self.lock().of_topic = Some(of_topic);
     }
 
-    /// The topic refused the publisher: nothing that has no answer will get one.
+    /// Handles the topic's refusal of the publisher: no batch will be answered.
     pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
@@ -188,7 +189,7 @@ impl Publishing {
         let mut blame = Blame::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            // What is refused behind such a record is refused for it, and sent again with the others.
+            // Records refused because of the record before them are kept and sent again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
             blame = lane.refused(refused.producer_seq, code == ErrorCode::OutcomeUnknown, record);
         }
@@ -201,12 +202,12 @@ impl Publishing {
         if code == ErrorCode::StateLost
             && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
         {
-            // The next record goes on from nothing.
+            // The next record has no record before it.
             let had = lane.acknowledged_at.take().is_some();
             state.new_epoch |= had;
         }
         if code == ErrorCode::Closed {
-            // The topic was deleted; one of its name may have been made since.
+            // The topic was deleted, and may have been created again.
             state.refused = true;
             state.begin_anew();
         }
@@ -215,20 +216,20 @@ impl Publishing {
     }
 }
 
-/// Whether a batch may be refused so because of some of its records (`BATCH`: the node has some of them already). The number of
-/// the record is known of `FOLD` alone.
+/// Whether the refusal may concern single records of a batch: with `BATCH` the node already has some of them.
+/// Only `FOLD` names the record.
 fn of_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Fold, Forbidden, Subject};
     matches!(code, Fold | Subject | Forbidden | BadFrame | Batch)
 }
 
 impl PublishingState {
-    /// Keeps the first failure: those behind it follow from it.
+    /// Keeps the first error; later errors follow from it.
     pub(crate) fn fail(&mut self, error: PublishError) {
         self.failed.get_or_insert(error);
     }
 
-    /// A record was refused by itself.
+    /// Notes the refusal of a single record.
     fn leave_out(&mut self, record: u64, why: PublishError) {
         match &mut self.left_out {
             Some(PublishError::LeftOut { more, .. }) => *more += 1,
@@ -236,19 +237,19 @@ impl PublishingState {
         }
     }
 
-    /// The topic that was published to is no more.
+    /// Handles the end of the topic.
     fn begin_anew(&mut self) {
         self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
     }
 
-    /// Whether each record is to go by itself: nobody could send those again that are refused together with one.
+    /// Whether each record is to be sent alone, because the publisher could not send the others again.
     pub(crate) fn goes_one_by_one(&self) -> bool {
         self.quiet && self.of_topic.is_some_and(|of| of.keeps_state)
     }
 
-    /// Sends again what was refused for another record's sake, once all has its answer. Where too much is refused, the rest is
-    /// given up, and counted.
+    /// Sends records again that were refused because of another record, once all batches are answered. If too
+    /// many are refused, the rest is discarded and counted.
     pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &Shared) {
         if self.is_settling() {
             return;
@@ -270,13 +271,13 @@ impl PublishingState {
         }
     }
 
-    /// Whether something has to be settled before anything more is sent.
+    /// Whether an error has to be settled before more is sent.
     #[inline(always)]
     pub(crate) fn troubled(&self) -> bool {
         self.failed.is_some() || self.refused || self.crowded || self.unsettled
     }
 
-    /// Whether a refusal has to be followed by those of what was sent behind it.
+    /// Whether responses to later batches are still expected after a refusal.
     pub(crate) fn is_settling(&self) -> bool {
         self.lanes.iter().any(Lane::is_settling)
     }

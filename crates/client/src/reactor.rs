@@ -1,7 +1,7 @@
-//! Waiting as a task: the connection's socket in tokio's reactor.
+//! Async waits, by tokio's reactor.
 //!
-//! A runtime wakes one task for each socket; here all that wait on the connection are woken, and
-//! the first to come reads for all.
+//! A runtime wakes one task for each socket. Here all tasks that wait on the connection are woken, and the
+//! first to run reads for all.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,17 +19,17 @@ use crate::link::{Link, Patience, Pumped, Wants};
 use crate::socket::Socket;
 use crate::why::Why;
 
-/// What is registered with the runtime of whoever polled first.
+/// The registration with the runtime of the first task that polled.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
     socket: Option<AsyncFd<Arc<Socket>>>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Since when a task has been waiting for a connection.
+    /// Since when a task has waited for a connection.
     away_since: Option<Instant>,
 }
 
 impl Shared {
-    /// [`wait_until`](Shared::wait_until) for tasks; `number` tells this one from others.
+    /// Async form of [`wait_until`](Shared::wait_until). `number` identifies the task.
     pub(crate) fn poll_until(
         &self,
         waiting: &Waiting,
@@ -47,7 +47,7 @@ impl Shared {
         let polled = match &led {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(Waited::Done),
-            // Whoever reads wakes a follower when it leaves.
+            // The reading thread wakes a follower when it leaves.
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {
@@ -94,11 +94,11 @@ impl Shared {
 }
 
 impl Reactor {
-    /// Registers what is wanted; ready when it is worth another look now.
+    /// Registers the wanted events. Ready if one has already occurred.
     fn arm(&mut self, wants: &Wants, cx: &mut Context<'_>) -> Poll<()> {
         let at = tokio::time::Instant::from_std(wants.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        // A tick that comes sooner than wanted costs less than moving it at every wait.
+        // A timer that fires early costs less than resetting it at every wait.
         if sleep.is_elapsed() || sleep.deadline() > at {
             sleep.as_mut().reset(at);
         }
@@ -110,7 +110,7 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|there| Arc::ptr_eq(there.get_ref(), socket)) {
-            // A full epoll set leaves the sleep: slow, but not stuck.
+            // If the epoll set is full, the timer still wakes the task, only later.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

@@ -1,19 +1,19 @@
-//! From the node's error codes to the errors of the traits.
+//! Conversion of the node's error codes to errors of the publish and subscribe traits.
 
 use std::time::Duration;
 
 use dunlin_topic::{FoldError, Position, PublishError, SubscribeError};
 use dunlin_wire::{ErrorCode, Refusal, Retry};
 
-/// A node's refusal, kept.
+/// A refusal by a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
 pub struct Refused {
-    /// Which refusal: its row of the table says what it carries and what to do.
+    /// The error code; its row in the table of errors says what it means and what to do.
     pub code: ErrorCode,
-    /// What they are stands in the code's row.
+    /// Numbers whose meaning depends on the code.
     pub numbers: [u64; 3],
-    /// For people, or the name the code's row promises.
+    /// A text for people, or the name that the code's row describes.
     pub text: String,
 }
 
@@ -22,12 +22,12 @@ impl Refused {
         Refused { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
     }
 
-    /// The text; where that is a limit's name alone, with the limit's value and what was over it.
+    /// The text; a limit's name is followed by its value and by the value that exceeded it.
     pub fn detail(&self) -> String {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }.detail()
     }
 
-    /// Whether trying the same again can help.
+    /// Whether the same request can succeed later.
     pub fn retry(&self) -> Retry {
         self.code.row().map_or(Retry::No, |row| row.retry)
     }

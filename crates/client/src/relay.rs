@@ -1,9 +1,9 @@
-//! Handing runs on to the node that owns their topic, as they came: a node does that for its own publishers.
+//! Relaying batches to the node that owns their topic, as a node does for its own publishers.
 //!
 //! Invariants:
-//! - Runs leave in the order in which they were sent, under the numbers of whoever published them.
-//! - Each is answered once: by the node, or, when the connection goes before it could be, as lost. Nothing is sent again
-//!   here: who owns the topic may be another by then.
+//! - Batches leave in order, under their publishers' numbers.
+//! - Each batch gets one outcome: the node's response, or [`Relayed::Lost`] if the connection ends first. A
+//!   relay sends nothing again, because the topic may have another owner by then.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,24 +22,24 @@ use crate::link::{Patience, Pumped};
 use crate::publishing::receipt;
 use crate::refusal::publish_error;
 
-/// Room for what a run's publisher expects.
+/// Space for the expectations of a batch.
 const EXPECT_BYTES: usize = 64;
 
-/// What becomes of a run.
+/// The outcome of a relayed batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relayed {
-    /// The node's answer.
+    /// The node's response.
     Answered(Result<Receipt, PublishError>),
-    /// It did not leave, or what it was sent to did not take it in: nothing was appended.
+    /// The batch was not sent, or the node did not accept it: nothing was appended.
     NotTaken(String),
-    /// It was sent, and the connection went before the answer.
+    /// The batch was sent, and the connection ended before the response.
     Lost,
 }
 
-/// Is told what became of a run; on the thread that drives the connection, or the one that sent it.
+/// Receives the outcome of a batch, on the thread that drives the connection or the one that sends.
 pub type Told = Box<dyn FnOnce(Relayed) + Send>;
 
-/// Sends runs of one producer, or of those that have no name, to one topic.
+/// Relays batches of one producer, or of producers without a name, to one topic.
 pub struct Relay {
     shared: Arc<Shared>,
     lane: Arc<Relaying>,
@@ -55,7 +55,7 @@ pub(crate) struct Relaying {
 
 #[derive(Default)]
 struct State {
-    /// The next number of each partition, where the runs have none of their own.
+    /// The next number of each partition, for batches without numbers.
     next: Vec<u64>,
     unanswered: VecDeque<Sent>,
     refused: Option<PublishError>,
@@ -68,26 +68,26 @@ struct Sent {
     told: Told,
 }
 
-/// A run to hand on.
+/// A batch to relay.
 #[derive(Debug, Clone, Copy)]
 pub struct RunToRelay<'a> {
     /// The partition.
     pub partition: u32,
-    /// Whole, sound frames.
+    /// Complete, valid frames.
     pub frames: &'a [u8],
-    /// How many.
+    /// The number of frames.
     pub count: u32,
-    /// The producer's number for the first, where it has a name.
+    /// The producer's number of the first record, if the producer has a name.
     pub producer_seq: Option<u64>,
-    /// Append only if the log's last record has this sequence.
+    /// Append only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, where the topic keeps a state: the owner refuses the run if
-    /// it has lost that.
+    /// For a topic with a state: the position of the publisher's last acknowledged record. The owner refuses
+    /// the batch if it has lost that record.
     pub after: Option<Position>,
 }
 
 impl Client {
-    /// Hands on runs of a producer to the topic that owns this very pattern.
+    /// Makes a relay to the topic with exactly this pattern.
     pub fn relay(&self, pattern: &str, mark: Option<ProducerMark>) -> Relay {
         let mut session = lock(&self.shared.session);
         let lane = Arc::new(Relaying {
@@ -104,7 +104,7 @@ impl Client {
         Relay { shared: Arc::clone(&self.shared), lane }
     }
 
-    /// Drives the connection for about so long: for whoever waits for nothing in particular. Whether anything came.
+    /// Drives the connection for about `longest`. Returns whether anything arrived.
     pub fn pump(&self, longest: Duration) -> bool {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
         let pumped = link.pump(&self.shared, Patience::Block(longest));
@@ -114,14 +114,14 @@ impl Client {
         matches!(pumped, Pumped::Heard)
     }
 
-    /// Whether what was sent has not been taken by the socket yet.
+    /// Whether the socket has not taken all sent bytes yet.
     pub fn has_unsent(&self) -> bool {
         !self.shared.outbox.is_empty()
     }
 }
 
 impl Relay {
-    /// Sends a run; what becomes of it is told later, or at once where there is no connection.
+    /// Sends a batch. The callback receives the outcome later, or at once without a connection.
     pub fn send(&self, run: RunToRelay<'_>, told: Told) {
         let mut state = self.lane.state();
         if let Some(refused) = &state.refused {
@@ -162,12 +162,12 @@ impl Relay {
         state.unanswered.push_back(Sent { partition, first: producer_seq, last, told });
     }
 
-    /// Whether the node has refused to take runs by it.
+    /// Whether the node refuses batches of this relay.
     pub fn is_refused(&self) -> bool {
         self.lane.state().refused.is_some()
     }
 
-    /// Whether something has no answer yet.
+    /// Whether a batch is unanswered.
     pub fn has_unanswered(&self) -> bool {
         !self.lane.state().unanswered.is_empty()
     }
@@ -193,7 +193,7 @@ impl Relaying {
         lost.into_iter().for_each(|sent| (sent.told)(Relayed::Lost));
     }
 
-    /// There is another connection: what was sent on the one before is lost.
+    /// Handles a new connection: batches sent on the one before are lost.
     pub(crate) fn resume(&self, out: &mut Vec<u8>) {
         self.lose();
         self.state().refused = None;

@@ -1,4 +1,4 @@
-//! Asking, and waiting for the answer.
+//! Requests and replies.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,13 +19,14 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
 use crate::topics::AskError;
 
-/// What stands before a subject in DESCRIBE_SETTINGS that asks whether anybody hears it (`docs/protocol.md`).
+/// The subject prefix with which DESCRIBE_SETTINGS asks whether a subject has a subscriber
+/// (`docs/protocol.md`).
 const HEARD: &str = "$DUNLIN.heard.";
-/// Subjects whose publishers a requester keeps open.
+/// Publishers that a requester keeps open.
 const PUBLISHERS_MAX: usize = 256;
 
-/// Sends requests, one at a time. Replies come to an inbox of its own, which lasts as long as the
-/// connection: a request that is under way when it is lost fails, the next one has a new inbox.
+/// Sends requests, one at a time. The requester has its own inbox for replies. A request fails if the
+/// connection is lost meanwhile; the next request has a new inbox.
 #[derive(Debug)]
 pub struct Requester {
     client: Client,
@@ -34,9 +35,9 @@ pub struct Requester {
     asked: u64,
 }
 
-/// What subjects begin with that are one's own in an inbox which everybody of a connection shares.
+/// A prefix for the subjects of one requester, within the inbox that the session's handles share.
 pub(crate) fn within_inbox(session_prefix: &str) -> String {
-    // Told apart per process.
+    // Unique within the process.
     static REQUESTERS: AtomicU64 = AtomicU64::new(1);
     format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed))
 }
@@ -44,32 +45,32 @@ pub(crate) fn within_inbox(session_prefix: &str) -> String {
 #[derive(Debug)]
 struct ReplyInbox {
     subscriber: Subscriber,
-    /// What this requester's reply subjects begin with.
+    /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// How much of that the session's inbox topic takes off a record's subject.
+    /// The length of the part that the session's inbox topic removes from a subject.
     topic_prefix_bytes: usize,
     connection: u64,
 }
 
 impl Client {
-    /// Somebody who asks.
+    /// Makes a requester.
     pub fn requester(&self) -> Requester {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
     }
 
-    /// Refused where nobody would hear what is published to the subject. A node that does not know is believed to be heard.
+    /// Fails if nothing subscribes to the subject. A node that does not know the query counts as having a
+    /// subscriber.
     fn is_heard(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{HEARD}{subject}")) {
             Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
-            // What is wrong with the subject, or the connection, is told when it is published.
+            // Publishing reports other errors.
             _ => Ok(()),
         }
     }
 
-    /// Publishes a request and waits for the first reply. Whoever asks more than once is better off with
-    /// a [`Requester`].
+    /// Publishes a request and waits for the first reply. A [`Requester`] is faster for repeated requests.
     pub fn request<'a>(
         &self,
         subject: &str,
@@ -81,7 +82,7 @@ impl Client {
 }
 
 impl Requester {
-    /// Publishes a request and waits for the first reply to it.
+    /// Publishes a request and waits for its first reply.
     pub fn request<'a>(
         &mut self,
         subject: &str,
@@ -139,7 +140,7 @@ impl Requester {
 }
 
 impl ReplyInbox {
-    /// Skips what came too late for requests before.
+    /// Skips late replies to earlier requests.
     fn await_reply(
         &mut self,
         tail: &str,
@@ -170,7 +171,7 @@ impl ReplyInbox {
 }
 
 impl crate::client::Shared {
-    /// The prefix of this connection's inbox, once there is a connection.
+    /// The inbox prefix of this connection, once there is one.
     pub(crate) fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
         let waiting = crate::follow::Waiting::default();
         let up = || lock(&self.session).up;

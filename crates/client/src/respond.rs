@@ -1,4 +1,4 @@
-//! Answering requests.
+//! Replies to requests.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use dunlin_topic::{Draft, Publish, PublishError};
 use crate::client::Client;
 use crate::publisher::{Publisher, PublisherOptions};
 
-/// What every inbox's subjects begin with.
+/// The first token of every inbox subject.
 const INBOX: &str = "_INBOX.";
 
-/// Sends replies to wherever requests ask for them.
+/// Sends replies to requests.
 ///
-/// It keeps one publisher for each inbox it has answered, up to `reply_publishers_max`: the first
-/// answer to a requester costs no round trip, later ones not even a second message.
+/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to a
+/// requester costs no round trip, later ones no additional message.
 #[derive(Debug)]
 pub struct Responder {
     client: Client,
@@ -21,14 +21,14 @@ pub struct Responder {
 }
 
 impl Client {
-    /// Somebody who answers what a subscription brings.
+    /// Makes a responder.
     pub fn responder(&self) -> Responder {
         Responder { client: self.clone(), publishers: HashMap::new() }
     }
 }
 
 impl Responder {
-    /// Sends a reply to `subject`, which a request named, and does not wait for an acknowledgement.
+    /// Sends a reply to the request's reply `subject`, without waiting for an acknowledgement.
     pub fn reply<'a>(&mut self, subject: &str, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
         let (topic, tail) = split_inbox(subject);
         if !self.publishers.contains_key(topic) {
@@ -39,7 +39,7 @@ impl Responder {
         draft.meta.subject_tail = tail;
         let sent = publisher.send(draft).and_then(|()| publisher.hand_over());
         if sent.is_err() {
-            // Its requester is gone, most likely; an error told now was of a reply before.
+            // The requester has most likely gone; the error concerns an earlier reply.
             self.publishers.remove(topic);
         }
         sent
@@ -60,7 +60,8 @@ impl Responder {
     }
 }
 
-/// The literal prefix of the inbox's topic, and the tail. Another subject is a topic's by itself.
+/// Splits an inbox subject into its topic's literal prefix and the tail. Any other subject is a topic with an
+/// empty tail.
 fn split_inbox(subject: &str) -> (&str, &str) {
     let session = subject.strip_prefix(INBOX).and_then(|rest| rest.find('.'));
     match session {

@@ -1,8 +1,8 @@
-//! What was agreed with the node, and is agreed again on each new connection.
+//! The state that a client keeps over connections: subscriptions, publishers and requests.
 //!
-//! The tables here say whom a message is for. They are locked for the moment it takes to hand
-//! messages out or to add an entry, never while anybody waits. Lock order: the reading half, this,
-//! a publisher or an inbox, the outbox.
+//! The tables map message numbers to their recipients. They are locked briefly, to deliver messages or to add
+//! an entry, and never during a wait. Lock order: the reading half, the session, a publisher or an inbox, the
+//! outbox.
 
 mod deliver;
 mod following;
@@ -28,28 +28,28 @@ use crate::publishing::Publishing;
 use crate::refusal::{Refused, subscribe_error};
 use crate::relay::Relaying;
 
-/// A connection that is lost.
+/// A lost connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Away {
-    /// When things were last well.
+    /// The time of the last sign of the node.
     pub since: Instant,
-    /// Why there is none, as of the last try.
+    /// The reason of the last failed attempt.
     pub why: String,
 }
 
-/// The tables, and what the node said of itself.
+/// The tables, and what the node said about itself.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) up: bool,
-    /// Since when there is none, and why, once there was one.
+    /// Since when and why there is no connection; `None` before the first.
     pub(crate) away: Option<Away>,
-    /// Counts connections.
+    /// The number of connections.
     pub(crate) generation: u64,
-    /// The version of the protocol that is spoken.
+    /// The protocol version in use.
     pub(crate) version: u8,
     pub(crate) inbox_prefix: String,
     pub(crate) node_name: String,
-    /// The cluster of the node that let this client in; nothing as long as none has said.
+    /// The cluster of the node that accepted this client; `None` if unknown.
     cluster: Option<String>,
     channels_max: usize,
     snapshot_bytes_max: usize,
@@ -59,12 +59,12 @@ pub(crate) struct Session {
     publishers: HashMap<u32, Arc<Publishing>>,
     relays: HashMap<u32, Arc<Relaying>>,
     questions: HashMap<u32, Arc<Question>>,
-    /// Topics that this client made, up to [`CREATED_MAX`].
+    /// Topics that this client created, at most [`CREATED_MAX`].
     created: HashMap<String, TopicConfig>,
     working: Working,
 }
 
-/// What has to be said to the node to begin, or go on with, a subscription.
+/// The contents of the message that begins or continues a subscription.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) pattern: String,
@@ -72,10 +72,10 @@ pub(crate) struct Asked {
     pub(crate) start: StartAt,
     pub(crate) on_gap: OnGap,
     pub(crate) registered: bool,
-    /// What it wants of the states of stateful topics.
+    /// Options for the states of state topics.
     pub(crate) follow: Option<FollowAsked>,
     pub(crate) credit_bytes: u64,
-    /// Whoever asks wants to know where each log began.
+    /// Whether the caller wants to know where each log began.
     pub(crate) tells_beginning: bool,
     pub(crate) group: Option<GroupAsked>,
 }
@@ -88,7 +88,7 @@ impl Asked {
     }
 }
 
-/// What FOLLOW says.
+/// The contents of FOLLOW.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FollowAsked {
     pub(crate) start: bool,
@@ -97,7 +97,7 @@ pub(crate) struct FollowAsked {
     pub(crate) lose_every: u32,
 }
 
-/// What JOIN_GROUP needs beside.
+/// The additional contents of JOIN_GROUP.
 #[derive(Debug)]
 pub(crate) struct GroupAsked {
     pub(crate) kind: GroupKind,
@@ -111,27 +111,27 @@ pub(crate) struct GroupAsked {
 struct Subscription {
     asked: Asked,
     inbox: Arc<Inbox>,
-    /// Where it stands in logs that have no channel at present; `None` where it needs the state.
+    /// The positions in logs without a channel; `None` if the subscriber needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
-    /// The channel of each log that has one; of two, the one that is not given up.
+    /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
-    /// Channels that were given up, of logs that are to get another.
+    /// The abandoned channels of logs that are to get another.
     gone: HashMap<(String, u16), u32>,
-    /// SUBSCRIBED has come, on some connection: positions are known.
+    /// SUBSCRIBED has arrived on some connection, so that positions are known.
     stands: bool,
-    /// After which position of each log the first of its records followed; of few interest.
+    /// The position before the first record of each log; only for callers that asked for it.
     began: Vec<(Arc<LogName>, Position)>,
-    /// Bytes received before this connection.
+    /// Bytes received on earlier connections.
     received_before: u64,
     claims: Claims,
 }
 
-/// Records that a member of a `work` group asked for and was given, in all.
+/// Total records that a member of a `work` group requested and received.
 #[derive(Debug, Default)]
 struct Claims {
     wanted: u64,
     given: u64,
-    /// On the connections before this one: the node counts from JOIN_GROUP on.
+    /// Records received on earlier connections: a node counts from JOIN_GROUP on.
     given_before: u64,
 }
 
@@ -141,30 +141,30 @@ struct Channel {
     inbox: Arc<Inbox>,
     log: Arc<LogName>,
     at: Position,
-    /// What it was given or told of last; what came after that was of no interest to it.
+    /// The last record delivered or reported; later records did not match.
     given_seq: u64,
-    /// A member of a group gets records in any order.
+    /// Members of a group receive records in any order.
     in_group: bool,
     state: Following,
 }
 
-/// A request that waits for its answer.
+/// A request that waits for its response.
 #[derive(Default)]
 pub(crate) struct Question {
     pub(crate) waiting: Waiting,
     answer: Mutex<Option<Answer>>,
-    /// Called with the answer, where nobody waits for it.
+    /// Called with the response if no thread waits for it.
     callback: Mutex<Option<Callback>>,
-    /// The message that asks, where it is said again when a node has not taken it.
+    /// The request's message, if it can be sent again.
     message: OnceLock<Vec<u8>>,
-    /// No node has taken it.
+    /// No node has received the request.
     is_unsaid: AtomicBool,
 }
 
-/// Runs on the thread that drives the connection, which it must not hold up.
+/// Runs on the thread that drives the connection, and must not block.
 pub(crate) type Callback = Box<dyn FnOnce(Answer) + Send>;
 
-/// How a request ended. Pages and descriptions stay in the bytes they came in.
+/// The outcome of a request. Pages and descriptions are kept as received bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     Done,
@@ -182,23 +182,23 @@ impl Question {
         self.answer(Answer::Lost(why.to_owned()));
     }
 
-    /// This message asks it, and is said again on the next connection where no node has taken it.
+    /// Keeps the message, to be sent again on the next connection if no node has received it.
     pub(crate) fn keep(&self, message: Vec<u8>, is_unsaid: bool) {
         let _ = self.message.set(message);
         self.is_unsaid.store(is_unsaid, Ordering::Relaxed);
     }
 
-    /// The node has not taken it: it is said to the next, if it was kept.
+    /// Marks a kept request to be sent again, because the node has not received it.
     fn say_again(&self) {
         self.is_unsaid.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
-    /// The message that asks it, which no node has taken yet.
+    /// Takes the kept message if no node has received it.
     fn unsaid(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsaid.swap(false, Ordering::Relaxed))
     }
 
-    /// Whether no node has taken it.
+    /// Whether no node has received the request.
     pub(crate) fn is_unsaid(&self) -> bool {
         self.is_unsaid.load(Ordering::Relaxed)
     }
@@ -226,7 +226,7 @@ impl fmt::Debug for Question {
     }
 }
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the node broke the protocol: {0}")]
@@ -249,20 +249,20 @@ impl Session {
         Session { channels_max, snapshot_bytes_max, ..Session::default() }
     }
 
-    /// A number that nothing of this client has.
+    /// A number that is unique within the client.
     pub(crate) fn number(&mut self) -> u32 {
         self.next_number = self.next_number.wrapping_add(1);
         self.next_number
     }
 
-    /// This client made a topic.
+    /// Remembers a topic that this client created.
     pub(crate) fn topic_created(&mut self, name: &str, config: &TopicConfig) {
         if self.created.len() < CREATED_MAX || self.created.contains_key(name) {
             self.created.insert(name.to_owned(), config.clone());
         }
     }
 
-    /// This client deleted a topic.
+    /// Forgets a topic that this client deleted.
     pub(crate) fn topic_deleted(&mut self, name: &str) {
         self.created.remove(name);
     }
@@ -288,17 +288,17 @@ impl Session {
         self.questions.remove(&number);
     }
 
-    /// A worker's request; `attaches` where it is the one by which it attaches.
+    /// Adds a worker's request; `attaches` marks the request that attaches the worker.
     pub(crate) fn add_working(&mut self, number: u32, line: &Arc<crate::tasks::Line>, attaches: bool) {
         self.working.add(number, line, attaches);
     }
 
-    /// The worker has ended.
+    /// Removes a worker that has ended.
     pub(crate) fn remove_working(&mut self, line: &Arc<crate::tasks::Line>) {
         self.working.remove(line);
     }
 
-    /// Hands one message to whom it concerns. Its bytes are `chunk[start..end]`.
+    /// Delivers one message, whose bytes are `chunk[start..end]`.
     #[inline]
     pub(crate) fn hand_out(
         &mut self,
@@ -365,7 +365,7 @@ impl Session {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
-                    // What was consumed is still to be said of one that gives back the rest.
+                    // Members that give records back still have to report what they consumed.
                     if !subscription.asked.gives_back() {
                         self.remove_subscription(ended.subscription);
                     }
@@ -399,7 +399,7 @@ impl Session {
         Ok(())
     }
 
-    /// What a node sends without being allowed to is not kept.
+    /// Fails if the node sent more than the credit allows.
     #[inline]
     fn check_credit(&self, channel: u32) -> Result<(), Broken> {
         self.channels.get(&channel).map_or(Ok(()), |channel| channel.inbox.check_credit())
@@ -411,13 +411,13 @@ impl Session {
         }
     }
 
-    /// Ends a subscription on this side; what is left in its inbox stays.
+    /// Ends a subscription in the client; items in its inbox stay.
     pub(crate) fn remove_subscription(&mut self, number: u32) {
         self.subscriptions.remove(&number);
         self.channels.retain(|_, channel| channel.subscription != number);
     }
 
-    /// The client is closed: nobody will ever get anything.
+    /// Ends all handles when the client closes.
     pub(crate) fn close(&mut self) {
         for subscription in std::mem::take(&mut self.subscriptions).into_values() {
             subscription.inbox.end(SubscribeError::Closed);

@@ -1,8 +1,7 @@
-//! One connected socket, TCP or Unix, and what is between it and the bytes that are said: nothing, or TLS.
+//! One connected socket, TCP or Unix, with or without TLS.
 //!
-//! The socket is in blocking mode once it is connected: a caller that wants to wait does so in
-//! `recv` itself, which is one system call where readiness and then reading would be two. Whoever
-//! must not wait says so in each call. A blocked `recv` ends by itself after [`TICK`].
+//! A connected socket is in blocking mode: a waiting caller blocks in `recv`, which saves the system call
+//! that waits for readiness. Each call that must not wait says so. A blocked `recv` ends after [`TICK`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -23,7 +22,7 @@ mod secured;
 
 use secured::Secured;
 
-/// What a socket can do now.
+/// What a socket can do without blocking.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Readiness {
     pub(crate) read: bool,
@@ -37,7 +36,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Begins to connect. The socket does not block until [`connected`](Socket::connected).
+    /// Starts to connect. The socket does not block until [`connected`](Socket::connected).
     pub(crate) fn connect(endpoint: &Endpoint, tls: Option<&Connector>) -> io::Result<Socket> {
         let tls = tls.map(Secured::new).transpose()?.map(Box::new);
         let family = match endpoint {
@@ -59,7 +58,7 @@ impl Socket {
         }
     }
 
-    /// Ends the attempt to connect, once the socket is writable.
+    /// Completes the connection once the socket is writable.
     pub(crate) fn connected(&self) -> io::Result<()> {
         sockopt::socket_error(&self.fd)??;
         rustix::io::ioctl_fionbio(&self.fd, false)?;
@@ -67,7 +66,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads into the spare room of `into`; `Ok(0)` is the end of the stream.
+    /// Reads into the spare capacity of `into`; `Ok(0)` is the end of the stream.
     #[inline]
     pub(crate) fn recv(&self, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         if let Some(tls) = &self.tls {
@@ -78,7 +77,7 @@ impl Socket {
         Ok(read)
     }
 
-    /// Writes what fits without waiting; `Ok(0)` when nothing does.
+    /// Writes as much as possible without waiting; `Ok(0)` if nothing.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(tls) = &self.tls {
             return tls.send(&self.fd, bytes);
@@ -93,24 +92,24 @@ impl Socket {
         }
     }
 
-    /// Writes what was taken by [`send`](Socket::send) and has not left; whether all of it has.
+    /// Writes bytes that [`send`](Socket::send) accepted and has not written. Returns whether none are left.
     pub(crate) fn flush(&self) -> io::Result<bool> {
         self.tls.as_ref().map_or(Ok(true), |tls| tls.flush(&self.fd))
     }
 
-    /// Something was taken and has not left.
+    /// Whether accepted bytes have not been written yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// Waits until it can read, or write if that is asked for, at most `longest`.
+    /// Waits until the socket is readable, or writable if `write`, for at most `longest`.
     pub(crate) fn wait(&self, write: bool, longest: Duration) -> Readiness {
         if self.tls.as_ref().is_some_and(|tls| tls.has_unread()) {
             return Readiness { read: true, write: false };
         }
         let write_flag = if write { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | write_flag)];
-        // An error counts as "look": what is wrong shows when the socket is used.
+        // After an error the next use of the socket reports the cause.
         if poll(&mut fds, Some(&timespec(longest))).is_err() {
             return Readiness::default();
         }
@@ -118,23 +117,23 @@ impl Socket {
         Readiness { read: events.intersects(!PollFlags::OUT), write: events.intersects(!PollFlags::IN) }
     }
 
-    /// Ends the direction to the node, after what was written.
+    /// Ends the direction to the node, after all written bytes.
     pub(crate) fn end_writing(&self) {
         if let Some(tls) = &self.tls {
             tls.end(&self.fd);
         }
-        // It may be closed already, which is what is wanted.
+        // The socket may be closed already.
         let _ = shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Ends both directions, whoever is blocked in them.
+    /// Ends both directions, also for threads blocked in them.
     pub(crate) fn shutdown(&self) {
-        // It may be closed already, which is what is wanted.
+        // The socket may be closed already.
         let _ = shutdown(&self.fd, Shutdown::Both);
     }
 }
 
-/// Sleeps, as waiting on no socket.
+/// Sleeps as long as a wait on a socket would.
 pub(crate) fn pause(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }

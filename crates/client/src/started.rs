@@ -1,15 +1,5 @@
-//! How a worker of a node's own hears from the node that started it (`dunlin dev --workers …`): its environment, and its standard input.
-//!
-//! ```text
-//!  node                                   worker
-//!    │ ── DUNLIN_WORKER_NAME ───────────────► │  starts, loads what it needs, connects
-//!    │ ── DUNLIN_WORKER_WARM, if for the pool │
-//!    │ ◄─────────────── "prepared\n" ──────── │  waits
-//!    │ ── "work\n" ─────────────────────────► │  attaches
-//!    │ ── the end of standard input ────────► │  ends: the node is gone
-//! ```
-//!
-//! Standard input is a Unix socket, so that what is prepared can say so where it listens.
+//! How a worker process communicates with the node that started it (`dunlin dev --workers …`): environment
+//! variables and standard input.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -17,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Under which name a worker is to attach.
+/// The variable with the name under which the worker attaches.
 pub const NAME_VARIABLE: &str = "DUNLIN_WORKER_NAME";
-/// That a worker is to end when its standard input does.
+/// The variable that makes a worker end when its standard input ends.
 const END_WITH_STDIN_VARIABLE: &str = "DUNLIN_END_WITH_STDIN";
-/// That a worker is to wait for its call before it attaches.
+/// The variable that makes a worker wait for the order to attach.
 const WARM_VARIABLE: &str = "DUNLIN_WORKER_WARM";
-/// What a worker says that waits for its call.
+/// The message of a worker that is ready to attach.
 const PREPARED: &[u8] = b"prepared\n";
 
-/// How soon who waits notices that it is to work, or to end.
+/// The interval at which a waiting worker checks for orders.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a node told this process, if one started it as a worker; whoever was started otherwise was told nothing.
+/// What the node that started this process passed to it; empty if the process was started otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct StartedByNode {
     name: Option<String>,
@@ -39,7 +29,7 @@ pub struct StartedByNode {
 }
 
 impl StartedByNode {
-    /// Looks at the environment, and from then on listens to standard input where that is the node's.
+    /// Reads the environment variables. If the node is at standard input, starts a thread that reads it.
     pub fn from_env() -> StartedByNode {
         let set = |variable| std::env::var_os(variable).is_some_and(|set| !set.is_empty());
         let started = StartedByNode {
@@ -60,7 +50,7 @@ impl StartedByNode {
         loop {
             match stdin.read(&mut heard) {
                 Ok(0) => break,
-                // There is one thing to hear.
+                // There is only one message.
                 Ok(count) if heard[..count].contains(&b'\n') => self.is_called.store(true, Ordering::Release),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -70,22 +60,22 @@ impl StartedByNode {
         self.is_orphaned.store(true, Ordering::Release);
     }
 
-    /// The name under which it is to attach, by which the node knows it.
+    /// The name under which the worker attaches, by which the node knows it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Set when the node is gone, upon which the worker is to end.
+    /// A flag that is set when the node has ended; the worker then ends too.
     pub fn orphaned(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_orphaned)
     }
 
-    /// Returns when it is to attach: at once, or, of the warm pool, when it was called. False when it is to end instead, as `stop` says, or as the node
-    /// is gone.
+    /// Waits until the worker may attach: a worker of the warm pool waits for the node's order. Returns
+    /// `false` if the worker has to end, because `stop` is set or the node is gone.
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);
         if self.is_warm {
-            // So little is written whole.
+            // So few bytes are written at once.
             rustix::io::write(io::stdin(), PREPARED)?;
             while !self.is_called.load(Ordering::Acquire) && !is_over() {
                 thread::sleep(LOOK);

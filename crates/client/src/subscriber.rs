@@ -1,6 +1,6 @@
-//! The reading side of a [`Subscribe`]r over a connection.
+//! Subscribers over a connection.
 //!
-//! Records are read where they lie: in the chunk the socket filled, or, small ones, in the batch.
+//! Frames are read in place: in the chunk that the socket filled, or for small batches in the copied bytes.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::inbox::{Batch, Inbox, Item, RunItem};
 use crate::link::Pumped;
 use crate::why::Why;
 
-/// A log, and the last record of it that was consumed.
+/// A log, and its last consumed record.
 pub type Consumed = (Arc<LogName>, Position);
 
 /// Reads one or more logs of a node.
@@ -29,22 +29,22 @@ pub struct Subscriber {
     inbox: Arc<Inbox>,
     number: u32,
     wait: Wait,
-    /// What was received and is being read.
+    /// The batch being read.
     batch: Batch,
-    /// The item after the one being read.
+    /// The index of the next item.
     next: usize,
-    /// Events left in the item being read.
+    /// Events left in the current item.
     left: u32,
-    /// Where the next frame of the item lies.
+    /// Where the next frame of the item begins.
     at: usize,
-    /// Its sequence.
+    /// The sequence number of that frame.
     seq: u64,
-    /// What it is told to follow.
+    /// The sequence number before it.
     prev_seq: u64,
-    /// Credit of items that were read and not told of.
+    /// Credit of read items that was not returned yet.
     spent: u64,
     renew_at: u64,
-    /// Where the node waits for it, on reliable topics or conflated: what was consumed and not told of.
+    /// Consumed positions to report, for reliable topics and conflation; `None` for others.
     consumed: Option<Vec<Consumed>>,
     away_since: Option<Instant>,
 }
@@ -84,7 +84,7 @@ impl Subscriber {
         &self.shared
     }
 
-    /// The item being read.
+    /// The current item.
     #[inline(always)]
     pub(crate) fn item(&self) -> (&Item, &[u8]) {
         let item = &self.batch.items[self.next - 1];
@@ -95,12 +95,12 @@ impl Subscriber {
         (item, bytes)
     }
 
-    /// The same, when there is one.
+    /// The current item, if there is one.
     pub(crate) fn item_if_any(&self) -> Option<(&Item, &[u8])> {
         (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.item())
     }
 
-    /// Of a run that was read in part: everything through this record was consumed.
+    /// Reports all records of a partly read batch up to `last` as consumed.
     pub(crate) fn consume_through(&mut self, last: Consumed) {
         if let Some(consumed) = &mut self.consumed {
             consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));
@@ -109,7 +109,7 @@ impl Subscriber {
         self.tell_consumed();
     }
 
-    /// Where the next frame lies, and a step over it of so many bytes.
+    /// Returns where the next frame begins, and moves `bytes` ahead.
     pub(crate) fn step(&mut self, bytes: usize) -> usize {
         let at = self.at;
         self.at += bytes;
@@ -123,7 +123,7 @@ impl Subscriber {
         self.at
     }
 
-    /// Goes on to the next item, the next batch, or, if it is to look there, what the socket holds.
+    /// Moves to the next item or batch. With `look`, reads the socket if there is none.
     #[inline]
     fn advance(&mut self, look: bool) -> Result<bool, SubscribeError> {
         loop {
@@ -153,7 +153,7 @@ impl Subscriber {
         }
     }
 
-    /// Credit for the item that was read comes back.
+    /// Returns the credit of the item that was read.
     #[inline]
     fn leave_item(&mut self) {
         let Some(item) = self.batch.items.get(self.next - 1) else { return };
@@ -185,7 +185,7 @@ impl Subscriber {
         }
     }
 
-    /// Tells publishers of reliable topics that they may go on.
+    /// Reports consumed records, for which publishers of reliable topics wait.
     #[inline]
     fn tell_consumed(&mut self) {
         if self.consumed.as_ref().is_some_and(|consumed| !consumed.is_empty()) {
@@ -193,7 +193,7 @@ impl Subscriber {
         }
     }
 
-    /// Tells the node how much was read.
+    /// Returns credit to the node.
     #[cold]
     fn renew(&mut self) {
         let total = self.inbox.consume(std::mem::take(&mut self.spent));
@@ -203,21 +203,21 @@ impl Subscriber {
         self.shared.outbox.write(&credit);
     }
 
-    /// Tells the node that this was consumed, where it is not the subscriber that knows.
+    /// Reports records as consumed on behalf of another subscriber.
     pub(crate) fn say_consumed(&mut self, consumed: &[Consumed]) {
         let total = self.inbox.consume(std::mem::take(&mut self.spent));
         let credit = lock(&self.shared.session).credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
     }
 
-    /// Tells the node to end it. What it sent before comes still.
+    /// Asks the node to end the subscription. Records sent before still arrive.
     pub(crate) fn say_end(&self) {
         let mut out = Vec::new();
         FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
         self.shared.outbox.write(&out);
     }
 
-    /// Whether the socket held something for anybody.
+    /// Reads the socket. Returns whether anything arrived, for any handle.
     fn look(&mut self) -> Result<bool, SubscribeError> {
         match self.shared.poke() {
             Pumped::Heard => {
@@ -230,7 +230,7 @@ impl Subscriber {
         }
     }
 
-    /// Whoever never waits is told in the end, too, that there is no connection.
+    /// Reports a missing connection, also to a caller that never waits.
     #[cold]
     fn away(&mut self, why: Why) -> Result<bool, SubscribeError> {
         let since = *self.away_since.get_or_insert_with(Instant::now);
@@ -307,7 +307,7 @@ impl Subscribe for Subscriber {
         Ok(())
     }
 
-    /// Does not look at the socket before it waits there.
+    /// Does not read the socket before it waits.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.has_received()? {
@@ -361,23 +361,23 @@ impl Subscribe for Subscriber {
 }
 
 impl Subscriber {
-    /// Why the subscription was refused, if it was.
+    /// The node's refusal of the subscription, if there was one.
     pub fn refused(&self) -> Option<SubscribeError> {
         self.inbox.standing().err()
     }
 
-    /// Whether the node has answered; why not where it refused.
+    /// Whether the node has answered. Fails if it refused.
     pub(crate) fn stands(&self) -> Result<bool, SubscribeError> {
         self.inbox.standing()
     }
 
-    /// Of a subscription [made at once](crate::Client::subscribe_at_once), when the node has answered: after which position of
-    /// each log the first of its records follows.
+    /// For a subscription from [`subscribe_at_once`](crate::Client::subscribe_at_once): the position before
+    /// the first record of each log, once the node has answered.
     pub fn began(&self) -> Option<Vec<Consumed>> {
         lock(&self.shared.session).began(self.number)
     }
 
-    /// Whether an event is there that was received already.
+    /// Whether a received event is available.
     #[inline]
     pub(crate) fn has_received(&mut self) -> Result<bool, SubscribeError> {
         if self.left > 0 { Ok(true) } else { self.advance(false) }
@@ -400,7 +400,7 @@ impl Subscriber {
         }
     }
 
-    /// Everything in the batch was read: its chunks are let go before anybody waits.
+    /// Releases the batch's chunks before any wait.
     #[inline]
     fn leave_batch(&mut self) {
         if self.next > 0 {

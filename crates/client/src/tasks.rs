@@ -1,9 +1,11 @@
-//! Tasks of the cluster: submitted, looked at, ended; and workers that do them.
+//! Tasks of the cluster, and the workers that run them.
 //!
 //! Invariants:
-//! - What changes something is sent once. Where its answer is lost it is [`Unknown`](TasksError::Unknown): a task that was submitted with an
-//!   idempotency key may be submitted again, and is the same. Questions are asked again on the next connection.
-//! - A worker ([`Attachment`], [`Worker`]) outlives connections: it attaches again by itself, and sends its answers again.
+//! - A command is sent once. If its response is lost, the result is [`Unknown`](TasksError::Unknown). A task
+//!   with an idempotency key can be submitted again without running twice. Queries are sent again on the next
+//!   connection.
+//! - A worker ([`Attachment`], [`Worker`]) outlives connections: it attaches again and sends its results
+//!   again.
 
 mod asking;
 mod attachment;
@@ -29,53 +31,53 @@ pub use given::{Given, Used};
 pub(crate) use line::Line;
 pub use worker::{Task, TaskFailed, Worker, WorkerStop};
 
-/// Tasks of the cluster that the node is part of. Cloning costs little.
+/// Tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     shared: Arc<Shared>,
     questions: TasksKind,
 }
 
-/// What came of tasks that were submitted together.
+/// The result of submitting tasks together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
-    /// In the order in which they were given.
+    /// One result for each task, in order.
     pub tasks: Vec<Taken>,
-    /// Much waits already: submit so much more slowly.
+    /// The pause that the cluster requests before the next submission.
     pub slow_down: Duration,
 }
 
-/// Some of the tasks that fit.
+/// A page of a list of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage {
-    /// They.
+    /// The tasks.
     pub tasks: Vec<TaskView>,
-    /// From where the next page goes on; none where there is none.
+    /// Where the next page begins; `None` after the last.
     pub next: Option<u32>,
-    /// The cluster's own count of milliseconds, which is that of the tasks' times.
+    /// The cluster's clock in ms, in which the tasks' times are given.
     pub now_ms: u64,
 }
 
 impl Client {
-    /// Tasks of the cluster, and workers.
+    /// Returns a handle for tasks and workers.
     pub fn tasks(&self) -> Tasks {
         Tasks { shared: Arc::clone(&self.shared), questions: TasksKind::Question }
     }
 }
 
 impl Tasks {
-    /// Questions are answered as the node has it, which may be late, and without a word to the others.
+    /// Returns a handle with stale reads: the node answers from its own state, without asking the leader.
     pub fn stale(&self) -> Tasks {
         Tasks { questions: TasksKind::StaleQuestion, ..self.clone() }
     }
 
-    /// Submits a task of a tenant; empty for the user's own.
+    /// Submits a task for `tenant`; empty for the user's own.
     pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<Taken, TasksError> {
         let submitted = self.submit_all(tenant, vec![task])?;
         submitted.tasks.first().copied().ok_or_else(TasksError::odd)
     }
 
-    /// Submits tasks of a tenant, all or none.
+    /// Submits tasks for `tenant`, either all or none.
     pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submitted, TasksError> {
         match self.command(&Command::Submit { tenant: tenant.as_bytes(), tasks })? {
             Reply::Submitted { tasks, slow_down_ms } => {
@@ -85,12 +87,12 @@ impl Tasks {
         }
     }
 
-    /// All of a task.
+    /// Reads a task.
     pub fn get(&self, task: u64) -> Result<TaskView, TasksError> {
         self.get_at(task).map(|(task, _)| task)
     }
 
-    /// All of a task, and the cluster's own count of milliseconds, which is that of the task's times.
+    /// Reads a task, and the cluster's clock in ms, in which the task's times are given.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.question(&Query::Get { task })? {
             Found::Task { task, now_ms } => Ok((task, now_ms)),
@@ -98,8 +100,8 @@ impl Tasks {
         }
     }
 
-    /// Tasks that fit, from a place on, 0 for the first page, at most so many, 0 for as many as may be; with their payloads and results where
-    /// `whole` is said.
+    /// Lists tasks that match, from `from` on (0 for the first page), at most `limit` (0 for the largest
+    /// page). `whole` includes payloads and results.
     pub fn list(
         &self,
         filter: &ListFilter<'_>,
@@ -113,7 +115,7 @@ impl Tasks {
         }
     }
 
-    /// Why a task does not run, or what it does, in one sentence.
+    /// Explains in one sentence why a task does not run, or what it does.
     pub fn why(&self, task: u64) -> Result<String, TasksError> {
         match self.question(&Query::Why { task })? {
             Found::Why { why } => Ok(why),
@@ -121,7 +123,7 @@ impl Tasks {
         }
     }
 
-    /// What waits, by tenant, queue and kind; of one tenant, or of all where that is empty.
+    /// Counts of waiting tasks by tenant, queue and kind, for one tenant or, if empty, all.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
         match self.question(&Query::Queues { tenant: tenant.as_bytes() })? {
             Found::Queues { queues } => Ok(queues),
@@ -129,7 +131,7 @@ impl Tasks {
         }
     }
 
-    /// Tenants, their quotas and what they have had; one, or all where that is empty.
+    /// Tenants with their quotas and usage: one, or all if `tenant` is empty.
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
         match self.question(&Query::Tenants { tenant: tenant.as_bytes() })? {
             Found::Tenants { tenants } => Ok(tenants),
@@ -137,7 +139,7 @@ impl Tasks {
         }
     }
 
-    /// Workers.
+    /// Lists the workers.
     pub fn workers(&self) -> Result<Vec<WorkerView>, TasksError> {
         match self.question(&Query::Workers)? {
             Found::Workers { workers } => Ok(workers),
@@ -145,7 +147,7 @@ impl Tasks {
         }
     }
 
-    /// What a scaler goes by.
+    /// The measurements that the autoscaler uses.
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.question(&Query::Signals)? {
             Found::Signals { signals } => Ok(signals),
@@ -153,38 +155,40 @@ impl Tasks {
         }
     }
 
-    /// Makes a tenant, or changes its share, quotas and limits; they hold from the next start on.
+    /// Creates a tenant, or changes its share, quotas and limits, which apply to later starts.
     pub fn set_tenant(&self, tenant: Tenant<'_>) -> Result<(), TasksError> {
         self.command(&Command::Tenant { tenant }).map(drop)
     }
 
-    /// Ends a task, and those that wait for it; one that runs is over when its worker has heard of it. How many were changed.
+    /// Cancels a task and those that depend on it. A running task ends when its worker has stopped it.
+    /// Returns the number of changed tasks.
     pub fn cancel(&self, task: u64) -> Result<u64, TasksError> {
         self.changed(&Command::Cancel { task })
     }
 
-    /// Begins a dead letter anew, with all its retries.
+    /// Restarts a dead letter with all its retries. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
         self.changed(&Command::Retry { task })
     }
 
-    /// Does so with the oldest dead letters of a tenant, at most so many, 0 for as many as may be at once; how many, and whether
-    /// there are more. Leaves out poisoned ones, under which workers died.
+    /// Restarts the oldest dead letters of a tenant, at most `count` (0 for the largest number). Returns how
+    /// many, and whether there are more. Skips poisoned tasks, under which workers died.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.some_changed(&Command::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
 
-    /// The same, poisoned ones included.
+    /// Like [`redrive`](Self::redrive), including poisoned tasks.
     pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.some_changed(&Command::Redrive { tenant: tenant.as_bytes(), count })
     }
 
-    /// Lets go of the oldest dead letters of a tenant, and ends what waits for them; how many, and whether there are more.
+    /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns how many,
+    /// and whether there are more.
     pub fn discard(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.some_changed(&Command::Discard { tenant: tenant.as_bytes(), count })
     }
 
-    /// Makes a schedule, or changes one: a task for each time that the cron expression names, in UTC.
+    /// Creates or changes a schedule, which submits a task at each time of the cron expression, in UTC.
     pub fn schedule(
         &self,
         tenant: &str,
@@ -196,25 +200,25 @@ impl Tasks {
         self.command(&Command::Schedule { tenant, name, cron, task }).map(drop)
     }
 
-    /// Ends a schedule; what it submitted stays.
+    /// Removes a schedule. Tasks that it submitted stay.
     pub fn unschedule(&self, tenant: &str, name: &str) -> Result<(), TasksError> {
         let (tenant, name) = (tenant.as_bytes(), name.as_bytes());
         self.command(&Command::Unschedule { tenant, name }).map(drop)
     }
 
-    /// Has a worker take nothing new, and go when it has done what it holds.
+    /// Drains a worker: it takes no new tasks, and detaches when its tasks are done.
     pub fn drain_worker(&self, worker: u64) -> Result<(), TasksError> {
         self.command(&Command::Drain { worker }).map(drop)
     }
 
-    /// Has the cluster take a command in; once.
+    /// Sends any command once, and waits for its response.
     pub fn command(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
         let answer = answers.pop().ok_or_else(TasksError::odd)?;
         answer.map_err(|refused| TasksError::from(refused).with_tenant(command.tenant()))
     }
 
-    /// Asks what has no answer of its own here.
+    /// Sends any query, and waits for its response.
     pub fn question(&self, query: &Query<'_>) -> Result<Found, TasksError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);

@@ -1,9 +1,9 @@
-//! TLS: whom a client trusts, who it is itself, and what went wrong in words that say what to do.
+//! TLS options of a client, and readable TLS errors.
 //!
-//! TLS 1.2 and 1.3 by rustls, with the cryptography of ring. The node's certificate must be signed by an authority that
-//! the client trusts, and be for the very host of the URL; there is no way to leave that out.
+//! TLS 1.2 and 1.3 by rustls with the cryptography of ring. The node's certificate must be signed by a
+//! trusted authority and be valid for the host of the URL; this check cannot be disabled.
 //!
-//! [`Codec`] is one connection as bytes; the doors of a node use it too.
+//! [`Codec`] is one connection as bytes; a node's listeners use it too.
 
 mod codec;
 
@@ -18,25 +18,25 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertSt
 
 pub use codec::{Codec, UNSENT_BYTES_MAX};
 
-/// What both sides say they speak over TLS at Dunlin's own door.
+/// The application protocol (ALPN) of Dunlin's own listener.
 pub const PROTOCOL: &[u8] = b"dunlin";
 
-/// Whom a client trusts and who it is, for addresses that begin with `tls://`. Each is PEM, as it stands in files.
+/// Trusted authorities and the client's certificate, for `tls://` addresses. All are PEM texts.
 #[derive(Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// Certificates of the authorities that may vouch for the node; without it those that the system trusts.
+    /// Certificates of trusted authorities; `None` for those of the system.
     pub ca: Option<Vec<u8>>,
-    /// The client's own certificate, and those that lead to its authority.
+    /// The client's certificate, with its chain.
     pub cert: Option<Vec<u8>>,
-    /// The key of the client's certificate.
+    /// The private key of the client's certificate.
     pub key: Option<Vec<u8>>,
-    /// The name that the node's certificate has to be for, where that is another than the address's host.
+    /// The name to expect in the node's certificate, if it is not the address's host.
     pub name: Option<String>,
 }
 
 impl fmt::Debug for TlsOptions {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = |pem: &Option<Vec<u8>>| pem.as_ref().map(|_| "PEM");
         let key = self.key.as_ref().map(|_| "secret");
@@ -49,41 +49,41 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// What is wrong with a client's own options for TLS.
+/// The TLS options are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// PEM is expected, and something else is there.
+    /// The text is not PEM.
     #[error("{what}: {why}")]
     Pem {
-        /// Which of the options.
+        /// The option.
         what: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// One without the other.
+    /// A certificate without a key, or a key without a certificate.
     #[error("a client certificate and its key belong together: give both or neither")]
     CertWithoutKey,
-    /// The key is not that of the certificate, or of no use.
+    /// The key does not belong to the certificate, or is unusable.
     #[error("the client certificate and its key: {0}")]
     CertAndKey(String),
-    /// The system has no authorities, and none were given.
+    /// The system has no trusted authorities, and none were given.
     #[error(
         "no authority is known here that could vouch for the node ({0}): name the certificate of the node's own with a CA file"
     )]
     NoRoots(String),
-    /// The host of the address can stand in no certificate.
+    /// The host of the address cannot be in a certificate.
     #[error("{0:?} can be the name of no certificate")]
     Host(String),
 }
 
-/// The one provider of cryptography, for clients and doors.
+/// The cryptography of clients and listeners.
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())))
 }
 
-/// The certificates of a PEM file, at least one.
+/// The certificates of a PEM text, at least one.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
@@ -95,7 +95,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
     }
 }
 
-/// The private key of a PEM file.
+/// The private key of a PEM text.
 pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => {
@@ -105,7 +105,7 @@ pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// The authorities of a PEM file.
+/// The authorities of a PEM text.
 pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
@@ -114,7 +114,7 @@ pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// How a client connects by TLS.
+/// The TLS configuration of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     config: Arc<ClientConfig>,
@@ -130,7 +130,7 @@ impl Connector {
         };
         let host = options.name.as_deref().unwrap_or(host).trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host(host.to_owned()))?;
-        // Both versions that rustls has are ring's as well.
+        // ring supports both versions of rustls.
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::CertAndKey(error.to_string()))?
@@ -155,7 +155,7 @@ impl Connector {
     }
 }
 
-/// What is wrong with a certificate and its key.
+/// Explains an error of a certificate and its key.
 pub fn mismatch(error: &Error) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
@@ -175,12 +175,12 @@ fn system_roots() -> Result<RootCertStore, TlsError> {
     found.clone().map_err(TlsError::NoRoots)
 }
 
-/// What went wrong with a node, and what to do about it.
+/// Explains a TLS error with a node, and what to do.
 pub(crate) fn explain(error: &Error) -> String {
     let certificate = "the node's certificate";
     match error {
         Error::InvalidCertificate(wrong) => match wrong {
-            // An authority of the same name with another key.
+            // A trusted authority has the same name but another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                 "{certificate} is signed by an authority that is not trusted here: if it is your own, name its certificate as CA file"
             ),

@@ -1,4 +1,4 @@
-//! Topics as operators and programs make and see them.
+//! Creating, listing and describing topics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,108 +15,108 @@ use crate::follow::lock;
 use crate::kv::KvError;
 use crate::refusal::Refused;
 
-/// Topics asked for in one page.
+/// Topics per page.
 const PAGE_TOPICS: u32 = 1_000;
-/// Topics whose settings are asked for before the first response is waited for.
+/// Settings requested before the first response is awaited.
 const SETTINGS_AHEAD: usize = 256;
 
-/// Why a request about topics or groups was not done.
+/// A request to a node failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
     /// The node refused.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// There is no connection, and the request was not sent.
+    /// No connection; the request was not sent.
     #[error("connection: {0}")]
     Away(String),
-    /// The answer was lost: it may or may not have been done.
+    /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]
     Unknown(String),
 }
 
-/// One topic in a list.
+/// One topic of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSummary {
     /// Its name.
     pub name: String,
     /// The subjects it owns.
     pub pattern: String,
-    /// Its partitions; 0 for one that is on disk and could not be opened.
+    /// The number of partitions; 0 for a topic on disk that could not be opened.
     pub partitions: u16,
-    /// Whether publishers wait for registered readers.
+    /// Whether publishers wait for registered subscribers.
     pub reliable: bool,
-    /// Records held; none here and below where a node that would have to say does not answer.
+    /// Retained records. In this and the next fields, `None` means that a responsible node does not answer.
     pub records: Option<u64>,
-    /// Bytes held.
+    /// Retained bytes.
     pub bytes: Option<u64>,
-    /// Records ever appended, in the epochs in force.
+    /// Records ever appended, in the current epochs.
     pub appended: Option<u64>,
-    /// Readers at present, at all nodes.
+    /// Current subscriptions at all nodes.
     pub readers: Option<u32>,
 }
 
-/// All about one topic.
+/// The description of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {
     /// Its name.
     pub name: String,
-    /// How it behaves.
+    /// The configuration.
     pub config: TopicConfig,
-    /// Publishers that have it open, at all nodes; none where a node does not say how many it has.
+    /// Publishers at all nodes; `None` if a node does not answer.
     pub publishers: Option<u32>,
-    /// Readers in all, likewise; `readers` may leave some out.
+    /// Subscriptions at all nodes, of which `readers` may omit some; `None` if a node does not answer.
     pub readers_total: Option<u32>,
-    /// Its partitions; empty where the node that owns it does not answer.
+    /// The partitions; empty if the topic's owner does not answer.
     pub logs: Vec<LogDescription>,
-    /// The slowest of its readers, slowest first.
+    /// The slowest subscriptions, slowest first.
     pub readers: Vec<ReaderDescription>,
-    /// Its groups.
+    /// The groups.
     pub groups: Vec<GroupDescription>,
-    /// What it was set to beside, and what has become of it, such as the state of each partition: names and values.
+    /// Further settings, and status such as the state of each partition, as names and values.
     pub settings: Vec<(String, String)>,
 }
 
-/// One partition.
+/// One partition of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogDescription {
-    /// Which.
+    /// The partition.
     pub partition: u16,
-    /// The oldest record held, or the next one when none is.
+    /// The oldest retained record, or the next one if there is none.
     pub first: Position,
-    /// The last sequence appended.
+    /// The last appended sequence number.
     pub last_seq: u64,
-    /// Bytes held.
+    /// Retained bytes.
     pub bytes: u64,
-    /// When the last record was appended, ns since the Unix epoch; 0 for never.
+    /// The time of the last append in ns since the Unix epoch; 0 for never.
     pub last_append_ns: u64,
 }
 
-/// One reader.
+/// One subscription of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReaderDescription {
     /// The subscription's name.
     pub name: String,
-    /// The partition it reads.
+    /// The partition.
     pub partition: u16,
-    /// The last record it was given.
+    /// The last delivered record.
     pub position: Position,
-    /// Records it has yet to read.
+    /// The lag in records.
     pub behind: u64,
-    /// Records that were lost to it.
+    /// The number of missed records.
     pub lost: u64,
     /// Whether publishers wait for it.
     pub registered: bool,
 }
 
-/// One group.
+/// One group of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
     /// Its name.
     pub name: String,
     /// Whether claims have to be settled.
     pub work: bool,
-    /// Its members.
+    /// The number of members.
     pub members: u32,
     /// Records that wait for a member.
     pub waiting: u64,
@@ -125,7 +125,7 @@ pub struct GroupDescription {
 }
 
 impl Client {
-    /// Creates a topic. With `or_same`, one that exists with the same configuration is as good.
+    /// Creates a topic. With `or_same`, an existing topic with the same configuration counts as success.
     pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), AskError> {
         let created = with_create(name, config, or_same, |create| self.shared.ask(create))?;
         lock(&self.shared.session).topic_created(name, config);
@@ -133,14 +133,14 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes a topic and all it holds.
+    /// Deletes a topic with all its records.
     pub fn delete_topic(&self, topic: &str) -> Result<(), AskError> {
         lock(&self.shared.session).topic_deleted(topic);
         self.shared.ask(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
     }
 
-    /// Has another node of the cluster own a topic; the epoch in which that node takes records for it. The topic goes on
-    /// there with all that it holds.
+    /// Moves a topic with its records to another node. Returns the epoch in which the new owner accepts
+    /// records.
     pub fn move_topic(&self, topic: &str, node: u64) -> Result<u32, KvError> {
         let command = Command::Move { topic: topic.as_bytes(), node, epoch: 0 };
         match self.kv().begin(&command)?.wait()? {
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// The topics whose names match the pattern, all of them when it is empty, in order of their names.
+    /// Lists topics whose names match `pattern`, all if empty, in order of name.
     pub fn topics(&self, pattern: &str) -> Result<Vec<TopicSummary>, AskError> {
         let mut found: Vec<TopicSummary> = Vec::new();
         loop {
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// All about one topic.
+    /// Describes a topic.
     pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, AskError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
         match self.shared.read_answer(&bytes) {
@@ -186,14 +186,14 @@ impl Client {
         }
     }
 
-    /// What a topic was set to beside what all have (`durable`, `fold`), by name, and what has become of it.
+    /// A topic's settings with names (such as `durable` and `fold`) and its status values.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
     }
 
-    /// [`topic_settings`](Client::topic_settings) of several topics, in their order. Requests are sent ahead of responses, so that many
-    /// topics do not cost as many round trips.
+    /// [`topic_settings`](Client::topic_settings) of several topics, in order. Sends requests ahead of
+    /// responses, so that many topics take few round trips.
     pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, AskError>> {
         let mut settings = Vec::with_capacity(topics.len());
         for topics in topics.chunks(SETTINGS_AHEAD) {
@@ -250,7 +250,7 @@ impl TopicDescription {
     }
 }
 
-/// What a configuration holds that has only names on the wire.
+/// The settings of a configuration that are sent by name.
 fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     if let Some(durable) = &config.durable {
@@ -265,7 +265,7 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     settings
 }
 
-/// Calls `with` with what makes the message that creates a topic out of the request's number.
+/// Calls `with` with a function that makes the message from the request's number.
 fn with_create<R>(
     name: &str,
     config: &TopicConfig,
@@ -286,7 +286,7 @@ fn with_create<R>(
     }))
 }
 
-/// Adds the message that creates a topic to `out`.
+/// Appends the message that creates a topic to `out`.
 pub(crate) fn say_create(name: &str, config: &TopicConfig, or_same: bool, request: u32, out: &mut Vec<u8>) {
     with_create(name, config, or_same, |create| create(request).encode(out));
 }
@@ -296,7 +296,7 @@ fn odd_answer() -> AskError {
 }
 
 impl Shared {
-    /// Whether the node knows a message; it has to be connected to.
+    /// Fails if the connected node does not know the message.
     pub(crate) fn check_version(&self, kind: Kind) -> Result<(), AskError> {
         let session = lock(&self.session);
         if !session.up || session.version >= kind.since() {
@@ -306,7 +306,7 @@ impl Shared {
         Err(AskError::Refused(Refused { code: ErrorCode::Version, numbers, text }))
     }
 
-    /// Sends a request and waits for its answer; the answer's bytes, if it is more than "done".
+    /// Sends a request and waits for its response. Returns its bytes; empty for a plain "done".
     pub(crate) fn ask<'a>(
         self: &Arc<Shared>,
         request: impl FnOnce(u32) -> FromClient<'a>,
@@ -315,7 +315,7 @@ impl Shared {
         self.begin_asking(request)?.wait(Some(until))
     }
 
-    /// Reads an answer's bytes, which were read once before.
+    /// Decodes a response that was checked before.
     pub(crate) fn read_answer<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
         let limits = dunlin_wire::Limits {
             run_bytes_max: self.limits.run_bytes_max,

@@ -1,4 +1,4 @@
-//! Why there is no connection, and what that means for those who wait.
+//! Reasons for a missing connection.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use dunlin_wire::{ErrorCode, Retry};
 
 use crate::refusal::Refused;
 
-/// Why there is no connection.
+/// The reason for a missing connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// Nobody has tried yet.
+    /// There was no attempt yet.
     #[error("not connected yet")]
     New,
     /// The node cannot be reached, or the connection ended.
     #[error("{0}")]
     Io(String),
-    /// The node lets nobody in yet, and will.
+    /// The node is still opening; the client tries again.
     #[error("{0}")]
     Opening(Refused),
-    /// The node does not let this client in.
+    /// The node refuses the client.
     #[error("refused by the node: {0}")]
     Refused(Refused),
-    /// The node does not let this client, which was connected before, in again yet. The client tries again by itself.
+    /// The node refuses the client for now, after an earlier connection. The client tries again.
     #[error("refused by the node for now: {0}")]
     Later(Refused),
-    /// The caller broke off its wait ([`interruptible`](crate::interruptible)).
+    /// The caller interrupted its wait ([`interruptible`](crate::interruptible)).
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Why {
-    /// A refusal that the node may take back ends nothing that this client began.
+    /// A temporary refusal does not end the client's handles.
     pub(crate) fn refused(refused: Refused, was_up: bool) -> Why {
         match refused.code {
             ErrorCode::Opening => Why::Opening(refused),
@@ -39,7 +39,7 @@ impl Why {
         }
     }
 
-    /// How long the node said to wait.
+    /// How long the node asked the client to wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             Why::Later(Refused { code: ErrorCode::RateLimit, numbers: [wait_ms, ..], .. }) => {

@@ -1,4 +1,4 @@
-//! Commands and questions on their way.
+//! Commands and queries on their way.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use crate::follow::lock;
 use crate::refusal::Refused;
 use crate::topics::AskError;
 
-/// Between two tries of what may be asked twice.
+/// The pause between attempts of a repeatable request.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Of a message with a command, at most: the protocol's header, the command's number, kind and length, and what fills it up.
+/// The most that the headers and padding of a message with a command take.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// A command that was sent. Many may be on their way at once; what is sent together the node proposes together.
+/// A command that was sent. Several may be on their way; the node proposes commands that arrive together as
+/// one.
 #[derive(Debug)]
 #[must_use = "a command whose answer nobody waits for may fail in silence"]
 pub struct Asking {
@@ -25,19 +26,19 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Whether the answer is there.
+    /// Whether the response has arrived.
     pub fn is_answered(&self) -> bool {
         self.asked.is_answered()
     }
 
-    /// Waits for what came of it.
+    /// Waits for the response.
     pub fn wait(self) -> Result<Reply, KvError> {
         let Asking { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;
         kv.reply(&bytes)
     }
 
-    /// The same for tasks.
+    /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
     pub async fn answered(self) -> Result<Reply, KvError> {
         let Asking { kv, asked } = self;
@@ -47,14 +48,14 @@ impl Asking {
 }
 
 impl Kv {
-    /// Sends a command, once there is a connection, and does not wait for what comes of it.
+    /// Sends a command as soon as there is a connection, without waiting for the response.
     pub fn begin(&self, command: &Command<'_>) -> Result<Asking, KvError> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         Ok(Asking { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
     }
 
-    /// Sends a command whose outcome nobody waits for, if there is a connection.
+    /// Sends a command without a response, if there is a connection.
     pub(super) fn say(&self, command: &Command<'_>) {
         let is_up = lock(&self.shared.session).up;
         if is_up {
@@ -63,7 +64,8 @@ impl Kv {
     }
 
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<Asked, AskError> {
-        // The node would end the connection, and nobody would know what came of all that is on its way.
+        // A node ends a connection over a larger message, which would lose the responses to all other
+        // commands.
         let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
         if size > size_max {
             let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
@@ -75,7 +77,7 @@ impl Kv {
         Ok(asked)
     }
 
-    /// Asks what does no harm when it is asked twice, until it is answered or so much time has passed.
+    /// Repeats a request without side effects until it is answered, for at most `patience`.
     pub(super) fn again_and_again(
         &self,
         kind: ControlKind,
@@ -93,7 +95,8 @@ impl Kv {
         }
     }
 
-    /// The same for what is answered in its own time, as long as `goes_on` allows it.
+    /// Like [`again_and_again`](Self::again_and_again), for commands that wait at the node, as long as
+    /// `goes_on` returns a deadline.
     pub(super) fn however_long(
         &self,
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Why nothing came of it.
+//! Errors of keys, leases and locks.
 
 use dunlin_control::DecodeError;
 use dunlin_wire::ErrorCode;
@@ -7,28 +7,28 @@ use crate::interrupt::is_broken_off;
 use crate::refusal::Refused;
 use crate::topics::AskError;
 
-/// See the module.
+/// An error of a request about keys, leases or locks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
-    /// The key is not as was expected.
+    /// The key's last revision is another than expected.
     #[error("the key stands at revision {modified}, not at the one expected (0: there is no such key)")]
     Moved {
-        /// The revision that last wrote it; 0 where there is none.
+        /// The revision of the last write; 0 if the key does not exist.
         modified: u64,
     },
-    /// There is no such lease, or no more.
+    /// The lease does not exist, or has ended.
     #[error("there is no lease {lease}, or it has ended")]
     NoLease {
-        /// Which.
+        /// The lease.
         lease: u64,
     },
-    /// The lock is another's.
+    /// Another lease holds the lock.
     #[error("the lock is held under lease {holder}, with token {token}")]
     Held {
         /// The holder's lease.
         holder: u64,
-        /// The holder's token.
+        /// The holder's fencing token.
         token: u64,
     },
     /// The lease does not hold the lock.
@@ -37,19 +37,19 @@ pub enum KvError {
         /// The lease.
         lease: u64,
     },
-    /// The node refused for another reason.
+    /// Any other refusal by the node.
     #[error(transparent)]
     Refused(Refused),
-    /// There is no connection, and nothing was sent.
+    /// No connection; the request was not sent.
     #[error("connection: {0}")]
     Away(String),
-    /// It may have been done or not.
+    /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]
     Unknown(String),
 }
 
 impl KvError {
-    /// Its code, where a node said one.
+    /// The error code, if a node refused.
     pub fn code(&self) -> Option<ErrorCode> {
         Some(match self {
             KvError::Moved { .. } => ErrorCode::KeyMoved,
@@ -62,7 +62,7 @@ impl KvError {
         })
     }
 
-    /// Whether the connection took the answer with it, and the same may be asked on the next one.
+    /// Whether the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, KvError::Unknown(_) | KvError::Away(_)) && !is_broken_off()
     }

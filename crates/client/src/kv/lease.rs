@@ -1,8 +1,8 @@
-//! Leases: what is tied to one goes when its holder is gone.
+//! Leases: keys and locks that depend on a lease end with it.
 //!
-//! A lease is kept alive by whoever calls [`Lease::keep_alive`], or, for who asks for it, by a thread of its own
-//! ([`Lease::keep`]). Its holder counts it as lost as soon as its time to live has passed since the last time it was sure
-//! to be alive, which is before the cluster ends it.
+//! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client
+//! counts a lease as lost when its time to live has passed since the last renewal was sent, which is before
+//! the cluster ends it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,22 +18,22 @@ use crate::asked::deadline;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
 
-/// So often in its time to live a lease is kept alive.
+/// The number of renewals within the time to live.
 const TIMES: u32 = 3;
-/// Between two tries.
+/// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a lease is no more.
+/// A lease has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
 pub struct LeaseLost {
-    /// Which.
+    /// The lease.
     pub lease: u64,
-    /// Why, as far as is known.
+    /// The reason, as far as known.
     pub why: String,
 }
 
-/// A lease. Dropped, it is revoked, unless it was [left](Lease::leave).
+/// A lease. Dropping it revokes it; [`leave`](Lease::leave) prevents that.
 #[derive(Debug)]
 pub struct Lease {
     pulse: LeasePulse,
@@ -41,7 +41,7 @@ pub struct Lease {
     revoke: bool,
 }
 
-/// The thread that keeps a lease alive, until this is dropped.
+/// The thread that renews a lease until it is dropped.
 #[derive(Debug)]
 struct Keeper {
     ended: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What may be known of a lease, and done for it, beside its holder. Cloning shares it.
+/// A handle that checks and renews a lease without owning it. Clones share it.
 #[derive(Debug, Clone)]
 pub struct LeasePulse {
     kv: Kv,
@@ -58,10 +58,10 @@ pub struct LeasePulse {
     standing: Arc<Standing>,
 }
 
-/// Whether it stands.
+/// The lease's state.
 #[derive(Debug)]
 struct Standing {
-    /// Until when it is sure to live; why it does not any more.
+    /// Until when the lease is sure to live, or why it was lost.
     state: Mutex<Result<Instant, LeaseLost>>,
     changed: Condvar,
 }
@@ -88,7 +88,7 @@ impl Standing {
 }
 
 impl Kv {
-    /// A lease that ends `ttl` after it was last kept alive.
+    /// Creates a lease that ends `ttl` after its last renewal.
     pub fn lease(&self, ttl: Duration) -> Result<Lease, KvError> {
         let began = Instant::now();
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
@@ -101,7 +101,7 @@ impl Kv {
         Ok(Lease { pulse, keeper: None, revoke: true })
     }
 
-    /// Has leases live on; those of them that are no more.
+    /// Renews leases. Returns those that have ended.
     pub fn keep_alive(&self, leases: &[u64]) -> Result<Vec<u64>, KvError> {
         self.keep_alive_within(leases, self.patience())
     }
@@ -116,39 +116,39 @@ impl Kv {
         }
     }
 
-    /// Ends a lease, and with it what is tied to it.
+    /// Ends a lease, with all keys and locks that depend on it.
     pub fn revoke(&self, lease: u64) -> Result<(), KvError> {
         self.command(&Command::Revoke { lease }).map(drop)
     }
 }
 
 impl Lease {
-    /// Its number.
+    /// The lease's number.
     pub fn id(&self) -> u64 {
         self.pulse.id
     }
 
-    /// How long it lives after it was kept alive.
+    /// The time to live after each renewal.
     pub fn ttl(&self) -> Duration {
         self.pulse.ttl
     }
 
-    /// For others who depend on it.
+    /// Returns a handle for others that depend on the lease.
     pub fn pulse(&self) -> LeasePulse {
         self.pulse.clone()
     }
 
-    /// Whether it is sure to live still, and until when.
+    /// Until when the lease is sure to live. Fails if it is lost.
     pub fn check(&self) -> Result<Instant, LeaseLost> {
         self.pulse.check()
     }
 
-    /// Has it live on.
+    /// Renews the lease.
     pub fn keep_alive(&self) -> Result<(), LeaseLost> {
         self.pulse.keep_alive()
     }
 
-    /// From now on a thread of its own keeps it alive.
+    /// Starts a thread that renews the lease until it is dropped. Fails if no thread can be started.
     pub fn keep(&mut self) -> std::io::Result<()> {
         let pulse = self.pulse();
         let (stop, stopped) = mpsc::channel();
@@ -161,19 +161,20 @@ impl Lease {
                 }
             }
         };
-        // Whoever ends it does not wait for a node that is away.
+        // Dropping the lease does not wait for an unreachable node.
         let run = || interruptible(move || asked.load(Ordering::Acquire), keep);
         let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run)?;
         self.keeper = Some(Keeper { ended, stop: Some(stop), thread: Some(thread) });
         Ok(())
     }
 
-    /// Waits until it is lost; `None` if it is not after so long.
+    /// Waits until the lease is lost; `None` after `timeout`.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLost> {
         self.pulse.wait_lost(timeout)
     }
 
-    /// It is not revoked when this is dropped: it ends by its time, or somebody else keeps it alive.
+    /// Drops the handle without revoking the lease, and returns its number. The lease ends unless something
+    /// else renews it.
     pub fn leave(mut self) -> u64 {
         self.revoke = false;
         self.pulse.id
@@ -181,22 +182,22 @@ impl Lease {
 }
 
 impl LeasePulse {
-    /// Its number.
+    /// The lease's number.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// How long it lives after it was kept alive.
+    /// The time to live after each renewal.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// Whether it is sure to live still, and until when.
+    /// Until when the lease is sure to live. Fails if it is lost.
     pub fn check(&self) -> Result<Instant, LeaseLost> {
         self.standing.check(self.id)
     }
 
-    /// Has it live on.
+    /// Renews the lease.
     pub fn keep_alive(&self) -> Result<(), LeaseLost> {
         let LeasePulse { kv, id, ttl, standing } = self;
         loop {
@@ -215,7 +216,7 @@ impl LeasePulse {
                 Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::Retry::No => {
                     thread::sleep(PAUSE);
                 }
-                // It stands as it was.
+                // The time of the last renewal still counts.
                 Err(error @ (KvError::Unknown(_) | KvError::Away(_))) => {
                     return Err(LeaseLost { lease: *id, why: error.to_string() });
                 }
@@ -224,7 +225,7 @@ impl LeasePulse {
         }
     }
 
-    /// Waits until it is lost; `None` if it is not after so long.
+    /// Waits until the lease is lost; `None` after `timeout`.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLost> {
         let deadline = deadline(timeout);
         loop {
@@ -244,7 +245,7 @@ impl LeasePulse {
         }
     }
 
-    /// It is counted as lost from now on.
+    /// Counts the lease as lost from now on.
     fn give_up(&self) {
         self.standing.lost(self.id, "its holder has given it up");
     }
@@ -254,7 +255,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.keeper = None;
         if self.revoke && self.check().is_ok() {
-            // What is not done ends by its time.
+            // If this is lost, the lease ends by its time to live.
             self.pulse.kv.say(&Command::Revoke { lease: self.id() });
             self.pulse.give_up();
         }

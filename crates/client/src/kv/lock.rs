@@ -1,12 +1,12 @@
-//! Locks and elections: one holder at most, in the order in which they came.
+//! Locks and elections: one holder at a time, in order of arrival.
 
 use dunlin_control::{Command, LOCKS, Reply};
 
 use super::{Entry, Kv, KvError, Lease, LeasePulse};
 use crate::interrupt::is_broken_off;
 
-/// A lock that is held. Its holder shows its token to whatever it guards, which refuses one that is lower than the highest it was
-/// shown. Dropped, it is released.
+/// A held lock. Guarded resources receive its [`token`](Lock::token), and refuse a lower token than they have
+/// seen. Dropping the lock releases it.
 #[derive(Debug)]
 pub struct Lock {
     kv: Kv,
@@ -17,13 +17,13 @@ pub struct Lock {
 }
 
 impl Kv {
-    /// Takes a lock under a lease, or waits for it as long as the lease lives. `value` is what others see of the holder.
-    /// The lease has to be kept alive meanwhile.
+    /// Takes a lock under a lease, waiting as long as the lease lives. `value` is what others see of the
+    /// holder. The lease has to be renewed meanwhile.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
         self.lock_while(name, &lease.pulse(), value)
     }
 
-    /// The same for whoever does not have the lease itself.
+    /// Like [`lock`](Self::lock), with a handle to another owner's lease.
     pub fn lock_while(
         &self,
         name: impl AsRef<[u8]>,
@@ -36,19 +36,19 @@ impl Kv {
         let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
         let reply = self.however_long(&bytes, lives).inspect_err(|_| {
             if is_broken_off() {
-                // Nobody is left who would know that the lock is theirs.
+                // The caller has given up, so nothing may hold the lock.
                 self.say(&Command::Release { name, lease: id });
             }
         })?;
         self.held(name, id, &reply)
     }
 
-    /// Takes a lock under a lease; [`KvError::Held`] where another holds it.
+    /// Takes a lock under a lease without waiting. Fails with [`KvError::Held`] if another lease holds it.
     pub fn try_lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
         self.try_lock_while(name, &lease.pulse(), value)
     }
 
-    /// The same for whoever does not have the lease itself.
+    /// Like [`try_lock`](Self::try_lock), with a handle to another owner's lease.
     pub fn try_lock_while(
         &self,
         name: impl AsRef<[u8]>,
@@ -60,7 +60,7 @@ impl Kv {
         self.held(name, lease, &reply)
     }
 
-    /// Who holds a lock, or is elected: their value, their lease, and as `created` their token.
+    /// The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<Entry>, KvError> {
         self.get([LOCKS, name.as_ref()].concat())
     }
@@ -76,17 +76,17 @@ impl Kv {
 }
 
 impl Lock {
-    /// Its token: it grows from holder to holder.
+    /// The fencing token, which grows with each holder.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Changes what others see of the holder; [`KvError::NotHeld`] where it is not held any more.
+    /// Changes the value that others see. Fails with [`KvError::NotHeld`] if the lock is lost.
     pub fn proclaim(&self, value: &[u8]) -> Result<(), KvError> {
         self.kv.command(&Command::Proclaim { name: &self.name, lease: self.lease, value }).map(drop)
     }
 
-    /// Gives it to who waits for it longest.
+    /// Releases the lock; the first waiting lease receives it.
     pub fn release(self) -> Result<(), KvError> {
         let mut lock = self;
         lock.held = false;

@@ -1,4 +1,4 @@
-//! Questions on their way.
+//! Queries on their way.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use dunlin_control::{Answer, Query};
 use super::{Kv, KvError};
 use crate::asked::Asked;
 
-/// A question that was sent. Many may be on their way at once; those that are sent together are answered from one state.
+/// A query that was sent. Several may be on their way; queries sent together are answered from one state.
 #[derive(Debug)]
 #[must_use = "nobody waits for the answer"]
 pub struct Questioning {
@@ -16,14 +16,14 @@ pub struct Questioning {
 }
 
 impl Questioning {
-    /// Waits for the answer.
+    /// Waits for the response.
     pub fn wait(self) -> Result<Answer, KvError> {
         let Questioning { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;
         Ok(Answer::decode(kv.content(&bytes)?)?)
     }
 
-    /// The same for tasks.
+    /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
     pub async fn answered(self) -> Result<Answer, KvError> {
         let Questioning { kv, asked } = self;
@@ -33,8 +33,8 @@ impl Questioning {
 }
 
 impl Kv {
-    /// Sends a question, once there is a connection, and does not wait for the answer. It is not asked again where the
-    /// connection breaks.
+    /// Sends a query as soon as there is a connection, without waiting for the response. It is not repeated
+    /// if the connection is lost.
     pub fn begin_question(&self, query: &Query<'_>) -> Result<Questioning, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);

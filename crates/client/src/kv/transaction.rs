@@ -1,10 +1,10 @@
-//! Transactions: if all that is compared is so, this, else that; in one revision.
+//! Transactions: comparisons, and the operations for either result, in one revision.
 
 use dunlin_control::{Command, Compare, Is, Operation, Outcome, Reply, Target};
 
 use super::{Entry, Kv, KvError};
 
-/// What is to be done in one revision.
+/// Comparisons and operations of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct Transaction<'a> {
     compare: Vec<Compare<'a>>,
@@ -12,57 +12,57 @@ pub struct Transaction<'a> {
     otherwise: Vec<Operation<'a>>,
 }
 
-/// What was done.
+/// The result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transacted {
-    /// The revision; the last there was where nothing was changed.
+    /// The revision; the last revision if nothing changed.
     pub revision: u64,
-    /// All that was compared was so.
+    /// Whether all comparisons held.
     pub succeeded: bool,
-    /// What came of each operation: keys changed, or what was read and whether there is more.
+    /// The result of each operation: the number of changed keys, or the keys read and whether there are more.
     pub results: Vec<Result<u64, (Vec<Entry>, bool)>>,
 }
 
 impl<'a> Transaction<'a> {
-    /// One that does nothing.
+    /// An empty transaction.
     pub fn new() -> Transaction<'a> {
         Transaction::default()
     }
 
-    /// What has to be so of a key.
+    /// Adds a comparison.
     pub fn compare(mut self, key: &'a [u8], is: Is, target: Target<'a>) -> Transaction<'a> {
         self.compare.push(Compare { key, is, target });
         self
     }
 
-    /// The key was last written by this revision; 0 for one that is not there.
+    /// Requires that `revision` is the key's last write; 0 for a key that does not exist.
     pub fn if_modified_at(self, key: &'a [u8], revision: u64) -> Transaction<'a> {
         self.compare(key, Is::Equal, Target::Modified { revision })
     }
 
-    /// Writes a key, if all is so.
+    /// Writes a key if all comparisons hold.
     pub fn put(self, key: &'a [u8], value: &'a [u8]) -> Transaction<'a> {
         self.then(Operation::Put { key, value, lease: 0 })
     }
 
-    /// Deletes a key, if all is so.
+    /// Deletes a key if all comparisons hold.
     pub fn delete(self, key: &'a [u8]) -> Transaction<'a> {
         self.then(Operation::Delete { key })
     }
 
-    /// Does this, if all is so.
+    /// Adds an operation for the case that all comparisons hold.
     pub fn then(mut self, operation: Operation<'a>) -> Transaction<'a> {
         self.then.push(operation);
         self
     }
 
-    /// Does this, if it is not.
+    /// Adds an operation for the case that a comparison fails.
     pub fn otherwise(mut self, operation: Operation<'a>) -> Transaction<'a> {
         self.otherwise.push(operation);
         self
     }
 
-    /// As the cluster takes it.
+    /// The command that carries out the transaction.
     pub fn command(&self) -> Command<'a> {
         let (compare, then) = (self.compare.clone(), self.then.clone());
         Command::Transaction { compare, then, otherwise: self.otherwise.clone() }
@@ -70,7 +70,7 @@ impl<'a> Transaction<'a> {
 }
 
 impl Kv {
-    /// Makes a transaction.
+    /// Carries out a transaction.
     pub fn transact(&self, transaction: &Transaction<'_>) -> Result<Transacted, KvError> {
         let Reply::Transaction { revision, succeeded, results } = self.command(&transaction.command())?
         else {

@@ -1,4 +1,4 @@
-//! Watching: a subscription to the topic of changes, whose sequence is the revision.
+//! Watching keys: a subscription to the topic of changes, whose sequence number is the revision.
 
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
@@ -13,68 +13,68 @@ use super::{Entry, Kv, KvError};
 use crate::client::Client;
 use crate::subscriber::Subscriber;
 
-/// The topic of changes.
+/// The topic of all changes.
 const KV: &str = "$kv";
 
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WatchFrom {
-    /// With the next revision.
+    /// The next revision.
     #[default]
     Now,
-    /// With a revision. In another epoch than the one in which it was seen ([`Kv::revision`], [`Change::epoch`]) the watch says
-    /// [`WatchError::Restarted`]: the same numbers are other revisions there.
+    /// This revision. If the cluster's epoch ([`Kv::revision`], [`Change::epoch`]) is another, the watch
+    /// fails with [`WatchError::Restarted`]: equal numbers are then different revisions.
     Revision {
         /// The epoch.
         epoch: u32,
         /// The revision.
         revision: u64,
     },
-    /// With the oldest revision that is held.
+    /// The oldest revision in the history.
     Oldest,
 }
 
-/// What one revision changed of what is watched.
+/// The watched changes of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The epoch in which the revision is one.
+    /// The epoch of the revision.
     pub epoch: u32,
     /// The revision.
     pub revision: u64,
-    /// Keys that were written.
+    /// The changed keys.
     pub events: Vec<KeyChange>,
 }
 
-/// What became of a key: what it holds now, or the key that was deleted.
+/// A changed key: its new entry, or the name of a deleted key.
 pub type KeyChange = Result<Entry, Vec<u8>>;
 
-/// Why a watch was refused, or has ended.
+/// An error of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// Revisions are not held any more: history was given up before this watch came to it.
+    /// The history before `oldest` was compacted before this watch read it.
     #[error("revisions {missed} to {} are not held any more: read the keys, and watch on from revision {oldest}", oldest - 1)]
     Compacted {
-        /// The first that is missing.
+        /// The first missing revision.
         missed: u64,
-        /// The oldest that is held.
+        /// The oldest revision in the history.
         oldest: u64,
     },
-    /// Revisions have begun anew: keys may be others than before. Read them, and watch on from this one.
+    /// Revisions began anew in another epoch. Read the keys again, and watch from this revision.
     #[error("revisions have begun anew, with {revision}: read the keys, and watch on from there")]
     Restarted {
-        /// Where they go on.
+        /// The first revision of the new epoch.
         revision: u64,
     },
-    /// The subscription failed; after a loss of the connection the next call goes on trying.
+    /// The subscription failed. After a lost connection the next call tries again.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
-    /// What was asked of the cluster first failed.
+    /// The first read of the keys failed.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
 
-/// Tells what changes, revision by revision.
+/// Receives changes, revision by revision.
 #[derive(Debug)]
 pub struct Watch {
     subscriber: Subscriber,
@@ -83,9 +83,10 @@ pub struct Watch {
 }
 
 impl Kv {
-    /// Watches all keys that begin with `prefix`; refused to who may not read all of them.
+    /// Watches all keys that begin with `prefix`. Fails if the user may not read all of them.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, from: WatchFrom) -> Result<Watch, WatchError> {
-        // The topic of changes shows what one may see, which does not say of what one may not that it is kept back.
+        // The topic of changes silently omits keys that the user may not read; this read reports missing
+        // permissions.
         self.stale().range(prefix.as_ref(), prefix_end(prefix.as_ref()), 1)?;
         let start = match from {
             WatchFrom::Now => Start::Latest,
@@ -102,7 +103,7 @@ impl Kv {
 }
 
 impl Watch {
-    /// The next change, however long it takes.
+    /// Waits for the next change without a time limit.
     #[expect(clippy::should_implement_trait, reason = "it fails, and may be called again after that")]
     pub fn next(&mut self) -> Result<Change, WatchError> {
         loop {
@@ -112,7 +113,7 @@ impl Watch {
         }
     }
 
-    /// The next change, or `None` after so long without one.
+    /// Returns the next change; `None` after `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, WatchError> {
         let until = Instant::now().checked_add(timeout);
         loop {
@@ -126,7 +127,7 @@ impl Watch {
         }
     }
 
-    /// The next change, if it is there.
+    /// Returns the next change if one has arrived.
     pub fn try_next(&mut self) -> Result<Option<Change>, WatchError> {
         loop {
             let Some(event) = self.subscriber.try_next()? else { return Ok(None) };
@@ -138,13 +139,13 @@ impl Watch {
         }
     }
 
-    /// Ready when there may be a change, of whatever keys.
+    /// Resolves when there may be a change, of any key.
     #[cfg(feature = "tokio")]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WatchError>> {
         self.subscriber.poll_ready(cx).map_err(WatchError::from)
     }
 
-    /// The same for tasks.
+    /// Async form of [`next`](Self::next).
     #[cfg(feature = "tokio")]
     pub async fn changed(&mut self) -> Result<Change, WatchError> {
         loop {
@@ -157,13 +158,13 @@ impl Watch {
         }
     }
 
-    /// The last revision that was seen, of whatever keys; 0 before there was one.
+    /// The last revision seen, of any key; 0 before the first.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 }
 
-/// What an event of the topic says of the keys that begin with `prefix`.
+/// The change of keys that begin with `prefix`, if the event has one.
 fn change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,

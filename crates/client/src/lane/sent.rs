@@ -1,31 +1,31 @@
-//! A batch that was sent: whole, or the parts of it that are sent again.
+//! A sent batch, and its division into parts that are sent again.
 
 use dunlin_topic::Frame;
 use dunlin_wire::RUN_HEAD_BYTES;
 
-/// See the module.
+/// A sent batch.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) bytes: Vec<u8>,
     pub(super) first: u64,
     pub(super) count: u32,
-    /// The owner may have appended it, and was not heard.
+    /// The owner may have appended the batch; its response was lost.
     pub(super) unknown: bool,
-    /// Its records were sent one by one: one that is refused takes none of the others along.
+    /// The records were sent one by one: a refusal of one does not concern the others.
     pub(super) loose: bool,
-    /// How many records of the lane were pushed before it.
+    /// Records pushed to the lane before this batch.
     pub(super) pushed_before: u64,
 }
 
 impl Sent {
-    /// What lies before and behind the record, from 1.
+    /// The parts before and after the record, counted from 1.
     pub(super) fn without(self, record: u32) -> [Option<Sent>; 2] {
         let [before, rest] = self.split(record - 1);
         let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);
         [before, behind]
     }
 
-    /// The first so many records, and the others.
+    /// Splits the batch after its first `records` records.
     pub(super) fn split(self, records: u32) -> [Option<Sent>; 2] {
         let mut at = RUN_HEAD_BYTES;
         for _ in 0..records {

@@ -1,4 +1,4 @@
-//! From messages of a channel to items of an inbox, with every hole accounted for.
+//! Converts messages of a channel to items of an inbox, and accounts for every missing record.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::inbox::RunItem;
 use crate::session::following::Following;
 use crate::session::{Channel, Session};
 
-/// Bytes of a DELIVER before its first claim.
+/// The size of DELIVER before its first claim, in bytes.
 const DELIVER_HEAD_BYTES: usize = 24;
 
 impl Session {
@@ -25,7 +25,7 @@ impl Session {
     ) -> Result<(), WireError> {
         CheckedRun::check(run.frames, run.header.count, run.frames.len())
             .map_err(|error| WireError::Frame { kind: Kind::Run, error })?;
-        // A channel that was just given up on may still have runs under way.
+        // Batches for a channel that was just abandoned may still arrive.
         let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
         if channel.state.gone {
             channel.refund((end - start) as u64);
@@ -43,7 +43,7 @@ impl Session {
             cost: (end - start) as u64,
         };
         match channel.join(&run.header) {
-            // After a gap that this makes up for, what was given last lies before the gap.
+            // After a gap that this batch makes up for, the last delivered record lies before the gap.
             Join::Follows if channel.state.owed_since.is_some() => {}
             Join::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
             Join::Missing { first, last } => channel.tell_gap(first, last),
@@ -73,10 +73,10 @@ impl Session {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // Each record says where it stands; the run's end is where the node is told that all were consumed.
+        // The records have their own positions; the batch's end is the position up to which all are consumed.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
-        // Records that come again from another member are older.
+        // Records that another member gave back are older.
         let last_given = Position { epoch: last.epoch, seq: last.seq };
         if last_given > channel.at {
             channel.stand_at(last_given);
@@ -126,7 +126,7 @@ impl Session {
         subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, given_seq, in_group, state };
-        // The node picks up elsewhere than where this reader stands: what lies between is said here.
+        // The node continues after the subscriber's position: report the records in between.
         if after.epoch > at.epoch {
             channel.tell_new_epoch(after.epoch, after.seq + 1);
             channel.stand_at(after);
@@ -155,7 +155,7 @@ impl Session {
             if channel.state.on_gap {
                 channel.state.owed_since.get_or_insert(channel.at);
             }
-            // A gap that starts later than where the reader stands has a hole before it.
+            // A gap that begins after the subscriber's position leaves records before it unaccounted for.
             channel.tell_gap(channel.at.seq + 1, gap.last);
             channel.stand_at(Position { seq: gap.last, ..channel.at });
         }
@@ -179,7 +179,7 @@ impl Session {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // What this reader was given is what this reader says, whatever the node believes.
+        // Report what this subscriber received, whatever the node assumes.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
@@ -195,7 +195,7 @@ impl Session {
             channel.tell_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
-        // A reader in process is not told of what it skips either.
+        // A subscriber in the node's process does not receive this notice either.
         channel.refund(cost);
     }
 
@@ -211,7 +211,8 @@ impl Session {
         }
     }
 
-    /// Messages come in order, so a reader stands where the heartbeat says, or lost the tail.
+    /// Messages arrive in order, so the subscriber is at the heartbeat's position, or has lost the last
+    /// records.
     pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
@@ -242,7 +243,8 @@ impl Session {
 }
 
 impl Channel {
-    /// How a run relates to where the reader stands. What makes up for a gap that it was told of lies within that gap.
+    /// How a batch continues the subscriber's position. A batch that makes up for a reported gap lies within
+    /// it.
     fn join(&self, run: &RunHeader) -> Join {
         match self.state.owed_since {
             Some(since)
@@ -256,7 +258,7 @@ impl Channel {
         }
     }
 
-    /// The reader was given everything up to here, or told.
+    /// Notes that everything up to `at` was delivered or reported.
     pub(super) fn stand_at(&mut self, at: Position) {
         self.at = at;
         self.given_seq = at.seq;
@@ -271,7 +273,7 @@ impl Channel {
         self.tell(Notice::Gap(gap), 0);
     }
 
-    /// An epoch nobody told of: what was last in the old one cannot be known.
+    /// Reports an epoch that was not announced. The last record of the old epoch is unknown.
     fn tell_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),
@@ -283,13 +285,13 @@ impl Channel {
         self.tell(Notice::EpochChanged(changed), 0);
     }
 
-    /// Credit for a message that gave the reader nothing, or nothing more.
+    /// Returns the credit of a message without an event.
     pub(super) fn refund(&self, cost: u64) {
         self.inbox.refund(cost);
     }
 }
 
-/// Bytes of the first `count` frames.
+/// The size of the first `count` frames in bytes.
 fn frames_bytes(frames: &[u8], count: u32) -> usize {
     let mut bytes = 0;
     for _ in 0..count {

@@ -1,7 +1,7 @@
-//! States of stateful topics: put together, checked against nothing but their own length, and asked for again.
+//! Snapshots of state topics: assembled from parts, and requested again after a gap.
 //!
-//! Limit: [`snapshot_bytes_max`](crate::Limits::snapshot_bytes_max) for each state; room is made as its bytes come, not
-//! as its length claims.
+//! Limit: [`snapshot_bytes_max`](crate::Limits::snapshot_bytes_max) for each snapshot. Memory is allocated as
+//! bytes arrive, not by the announced size.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use dunlin_wire::{FromClient, Kind, SnapshotPart, WireError};
 
 use crate::session::{Channel, Session};
 
-/// What a channel knows of the state that its reader follows.
+/// A channel's part of following a state.
 #[derive(Debug, Default)]
 pub(super) struct Following {
-    /// After a gap it gets what makes up for it.
+    /// After a gap, the node sends what makes up for it.
     pub(super) on_gap: bool,
-    /// Where the reader's state stands, while it is owed what makes up for a gap.
+    /// The position of the subscriber's state while it waits for what makes up for a gap.
     pub(super) owed_since: Option<Position>,
-    /// Its log is to get another channel; what is under way on this one is left aside.
+    /// The log is to get another channel; messages on this one are discarded.
     pub(super) gone: bool,
     parts: Option<Parts>,
 }
@@ -29,7 +29,7 @@ impl Following {
     }
 }
 
-/// A state of which some has come.
+/// A snapshot of which some parts have arrived.
 #[derive(Debug)]
 struct Parts {
     position: dunlin_wire::Position,
@@ -56,7 +56,7 @@ impl Parts {
 }
 
 impl Session {
-    /// Takes part of a state; its reader gets it when it is whole.
+    /// Receives one part of a snapshot, and delivers the snapshot when it is complete.
     pub(super) fn take_part(&mut self, part: &SnapshotPart<'_>, cost: u64) -> Result<(), WireError> {
         let bytes_max = self.snapshot_bytes_max as u64;
         let Some(channel) = self.channels.get_mut(&part.channel) else { return Ok(()) };
@@ -108,7 +108,7 @@ impl Session {
         channel.tell(Notice::Publishers(Publishers { log, connected, since_ns, last_append_ns }), cost);
     }
 
-    /// A reader goes on from elsewhere; what to say.
+    /// Continues a subscriber at another position. Returns the message to send.
     pub(crate) fn resync(&mut self, number: u32, log: &LogName, resync: Resync) -> Vec<u8> {
         let mut out = Vec::new();
         let after = match resync {
@@ -117,7 +117,7 @@ impl Session {
         };
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return out };
         let key = (log.topic.clone(), log.partition);
-        // Until its log has a channel again, the node is told where it stands when it gets one.
+        // Without a channel, the position is sent once the log has one.
         if let Some((_, at)) = subscription.logs.get_mut(&key) {
             *at = after;
             return out;
@@ -150,7 +150,7 @@ impl Channel {
         self.tell(Notice::Snapshot(snapshot), parts.cost);
     }
 
-    /// Where the reader goes on when the connection is lost.
+    /// The position from which the subscriber continues after a lost connection.
     pub(super) fn resumes_at(&self) -> Position {
         self.state.owed_since.unwrap_or(self.at)
     }

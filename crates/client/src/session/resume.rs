@@ -1,5 +1,5 @@
-//! Saying everything again: on a new connection subscriptions go on by position, publishers with
-//! what has no answer.
+//! Resumption on a new connection: subscriptions continue at their positions, publishers send unanswered
+//! batches again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,28 +13,29 @@ use crate::inbox::Inbox;
 use crate::refusal::Refused;
 use crate::session::{Answer, Asked, Away, FollowAsked, GroupAsked, Question, Session, Subscription};
 
-/// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
+/// Positions in one RESUME: about 300 bytes each at most, and a node accepts at least 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl Session {
-    /// The node has answered all commands and questions that it took: the rest is asked of the next.
+    /// Sends unanswered commands and queries to the next node. The lost node has answered all that it
+    /// received.
     pub(crate) fn say_the_rest_again(&self) {
         self.questions.values().for_each(|question| question.say_again());
     }
 
-    /// The connection is gone.
+    /// Handles the loss of the connection.
     pub(crate) fn lost(&mut self, why: &str, since: Instant) {
         self.up = false;
         self.away = Some(Away { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // Before SUBSCRIBED nothing was given: such a subscription begins anew.
+            // Before SUBSCRIBED nothing was delivered, so the subscription starts anew.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.stands
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
                 let at = channel.resumes_at();
-                // Where it was given up for another channel, it is known already where it goes on.
+                // For an abandoned channel, the position is already known.
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
@@ -45,12 +46,12 @@ impl Session {
             question.is_unsaid()
         });
         self.working.lost();
-        // A request's reply would come to an inbox that is no more.
+        // The inbox for replies ends with the connection.
         self.inbox_prefix.clear();
     }
 
-    /// Why a node is not to go on with what this client began at another one, if it is of another cluster. One that was of no cluster may
-    /// have begun one.
+    /// Refuses a node of another cluster than the one where this client's handles began. A node that was in
+    /// no cluster may have founded one.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<Refused> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {
@@ -68,7 +69,7 @@ impl Session {
         })
     }
 
-    /// A new connection stands; what has to be said on it is added to `out`.
+    /// Begins a new connection, and appends the messages of the resumption to `out`.
     pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.up = true;
         self.away = None;
@@ -100,8 +101,8 @@ impl Session {
         }
     }
 
-    /// A node that was started again has lost its volatile topics. Those that this client made and publishes to are made again
-    /// as they were, before anything is published.
+    /// Creates topics of this client's publishers again, before anything is published: a restarted node has
+    /// lost its volatile topics.
     fn create_again(&mut self, out: &mut Vec<u8>) {
         let mut published: Vec<String> =
             self.publishers.values().filter_map(|publishing| publishing.configured_topic()).collect();
@@ -110,13 +111,13 @@ impl Session {
         for name in published {
             let request = self.number();
             if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
-                // What comes of it is told by the publisher's own answer.
+                // The publisher's own response reports a failure.
                 crate::topics::say_create(&name, config, true, request, out);
             }
         }
     }
 
-    /// Adds a subscription; what has to be said for it is added to `out`.
+    /// Adds a subscription, and appends its message to `out`.
     pub(crate) fn subscribe(&mut self, asked: Asked, inbox: &Arc<Inbox>, out: &mut Vec<u8>) -> u32 {
         let number = self.number();
         let subscription = Subscription {
@@ -130,13 +131,13 @@ impl Session {
             received_before: 0,
             claims: Default::default(),
         };
-        // While there is no connection nothing that is said is sent: it is said again on the next.
+        // Without a connection the message is dropped, and sent with the next resumption.
         subscription.ask(number, out);
         self.subscriptions.insert(number, subscription);
         number
     }
 
-    /// Adds a subscription that goes on after these positions.
+    /// Adds a subscription that continues after the given positions.
     pub(crate) fn subscribe_after(
         &mut self,
         asked: Asked,
@@ -157,7 +158,7 @@ impl Session {
         number
     }
 
-    /// Where each log of a subscription began, once the node has said so.
+    /// Where each log of a subscription began, once the node has answered.
     pub(crate) fn began(
         &mut self,
         number: u32,
@@ -174,7 +175,7 @@ impl Session {
         }
     }
 
-    /// A member asks for so many records more; what to say.
+    /// Requests `records` more records for a member. Returns the message to send.
     pub(crate) fn claim(&mut self, number: u32, records: u64) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
@@ -184,7 +185,7 @@ impl Session {
         out
     }
 
-    /// What to say when `consumed` bytes were consumed in all, and where that leaves each log.
+    /// The message that reports `consumed` bytes in total, and the position in each log.
     pub(crate) fn credit(
         &self,
         number: u32,
@@ -247,8 +248,9 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Where the group begins if it is gone, as after a restart of its node: behind the newest record that this member was given of a
-    /// topic with one partition. In a `work` group records before that may be unsettled, so it begins where it was asked to.
+    /// Where to recreate a group that is gone, as after a restart of its node: after this member's newest
+    /// record if the topic has one partition. In a `work` group earlier records may be unsettled, so that the
+    /// original start is used.
     fn group_start(&self, group: &GroupAsked) -> StartAt {
         let mut stands_at = self.logs.values().map(|(_, at)| *at);
         match (stands_at.next(), stands_at.next()) {
@@ -259,7 +261,7 @@ impl Subscription {
         }
     }
 
-    /// Asks for the records that are wanted and were not given yet. Members of `share` groups are given records without asking.
+    /// Requests the records that were wanted and not delivered yet. `share` groups deliver without requests.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
         let wanted = self.claims.wanted.saturating_sub(self.claims.given_before);
         if wanted > 0 {

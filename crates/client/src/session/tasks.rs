@@ -1,4 +1,4 @@
-//! Whose answers and orders are whose, among this client's workers.
+//! Maps responses and orders to this client's workers.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use hashbrown::HashMap;
 use crate::refusal::Refused;
 use crate::tasks::Line;
 
-/// See the module.
+/// The workers and their unanswered requests.
 #[derive(Debug, Default)]
 pub(super) struct Working {
     requests: HashMap<u32, Asked>,
-    /// By their numbers.
+    /// Workers by number.
     workers: HashMap<u64, Attachment>,
 }
 
-/// A worker's, and the request by which it was attached.
+/// An attached worker, and the request that attached it.
 #[derive(Debug)]
 struct Attachment {
     line: Arc<Line>,
@@ -40,7 +40,7 @@ impl Working {
         self.workers.retain(|_, other| !Arc::ptr_eq(&other.line, line));
     }
 
-    /// Whether it was a worker's. From here on its orders are known for its own.
+    /// Passes a response to its worker. Returns `false` if no worker sent the request.
     pub(super) fn tasked(&mut self, tasked: &Tasked<'_>) -> Result<bool, DecodeError> {
         let Some(Asked { line, attaches }) = self.requests.remove(&tasked.request) else { return Ok(false) };
         if attaches {
@@ -55,7 +55,7 @@ impl Working {
         Ok(true)
     }
 
-    /// The same for what is refused as a whole. A worker that was attached by the request is so no longer.
+    /// Passes a refusal to its worker. A worker attached by this request is detached.
     pub(super) fn refused(&mut self, refused: &RequestRefused<'_>) -> bool {
         let Some(Asked { line, attaches }) = self.requests.remove(&refused.request) else {
             return self.ended(refused);
@@ -81,14 +81,14 @@ impl Working {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
             match self.workers.get(&worker) {
                 Some(attached) => attached.line.ordered(of_worker),
-                // What is for a worker that has ended, it left behind.
+                // The worker has ended.
                 None => of_worker.for_each(drop),
             }
         }
         Ok(())
     }
 
-    /// The connection is gone.
+    /// Handles the loss of the connection.
     pub(super) fn lost(&mut self) {
         self.workers.drain().for_each(|(_, attached)| attached.line.lost());
         self.requests.drain().for_each(|(_, asked)| asked.line.lost());

@@ -1,6 +1,6 @@
-//! TLS between a socket and what is said over it.
+//! TLS over a socket.
 //!
-//! Whoever reads waits in the kernel without holding the connection's state, so that others write meanwhile.
+//! A reader waits in the kernel without holding the TLS state, so that others can write meanwhile.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -13,20 +13,20 @@ use crate::tls::{Codec, Connector, explain};
 
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
-/// What a record of TLS may begin with while the sides get to know each other: an alert, a handshake.
+/// The possible first bytes of a TLS record during the handshake: an alert, or a handshake message.
 const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 
 #[derive(Debug)]
 pub(super) struct Secured {
     codec: Mutex<Codec>,
-    /// Only whoever reads for all takes it.
+    /// Only the leading reader locks this.
     incoming: Mutex<Incoming>,
 }
 
 #[derive(Debug)]
 struct Incoming {
     buffer: Box<[u8]>,
-    /// Whether the node has said anything yet.
+    /// Whether the node has sent anything yet.
     heard: bool,
 }
 
@@ -36,8 +36,8 @@ impl Secured {
         Ok(Secured { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
     }
 
-    /// Reads until the room is full or the socket holds no more; waits for something first, if it may. What came may
-    /// be nothing that was said: then it is as if nothing came.
+    /// Reads until `into` is full or the socket is empty. If `blocking`, waits for the first bytes. TLS
+    /// records without data count as nothing.
     pub(super) fn recv(&self, fd: &OwnedFd, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         let before = into.len();
@@ -71,12 +71,12 @@ impl Secured {
         if lock(&self.codec).has_ended() { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Whether the node has said that it says no more.
+    /// Decrypts `came` into `into`. Returns whether the node has closed its direction.
     fn take_in(&self, fd: &OwnedFd, came: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let mut codec = lock(&self.codec);
         let room = into.capacity() - into.len();
         let read = codec.read(came, room, |said| into.extend_from_slice(said));
-        // An answer to a handshake, or why it failed. What does not fit now goes out before what is said next.
+        // Send handshake messages or an alert. The rest leaves before the next data.
         let flushed = codec.flush(|slices| send_slices(fd, slices));
         read.map_err(|error| io::Error::other(explain(&error)))?;
         flushed?;
@@ -112,12 +112,12 @@ impl Secured {
 
     pub(super) fn end(&self, fd: &OwnedFd) {
         lock(&self.codec).end();
-        // Who is gone need not be told.
+        // The other side may be gone.
         let _ = self.flush(fd);
     }
 }
 
-/// Writes the slices' beginning, as far as it goes without waiting.
+/// Writes as much of the slices as possible without waiting.
 fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     Ok(sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)?)

@@ -1,4 +1,4 @@
-//! Commands to entities, spawns and despawns: taken to the process whose region it is.
+//! Commands to entities, spawns and despawns, sent to the process that owns the region.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,73 +10,73 @@ use super::{World, subject};
 use crate::asked::deadline;
 use crate::space::places::{Places, PlacesError};
 
-/// Who is on its way between two regions is looked for again after so long.
+/// The pause before an entity that is between two regions is searched again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A process that does not answer for so long is not waited for while others may have the entity.
+/// The time after which a process that does not answer is skipped while others may have the entity.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Whom nobody has when all were asked so often is nowhere.
+/// Rounds over all processes after which the entity does not exist.
 const ROUNDS: u32 = 5;
 
-/// A command, spawn or despawn that was carried out. The region's owner has it; if that process is killed before the next tick is
-/// over, the entity may go on without it.
+/// The result of a command, spawn or despawn. The region's owner has applied it. If that process dies before
+/// the next tick ends, the change may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commanded {
-    /// The process that has, or had, the entity.
+    /// The process that has the entity, or had it before a despawn.
     pub process: u64,
     /// The region.
     pub region: RegionId,
-    /// The last tick before it.
+    /// The last tick before the change.
     pub tick: u64,
 }
 
-/// Why a command, spawn or despawn was not carried out.
+/// A command, spawn or despawn failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// No region has it.
+    /// No region has the entity.
     #[error("no region of the world has entity {0}")]
     Unknown(EntityId),
-    /// It may be in a region that nobody owns now.
+    /// The entity may be in a region without an owner.
     #[error(
         "no process has entity {id}, and nobody owns {} now: what it holds stands still until somebody does; try again then",
         list(.regions)
     )]
     NoOwner {
-        /// Which entity.
+        /// The entity.
         id: EntityId,
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// No process takes the entity in: nobody owns the region of its place now.
+    /// No process can take the entity: its region has no owner.
     #[error("entity {id} is not spawned: no process that answers owns the region of its place; {}", without_an_owner(.regions))]
     NoPlace {
-        /// Which entity.
+        /// The entity.
         id: EntityId,
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// It cannot be so, or the user may not do it.
+    /// The process refused, because the request is invalid or not permitted.
     #[error("refused: {0}")]
     Refused(String),
-    /// It is being handed over, or its process has too much to do, and that lasted too long.
+    /// The entity is being handed over, or its process is overloaded, for the whole timeout.
     #[error("not done within {0:?}: {1}")]
     Busy(Duration, String),
     /// No process can be reached.
     #[error("none of the world's processes can be reached: {0}")]
     Away(String),
-    /// The answer was lost: it may or may not have been done. To ask again does no harm: a command says how an entity is to be, an
-    /// entity is spawned once, and is despawned once.
+    /// The response was lost: the request may have been carried out. Repeating it is safe, because commands
+    /// set values, and spawns and despawns happen once for an id.
     #[error("outcome unknown: {0}")]
     Lost(String),
-    /// It is not known where the world is.
+    /// The map of the world is not known.
     #[error(transparent)]
     Places(#[from] PlacesError),
 }
 
-/// What one round of asking came to.
+/// The outcome of one round over the processes.
 #[derive(Debug, Default)]
 struct Round {
-    /// Why it may be otherwise before long.
+    /// The reason why a later round may succeed.
     busy: Option<String>,
     away: Option<String>,
     lost: Option<String>,
@@ -84,7 +84,7 @@ struct Round {
 }
 
 impl World {
-    /// Changes an entity, wherever it is, within so long.
+    /// Changes an entity, wherever it is, within `timeout`.
     pub fn command<const D: usize>(
         &mut self,
         command: &Command<'_, D>,
@@ -93,8 +93,8 @@ impl World {
         self.take_to_owner("command", &Ask::Command(*command), timeout, |places| places.nowhere(command.id))
     }
 
-    /// Takes in an entity that is new in the world, within so long: the process that owns the region of its place does it, once no
-    /// region of the world has an entity of this id. Its generation and whether it is frozen are not sent.
+    /// Adds an entity, within `timeout`. The owner of the region at its position adds it after checking that
+    /// no region has an entity with this id. The entity's generation and frozen flag are not sent.
     pub fn spawn<const D: usize>(
         &mut self,
         entity: &Entity<'_, D>,
@@ -104,12 +104,12 @@ impl World {
         self.take_to_owner("spawn", &Ask::Spawn(*entity), timeout, no_place)
     }
 
-    /// Takes an entity out of the world, wherever it is, within so long.
+    /// Removes an entity, wherever it is, within `timeout`.
     pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<Commanded, CommandError> {
         self.take_to_owner("spawn", &Ask::<3>::Despawn(id), timeout, |places| places.nowhere(id))
     }
 
-    /// Asks the processes in turn until one has the entity or its place.
+    /// Queries the processes in turn until one has the entity, or owns the region of its position.
     fn take_to_owner<const D: usize>(
         &mut self,
         what: &str,
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Asks one process; nothing where it does not have the entity or its place, or not now.
+    /// Queries one process; `None` if it does not have the entity or the region.
     fn ask(
         &mut self,
         (process, what): (u64, &str),
@@ -171,7 +171,7 @@ impl World {
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
-            // A process that is gone took nothing, or took it and is gone with it.
+            // A process that is gone did not apply the request, or its change is lost with it.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 said.away = Some(why.to_string());
                 return Ok(None);

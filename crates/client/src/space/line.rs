@@ -1,4 +1,4 @@
-//! What one process of a world tells a viewer, over a connection of its own.
+//! A viewer's connection to one process of a world.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::request::within_inbox;
 use crate::subscriber::Subscriber;
 
-/// See the module.
+/// The messages of one process for a viewer.
 #[derive(Debug)]
 pub(super) struct Line {
     client: Client,
@@ -20,7 +20,7 @@ pub(super) struct Line {
     standing: Option<Standing>,
 }
 
-/// As long as the connection lasts, and with it the inbox.
+/// State that ends with the connection.
 #[derive(Debug)]
 struct Standing {
     connection: u64,
@@ -30,12 +30,12 @@ struct Standing {
 }
 
 impl Line {
-    /// To the process that answers at this subject of the client's node.
+    /// Connects to the process that answers at `subject` of the client's node.
     pub(super) fn new(client: Client, subject: String, watch: Watch) -> Line {
         Line { client, subject, watch, standing: None }
     }
 
-    /// Takes in what has come. `false` where there is no connection.
+    /// Applies the messages that have arrived. Returns `false` without a connection.
     pub(super) fn drain<const D: usize>(
         &mut self,
         scene: &mut Scene<D>,
@@ -54,7 +54,7 @@ impl Line {
             match standing.subscriber.ready() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // It is made anew with the connection.
+                // The subscription is made again with the connection.
                 Err(_) => {
                     self.standing = None;
                     return Ok(false);
@@ -67,7 +67,7 @@ impl Line {
                     Answer::Refused { text, .. } => return Err(ViewError::Refused(text.to_owned())),
                     Answer::Watching | Answer::Done { .. } => {}
                 },
-                // Something of what it told is lost.
+                // Part of the process's messages is lost.
                 Event::Notice(_) => anew = true,
             }
         }
@@ -78,10 +78,10 @@ impl Line {
         Ok(true)
     }
 
-    /// Waits until something may have come.
+    /// Waits until messages may have arrived.
     pub(super) fn wait(&mut self, timeout: Duration) {
         match &mut self.standing {
-            // What is wrong is found by the next look.
+            // The next call of `drain` reports errors.
             Some(standing) => drop(standing.subscriber.wait(Some(timeout))),
             None => std::thread::sleep(timeout),
         }
@@ -89,7 +89,7 @@ impl Line {
 
     fn stand(&mut self) -> Result<bool, ViewError> {
         if !self.client.is_up() {
-            // Whatever came of it, the next look finds it.
+            // The next call of `drain` reports errors.
             drop(self.client.shared.poke());
             return Ok(false);
         }
@@ -118,7 +118,7 @@ impl Line {
         ask.encode(&mut bytes);
         let mut draft = Draft::from(&bytes[..]);
         draft.meta.reply = Some(inbox);
-        // Where the connection is lost the next one asks again.
+        // If the connection is lost, the next one sends the request again.
         let _ = publisher.send(draft).and_then(|()| publisher.hand_over());
     }
 }

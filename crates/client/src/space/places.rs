@@ -1,4 +1,4 @@
-//! Where a world's processes are, and which regions they own: as the keys say by which they agree.
+//! The processes of a world and the regions that they own, as the cluster's keys say.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::World;
 use super::command::CommandError;
 use crate::kv::{Entry, KvError};
 
-/// One region.
+/// A region and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Which.
+    /// The region.
     pub region: RegionId,
-    /// The process that owns it and the epoch of that; nothing while nobody does.
+    /// The owning process and its epoch; `None` without an owner.
     pub owner: Option<(u64, u64)>,
 }
 
-/// A world as it is spread now.
+/// The current regions and processes of a world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
     /// The world's name.
     pub world: String,
-    /// The addresses of the processes' nodes.
+    /// The addresses of the processes' nodes, by process.
     pub processes: BTreeMap<u64, String>,
-    /// All regions that ever began.
+    /// All regions that have begun.
     pub regions: Vec<Place>,
-    /// Processes for which the world waits before its regions begin; 0 where nobody has described the world.
+    /// Processes that the world waits for before its regions begin; 0 if the world has no description.
     pub expected: usize,
 }
 
 impl Places {
-    /// Checks that the world has begun and that a process runs it.
+    /// Fails unless the world has begun and a process runs it.
     pub fn check(&self) -> Result<(), PlacesError> {
         let world = self.world.clone();
         if self.processes.is_empty() {
@@ -46,53 +46,53 @@ impl Places {
         }
     }
 
-    /// Why no process has an entity.
+    /// The error for an entity that no process has.
     pub fn nowhere(&self, id: EntityId) -> CommandError {
         let regions = self.free();
         if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
     }
 
-    /// Regions that nobody owns.
+    /// Regions without an owner.
     pub(super) fn free(&self) -> Vec<RegionId> {
         self.regions.iter().filter(|place| place.owner.is_none()).map(|place| place.region).collect()
     }
 }
 
-/// Why it is not known where a world is.
+/// The map of a world is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlacesError {
-    /// No world has such a name.
+    /// The name is not valid for a world.
     #[error(transparent)]
     Name(#[from] WorldNameError),
-    /// Nobody began it.
+    /// No process has begun the world.
     #[error("there is no world {0:?} at this node: `dunlin space run` begins one")]
     NoWorld(String),
-    /// It waits for processes.
+    /// The world waits for processes.
     #[error(
         "world {world:?} has not begun: {processes} of {expected} processes take part; \
          `dunlin space join {world}` starts another"
     )]
     NotBegun {
-        /// Its name.
+        /// The world's name.
         world: String,
         /// Processes that take part.
         processes: usize,
-        /// Processes that it waits for.
+        /// Processes that the world waits for.
         expected: usize,
     },
-    /// All its processes are gone.
+    /// All processes have ended.
     #[error(
         "no process runs world {0:?}: its processes have ended, or cannot reach this node; `dunlin space join {0}` starts one"
     )]
     NoProcess(String),
-    /// It cannot be asked.
+    /// The keys could not be read.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
 
 impl World {
-    /// Where its regions are now.
+    /// Reads where the world's regions are now.
     pub fn places(&self) -> Result<Places, PlacesError> {
         check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);

@@ -1,4 +1,4 @@
-//! Who is near an entity, as all processes of its world tell.
+//! The entities near an entity or a point, merged from all processes of the world.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,22 +10,22 @@ use super::places::PlacesError;
 use super::{World, subject};
 use crate::asked::deadline;
 
-/// How often it is asked which processes there are.
+/// The interval at which the list of processes is read.
 const LOOK: Duration = Duration::from_millis(500);
-/// While nothing comes, each process is listened to so long in turn.
+/// The time for which each process is listened to in turn.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Why a viewer sees no more.
+/// A viewer failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// A process does not let it.
+    /// A process refuses the viewer.
     #[error("refused: {0}")]
     Refused(String),
-    /// Who is in sight cannot be read.
+    /// The message of a process is malformed.
     #[error("what a process tells cannot be read: {0}")]
     Unreadable(#[from] StateError),
-    /// It is not known where the world is.
+    /// The map of the world is not known.
     #[error(transparent)]
     Places(#[from] PlacesError),
 }
@@ -36,10 +36,11 @@ impl From<DecodeError> for ViewError {
     }
 }
 
-/// Watches around an entity, wherever that goes. Every process of the world tells of its own; one that is killed and its regions'
-/// new owners, and processes that join, are found by themselves: until then those who stand still stay in sight.
+/// Watches the surroundings of an entity, wherever it moves. Every process of the world reports its own
+/// entities. The viewer finds new processes, and new owners of a dead process's regions, by itself; until
+/// then the last known entities stay visible.
 ///
-/// Who is handed from one region to another may leave and enter in one and the same tick.
+/// An entity that is handed over may leave and enter within one tick.
 #[derive(Debug)]
 pub struct Viewer<const D: usize> {
     world: World,
@@ -53,7 +54,7 @@ pub struct Viewer<const D: usize> {
 }
 
 impl World {
-    /// Watches as `watch` says; entities are made of the components of `schema`.
+    /// Starts to watch. The components of entities are those of `schema`.
     pub fn watch<const D: usize>(&self, watch: Watch, schema: Schema) -> Result<Viewer<D>, ViewError> {
         let mut viewer = Viewer {
             world: self.client.world(&self.name),
@@ -71,7 +72,7 @@ impl World {
 }
 
 impl<const D: usize> Viewer<D> {
-    /// The next change that is there now.
+    /// Returns the next change if one has arrived.
     pub fn try_next(&mut self) -> Result<Option<Change>, ViewError> {
         if self.changes.is_empty() {
             self.drain()?;
@@ -79,7 +80,7 @@ impl<const D: usize> Viewer<D> {
         Ok(self.changes.pop_front())
     }
 
-    /// The next change, or nothing after `timeout` without one.
+    /// Returns the next change; `None` after `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, ViewError> {
         let until = deadline(timeout);
         loop {
@@ -98,12 +99,12 @@ impl<const D: usize> Viewer<D> {
         }
     }
 
-    /// All who are in sight after the last change that came, those not yet taken included.
+    /// All visible entities, after every change that has arrived, including those not taken yet.
     pub fn visible(&self) -> &HashMap<EntityId, Visible<D>> {
         self.scene.visible()
     }
 
-    /// Processes that it listens to.
+    /// The number of connected processes.
     pub fn processes(&self) -> usize {
         self.lines.len()
     }
@@ -119,7 +120,7 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// While those who know cannot be asked, it goes on with whom it knows.
+    /// If the processes cannot be read, the viewer keeps the known ones.
     fn look_again(&mut self) -> Result<(), ViewError> {
         match self.look() {
             Err(ViewError::Places(PlacesError::Kv(_))) => {
@@ -138,7 +139,7 @@ impl<const D: usize> Viewer<D> {
             if self.lines.contains_key(&process) {
                 continue;
             }
-            // Who cannot be reached is tried again by the next look.
+            // Unreachable processes are tried again at the next look.
             if let Ok(client) = self.world.client.beside(&url) {
                 let subject = subject(&self.world.name, process, "watch");
                 self.lines.insert(process, (url, Line::new(client, subject, self.watch)));

@@ -1,4 +1,4 @@
-//! Commands and questions on their way.
+//! Commands and queries about tasks on their way.
 
 use std::time::Instant;
 
@@ -12,12 +12,13 @@ use crate::asked::Asked;
 use crate::refusal::Refused;
 use crate::topics::AskError;
 
-/// Between two tries of what may be asked twice.
+/// The pause between attempts of a repeatable request.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-/// Of a message, at most: the protocol's header, the request's number, kind and length, and what fills it up.
+/// The most that a message's headers and padding take.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// Commands that were sent together. Many may be on their way at once; what is sent together the node proposes together.
+/// Commands that were sent together. Several may be on their way; the node proposes commands that arrive
+/// together as one.
 #[derive(Debug)]
 #[must_use = "commands whose answers nobody waits for may fail in silence"]
 pub struct TasksAsking {
@@ -26,19 +27,19 @@ pub struct TasksAsking {
 }
 
 impl TasksAsking {
-    /// Whether the answers are there.
+    /// Whether the responses have arrived.
     pub fn is_answered(&self) -> bool {
         self.asked.is_answered()
     }
 
-    /// Waits for what came of each command.
+    /// Waits for the response to each command.
     pub fn wait(self) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
         let TasksAsking { tasks, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + tasks.patience()))?;
         read_answers(tasks.content(&bytes)?)
     }
 
-    /// The same for async functions.
+    /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
     pub async fn answered(self) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
         let TasksAsking { tasks, asked } = self;
@@ -48,7 +49,8 @@ impl TasksAsking {
 }
 
 impl Tasks {
-    /// Sends commands, once there is a connection, and does not wait for what comes of them. They are taken in one after another.
+    /// Sends commands as soon as there is a connection, without waiting for the responses. They are carried
+    /// out in order.
     pub fn begin(&self, commands: &[Command<'_>]) -> Result<TasksAsking, TasksError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| push(&mut bytes, command));
@@ -65,7 +67,7 @@ impl Tasks {
         Ok(asked)
     }
 
-    /// Asks what does no harm when it is asked twice, until it is answered or nobody is patient any more.
+    /// Repeats a request without side effects until it is answered, within the patience.
     pub(super) fn again_and_again(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.patience();
         loop {
@@ -86,7 +88,8 @@ impl Tasks {
     }
 }
 
-/// What no request can carry: the node would end the connection, and nobody would know what came of all that is on its way.
+/// The refusal of a request that is too large for a message. A node would end the connection over it, which
+/// would lose the responses to all other requests.
 pub(super) fn too_long(bytes: &[u8]) -> Option<Refused> {
     let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
     let refused = || {
@@ -96,10 +99,10 @@ pub(super) fn too_long(bytes: &[u8]) -> Option<Refused> {
     (size > size_max).then(refused)
 }
 
-/// What a command has before it: its length.
+/// The size of the length before each command.
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// Appends a command behind its length.
+/// Appends a command after its length.
 pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; LENGTH_BYTES]);
@@ -108,7 +111,7 @@ pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
     bytes[at..at + LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
 }
 
-/// What came of each command.
+/// Decodes the response to each command.
 pub(super) fn read_answers(bytes: &[u8]) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
     let read = |answer| {
         Ok(match answer {

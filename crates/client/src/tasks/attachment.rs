@@ -1,13 +1,14 @@
-//! A worker: attached to the cluster through whatever connection there is, under one lease, for as long as it likes.
+//! A worker, attached to the cluster under one lease over any number of connections.
 //!
-//! Tasks are taken with [`Attachment::next`], by any number of threads, and answered with [`Attachment::complete`] or
-//! [`Attachment::fail`], which do not wait: what came of answers is counted ([`Attachment::load`]). One of the threads that wait for a task
-//! reads what comes for all, so that a task wakes nobody but who does it; while none waits, a thread of the worker's own does, and keeps the lease alive.
+//! Threads take tasks with [`Attachment::next`] and finish them with [`Attachment::complete`] or
+//! [`Attachment::fail`], which do not wait; [`Attachment::load`] counts the results. One waiting thread reads
+//! the connection for all, so that a task wakes only the thread that runs it. While no thread waits, the
+//! worker's own thread reads, and renews the lease.
 //!
 //! Invariants:
-//! - A task whose answer was not heard of is answered again on the next connection, under the same token: it counts once.
-//! - A result that is refused for what it is, and not for whose the task is by now, is a failure that says so: no task is left without an answer.
-//! - What is not this worker's any more says so ([`Given::is_stopped`]), as soon as it is known.
+//! - A result without a response is sent again on the next connection, under the same token, and counts once.
+//! - If a result itself is refused, the task fails with that reason: no task stays unfinished.
+//! - A task that the worker has lost says so as soon as possible ([`Given::is_stopped`]).
 
 mod driving;
 mod standing;
@@ -31,26 +32,26 @@ use crate::started::NAME_VARIABLE;
 use driving::Driver;
 use standing::{Saying, Standing};
 
-/// How a worker comes.
+/// Options of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// For people. In a process that a node started as a worker the node's name for it is taken instead.
+    /// The name, for people. In a process that a node started, the node's name for the worker replaces it.
     pub name: String,
-    /// What it can do.
+    /// The kinds of tasks that the worker runs.
     pub kinds: Vec<String>,
-    /// The queues it serves; none for all.
+    /// The queues that the worker serves; empty for all.
     pub queues: Vec<String>,
-    /// How many tasks it takes at once.
+    /// The number of tasks that run at the same time.
     pub slots: u32,
-    /// Thousandths of a processor that it has; 0 where it does not say.
+    /// Thousandths of a CPU that the worker has; 0 for unknown.
     pub cpu_milli: u32,
-    /// Bytes of memory that it has; 0 where it does not say.
+    /// Bytes of memory that the worker has; 0 for unknown.
     pub memory_bytes: u64,
-    /// It is dead, and what it has goes to others, when it gave no sign of life for so long.
+    /// The time without a sign of life after which the worker counts as dead and its tasks go to others.
     pub ttl: Duration,
-    /// What it has that tasks may need, by key and value.
+    /// Labels that tasks may require, by key and value.
     pub labels: Vec<(String, String)>,
-    /// The tenants whose tasks it takes; none for all.
+    /// The tenants whose tasks the worker takes; empty for all.
     pub tenants: Vec<String>,
 }
 
@@ -70,50 +71,50 @@ impl Default for WorkerOptions {
     }
 }
 
-/// What a worker has, and has had.
+/// A worker's current and past tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
-    /// Who it is now; 0 while it is nobody.
+    /// The worker's number; 0 while it has none.
     pub worker: u64,
-    /// Tasks that wait for somebody to take them.
+    /// Tasks that no thread has taken yet.
     pub ready: u64,
-    /// Tasks that are not answered.
+    /// Unfinished tasks.
     pub unanswered: u64,
-    /// Tasks that it was given since it came.
+    /// Tasks assigned since the worker began.
     pub given: u64,
-    /// Answers that were taken in.
+    /// Results that the cluster accepted.
     pub answered: u64,
-    /// Answers that came too late.
+    /// Results that came too late.
     pub stale: u64,
-    /// Tasks that went to others before they were answered.
+    /// Tasks that went to others before they were finished.
     pub lost: u64,
 }
 
-/// See the module. Dropped, the worker leaves, and what it has goes to others.
+/// An attached worker. Dropping it detaches the worker, and its tasks go to others.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the worker's thread and those who use it have in common.
+/// State shared by the worker's thread and its users.
 #[derive(Debug)]
 pub(super) struct Core {
     shared: Arc<Shared>,
     line: Arc<Line>,
     options: WorkerOptions,
-    /// Tasks that it may have at hand.
+    /// The number of tasks to hold in addition to running ones.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// Held by who reads what comes, and keeps the lease alive.
+    /// Locked by the thread that reads the connection and renews the lease.
     driver: Mutex<Driver>,
-    /// There is a task for somebody, or somebody has to drive.
+    /// There is a task for a waiting thread, or one has to drive.
     ready: Condvar,
-    /// The worker's own thread has something to look at.
+    /// The worker's own thread has work to do.
     own: Condvar,
-    /// Something else has happened.
+    /// Something else has changed.
     changed: Condvar,
-    /// Taken by who says what is to be said.
+    /// Locked by the thread that sends queued commands.
     saying: Mutex<()>,
     ended: AtomicBool,
 }
@@ -122,24 +123,24 @@ pub(super) struct Core {
 struct Phase {
     standing: Standing,
     error: Option<TasksError>,
-    /// Who waits for a task, but for the one who drives.
+    /// Threads that wait for a task, except the one that drives.
     idle: usize,
-    /// One who waits for a task drives.
+    /// A thread that waits for a task drives.
     is_driven: bool,
-    /// When the last of them stopped to, with a task to do.
+    /// When the last such thread left with a task.
     left_at: Option<Instant>,
-    /// The worker's own thread does not look for a while.
+    /// The worker's own thread pauses.
     own_rests: bool,
-    /// Who waits for something else.
+    /// Threads that wait for another change.
     watching: usize,
-    /// When what is left to be said is given up.
+    /// When unsent commands are given up.
     until: Option<Instant>,
-    /// Since when it is attached nowhere; `None` while it is.
+    /// Since when the worker is detached; `None` while attached.
     away: Option<Instant>,
 }
 
 impl Phase {
-    /// Notes an answer that is to be said, where it is of use.
+    /// Queues a task's result, if it is still needed.
     fn answer<'a>(&mut self, given: &Given, used: &Used, command: impl FnOnce(Answer) -> Command<'a>) {
         let (task, token, standing) = (given.task(), given.token(), &mut self.standing);
         if standing.answer(task, token) {
@@ -157,8 +158,8 @@ impl Phase {
         }
     }
 
-    /// It takes nothing more, and nobody is there to say that it may go: it goes when it holds nothing. Answers that nobody has heard are of use until its
-    /// lease ends.
+    /// Whether a draining worker without a reachable node may end: it holds no tasks. Unsent results are kept
+    /// until the lease ends.
     fn may_go_unheard(&self, ttl: Duration, now: Instant) -> bool {
         let patience = if self.standing.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
         self.standing.is_draining
@@ -166,25 +167,26 @@ impl Phase {
             && self.away.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
-    /// It was asked to end, and has nothing left to say that is worth waiting for.
+    /// Whether the worker was asked to end and has nothing left to wait for.
     fn is_given_up(&self) -> bool {
         self.standing.is_silent() || self.until.is_none_or(|until| Instant::now() >= until)
     }
 }
 
-/// How long a worker that leaves waits for a node: for one that is away to come back, or for one that is there to answer.
+/// How long a detaching worker waits for a node, whether to return or to answer.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Tasks {
-    /// Becomes a worker. Returns at once: it attaches as soon as there is a node to attach to.
+    /// Makes a worker. Returns at once; the worker attaches as soon as a node is reachable. Fails if no
+    /// thread can be started.
     pub fn attach(&self, options: WorkerOptions) -> std::io::Result<Attachment> {
         self.attach_ahead(options, 0)
     }
 
-    /// The same. Where more tasks wait than there are workers, so many more are given to it before it can begin them, so that it need not wait
-    /// for the next; the time that such a task may take runs meanwhile.
+    /// Like [`attach`](Self::attach). If tasks wait, the worker receives `ahead` more than its slots, so that
+    /// a free slot need not wait for the next. The timeout of these tasks already runs.
     pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
-        // A node that started this process knows its workers by the name that it gave it, and ends what it does not see.
+        // A node knows the workers that it started by their names, and ends others.
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
@@ -204,7 +206,7 @@ impl Tasks {
         let driven = Arc::clone(&core);
         let run = move || {
             let asked = Arc::clone(&driven);
-            // Whoever ends it does not wait for a node that is away.
+            // Dropping the worker does not wait for an unreachable node.
             interruptible(move || asked.ended.load(Ordering::Acquire), || driven.drive_while_nobody_does());
         };
         let thread = thread::Builder::new().name("dunlin-worker".to_owned()).spawn(run)?;
@@ -213,12 +215,12 @@ impl Tasks {
 }
 
 impl Attachment {
-    /// The next task, if one comes within so long. An error when the worker has ended, for good.
+    /// Returns the next task; `None` after `timeout`. Fails when the worker has ended for good.
     pub fn next(&self, timeout: Duration) -> Result<Option<Given>, TasksError> {
         Ok(self.next_batch(1, timeout)?.pop())
     }
 
-    /// The same, of as many as are there, at most so many; none when none comes.
+    /// Returns all available tasks, at most `count_max`; empty after `timeout`.
     pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<Given>, TasksError> {
         let deadline = deadline(timeout);
         let mut phase = lock(&self.core.phase);
@@ -253,12 +255,12 @@ impl Attachment {
         }
     }
 
-    /// A task is done. A result that is longer than `result_bytes_max` of the cluster fails it.
+    /// Completes a task. A result above the cluster's `result_bytes_max` fails the task.
     pub fn complete(&self, given: &Given, result: &[u8], used: &Used) {
         self.answer(given, used, |answer| Command::Complete { answer, result });
     }
 
-    /// Tasks are done that came to nothing but being done; what each took.
+    /// Completes tasks without results. `used` applies to each.
     pub fn complete_all(&self, given: &[Given], used: &Used) {
         self.core.with(|phase| {
             given.iter().for_each(|given| {
@@ -268,13 +270,13 @@ impl Attachment {
         self.core.say_what_is_to_be_said();
     }
 
-    /// A task has failed; whether it may be tried again. Of what it says why, 1 MiB at most is kept.
+    /// Fails a task. `retry` allows another attempt. At most 1 MiB of `error` is kept.
     pub fn fail(&self, given: &Given, error: &[u8], retry: bool, used: &Used) {
         let error = cut(error);
         self.answer(given, used, |answer| Command::Fail { answer, error, retry });
     }
 
-    /// How far a task has come, in thousandths, and in words.
+    /// Reports a task's progress, in thousandths and in words.
     pub fn progress(&self, given: &Given, permille: u16, note: &str) {
         self.say_of(given, |worker| Command::Progress {
             worker,
@@ -285,14 +287,14 @@ impl Attachment {
         });
     }
 
-    /// A task takes longer: its timeout begins anew, as long as it was where none is given.
+    /// Restarts a task's timeout, with `timeout` or, without it, the task's own.
     pub fn extend(&self, given: &Given, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (given.task(), given.token());
         self.say_of(given, |worker| Command::Extend { worker, task, token, timeout_ms });
     }
 
-    /// Takes nothing new from now on; what it has is to be answered still.
+    /// Stops taking new tasks. Tasks that the worker holds still have to be finished.
     pub fn drain(&self) {
         self.core.with(|phase| {
             let standing = &mut phase.standing;
@@ -306,8 +308,8 @@ impl Attachment {
         self.core.poke();
     }
 
-    /// Whether all that it had is done, and it may go; `false` unless it was drained. Where no node can be reached that would say so, it may go when it holds
-    /// nothing.
+    /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not
+    /// drained. Without a reachable node, the worker may end when it holds no tasks.
     pub fn is_drained(&self) -> bool {
         self.core.with(|phase| {
             let standing = &phase.standing;
@@ -316,7 +318,7 @@ impl Attachment {
         })
     }
 
-    /// Waits until it is drained, at most so long; whether it is.
+    /// Waits until the worker is drained, at most `timeout`. Returns whether it is.
     pub fn wait_drained(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         while !self.is_drained() {
@@ -330,7 +332,7 @@ impl Attachment {
         true
     }
 
-    /// What it has, and has had.
+    /// The worker's current and past tasks.
     pub fn load(&self) -> AttachmentLoad {
         self.core.with(|phase| {
             let Standing { worker, ready, counts, .. } = &phase.standing;
@@ -346,17 +348,17 @@ impl Attachment {
         })
     }
 
-    /// Whether it is attached now, as far as it knows.
+    /// Whether the worker is attached, as far as it knows.
     pub fn is_attached(&self) -> bool {
         self.core.with(|phase| phase.standing.is_attached)
     }
 
-    /// Why it has ended, if it has for good.
+    /// The error with which the worker has ended for good.
     pub fn error(&self) -> Option<TasksError> {
         self.core.with(|phase| phase.error.clone())
     }
 
-    /// Waits until what was answered was heard of, at most so long; whether it was.
+    /// Waits until all results have a response, at most `timeout`. Returns whether they have.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {
@@ -388,14 +390,14 @@ impl Attachment {
 }
 
 impl Core {
-    /// Has whoever drives look.
+    /// Wakes the driving thread.
     fn poke(&self) {
         self.line.poke();
         drop(lock(&self.phase));
         self.own.notify_one();
     }
 
-    /// Waits until something has happened, at most so long.
+    /// Waits until something changes, at most `longest`.
     fn wait_for_change(&self, mut phase: MutexGuard<'_, Phase>, longest: Duration) {
         if let Ok(mut driver) = self.driver.try_lock() {
             drop(phase);
@@ -409,14 +411,14 @@ impl Core {
     }
 }
 
-/// The cluster cuts it there; longer ones would but be carried.
+/// The cluster keeps this many bytes; more would be sent in vain.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(TEXT_BYTES_MAX)]
 }
 
-/// How soon a wait notices what nobody told it.
+/// The interval at which waits check for changes without a notification.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Drop for Attachment {
@@ -446,7 +448,7 @@ mod tests {
 
     use super::*;
 
-    /// Away since a moment, and draining.
+    /// Detached since `since`, and draining.
     fn away(since: Instant) -> Phase {
         let mut phase = Phase { away: Some(since), ..Phase::default() };
         (phase.standing.worker, phase.standing.is_draining) = (1, true);

@@ -1,4 +1,4 @@
-//! Why nothing came of it.
+//! Errors of requests about tasks.
 
 use dunlin_tasks::{DecodeError, no_tenant};
 use dunlin_wire::ErrorCode;
@@ -7,17 +7,17 @@ use crate::interrupt::is_broken_off;
 use crate::refusal::Refused;
 use crate::topics::AskError;
 
-/// See the module.
+/// An error of a request about tasks, or of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {
     /// The node refused.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// There is no connection, and nothing was sent.
+    /// No connection; the request was not sent.
     #[error("connection: {0}")]
     Away(String),
-    /// It may have been done or not.
+    /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]
     Unknown(String),
     /// The worker has ended.
@@ -26,7 +26,7 @@ pub enum TasksError {
 }
 
 impl TasksError {
-    /// Its code, where a node said one.
+    /// The error code, if a node refused.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             TasksError::Refused(refused) => Some(refused.code),
@@ -35,12 +35,12 @@ impl TasksError {
         }
     }
 
-    /// Whether the connection took the answer with it, and the same may be asked on the next one.
+    /// Whether the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, TasksError::Unknown(_) | TasksError::Away(_)) && !is_broken_off()
     }
 
-    /// Names the tenant that is not there.
+    /// Adds the name of the missing tenant.
     pub(super) fn with_tenant(mut self, tenant: Option<&[u8]>) -> TasksError {
         if let (TasksError::Refused(refused), Some(tenant)) = (&mut self, tenant)
             && refused.code == ErrorCode::TenantUnknown

@@ -1,4 +1,4 @@
-//! A task that a worker was given, and what it took.
+//! A task assigned to a worker, and what it used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,61 +6,62 @@ use std::time::Duration;
 
 use dunlin_tasks::Start;
 
-/// A task that this worker was given: it is to be completed or failed.
+/// A task assigned to this worker, to be completed or failed.
 #[derive(Debug, Clone)]
 pub struct Given {
     pub(super) start: Start,
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-/// What a task took.
+/// What an attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// How long it ran.
+    /// The run time.
     pub run: Duration,
-    /// Of a processor.
+    /// The processor time.
     pub cpu: Duration,
-    /// The most memory that it took, bytes.
+    /// The most memory in bytes.
     pub memory_bytes: u64,
 }
 
 impl Given {
-    /// Which task.
+    /// The task's number.
     pub fn task(&self) -> u64 {
         self.start.task
     }
 
-    /// Grows from start to start of a task, and among tasks: whatever the task writes to refuses a lower one than it was shown before.
+    /// The fencing token, which grows with every start. Resources that the task writes to refuse a lower
+    /// token than they have seen.
     pub fn token(&self) -> u64 {
         self.start.token
     }
 
-    /// Whose it is.
+    /// The tenant.
     pub fn tenant(&self) -> &[u8] {
         &self.start.tenant
     }
 
-    /// What is to be done.
+    /// The kind of the task.
     pub fn kind(&self) -> &[u8] {
         &self.start.kind
     }
 
-    /// With what.
+    /// The payload.
     pub fn payload(&self) -> &[u8] {
         &self.start.payload
     }
 
-    /// The how manieth attempt, from 1.
+    /// The number of the attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.start.attempt
     }
 
-    /// How long an attempt may take.
+    /// The longest time for an attempt.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.start.timeout_ms.into())
     }
 
-    /// Whether it is to be stopped: it was cancelled, or it is not this worker's any more.
+    /// Whether the task has to stop: it was cancelled, or went to another worker.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }

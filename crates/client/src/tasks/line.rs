@@ -1,4 +1,4 @@
-//! What came from the node for one worker, on its way from whoever reads the connection to the worker's own thread.
+//! Messages from the node for one worker, passed from the reading thread to the worker's own.
 
 use std::sync::Mutex;
 
@@ -7,24 +7,24 @@ use dunlin_tasks::{Attached, Order};
 use crate::follow::{Waiting, lock};
 use crate::refusal::Refused;
 
-/// See the module.
+/// The worker's messages and waker.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(super) waiting: Waiting,
     news: Mutex<News>,
 }
 
-/// What came since the last look, in the order in which it came, kind by kind.
+/// The messages since the last look, by kind, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// The connection is gone, with all that had no answer. What stands here besides came before.
+    /// The connection is lost, with all unanswered requests. The other messages arrived before.
     pub(super) is_lost: bool,
-    /// What came of the worker's attaching.
+    /// The response to attaching.
     pub(super) attached: Option<Result<Attached, Refused>>,
     pub(super) orders: Vec<Order>,
-    /// Answers to requests: the message's bytes.
+    /// Responses to requests, as message bytes.
     pub(super) answers: Vec<(u32, Result<Vec<u8>, Refused>)>,
-    /// Somebody of this side wants the thread to look.
+    /// Another thread wants the worker's thread to look.
     pub(super) is_poked: bool,
 }
 

@@ -1,16 +1,4 @@
-//! The worker library: functions for kinds of tasks, run on as many threads as there are slots.
-//!
-//! ```no_run
-//! use dunlin_client::{Client, Options, Task, TaskFailed, Worker};
-//!
-//! let client = Client::connect("dunlin://localhost", Options::default())?;
-//! Worker::new(&client)
-//!     .handle("thumb", |task: Task| async move { Ok::<_, TaskFailed>(task.payload().len().to_string()) })
-//!     .handle_blocking("sum", |task: &Task| Ok(task.payload().iter().map(|byte| u64::from(*byte)).sum::<u64>().to_string()))
-//!     .slots(8)
-//!     .run()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! The worker library: functions for kinds of tasks, run on one thread for each slot.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,16 +18,16 @@ use super::given::{Given, Used};
 use crate::client::Client;
 use crate::follow::thread_waker;
 
-/// How soon a slot without a task notices that it is time to end.
+/// The interval at which an idle slot checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a worker that ends waits until what it answered was heard of.
+/// How long an ending worker waits for responses to its results.
 const FLUSH: Duration = Duration::from_secs(10);
-/// Slots of one worker.
+/// The most slots of one worker.
 const SLOTS_MAX: u32 = 1_024;
 
 type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailed> + Send + Sync>;
 
-/// A worker, before it runs.
+/// The configuration of a worker.
 pub struct Worker {
     client: Client,
     options: WorkerOptions,
@@ -48,17 +36,17 @@ pub struct Worker {
     stop: WorkerStop,
 }
 
-/// Ends a worker that runs: it takes nothing new, finishes what it has, and returns. Cloning shares it.
+/// Stops a running worker: it takes no new tasks, finishes those that it holds, and returns. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStop(Arc<AtomicBool>);
 
 impl WorkerStop {
-    /// Ends it.
+    /// Stops the worker.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// The flag behind it, for signal handlers.
+    /// The underlying flag, for signal handlers.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -68,7 +56,7 @@ impl WorkerStop {
     }
 }
 
-/// Why a task failed. Any error becomes one, after which the task may be tried again.
+/// The failure of a task. Any error converts to one that allows another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailed {
     why: String,
@@ -76,12 +64,12 @@ pub struct TaskFailed {
 }
 
 impl TaskFailed {
-    /// It may be tried again.
+    /// A failure that allows another attempt.
     pub fn new(why: impl Into<String>) -> TaskFailed {
         TaskFailed { why: why.into(), retry: true }
     }
 
-    /// It is a dead letter: to try again would be of no use.
+    /// A failure without another attempt: the task becomes a dead letter.
     pub fn for_good(why: impl Into<String>) -> TaskFailed {
         TaskFailed { why: why.into(), retry: false }
     }
@@ -93,7 +81,7 @@ impl<E: std::error::Error> From<E> for TaskFailed {
     }
 }
 
-/// A task, as its function sees it.
+/// A task, as passed to its function.
 #[derive(Debug, Clone)]
 pub struct Task {
     given: Given,
@@ -101,35 +89,35 @@ pub struct Task {
 }
 
 impl Task {
-    /// With what.
+    /// The payload.
     pub fn payload(&self) -> &[u8] {
         self.given.payload()
     }
 
-    /// All else that is known of it.
+    /// The assigned task with all its values.
     pub fn given(&self) -> &Given {
         &self.given
     }
 
-    /// How far it has come, in thousandths, and in words.
+    /// Reports the progress, in thousandths and in words.
     pub fn progress(&self, permille: u16, note: &str) {
         self.attachment.progress(&self.given, permille, note);
     }
 
-    /// Its timeout begins anew.
+    /// Restarts the task's timeout.
     pub fn extend(&self) {
         self.attachment.extend(&self.given, None);
     }
 
-    /// Whether it is to be stopped: it was cancelled, or it is not this worker's any more.
+    /// Whether the task has to stop: it was cancelled, or went to another worker.
     pub fn is_stopped(&self) -> bool {
         self.given.is_stopped()
     }
 }
 
-/// Runs async functions to their end on a slot's own thread.
+/// Runs async functions to their end on a slot's thread.
 struct Runner {
-    /// Of the program's runtime, where it has one.
+    /// The program's tokio runtime, if it has one.
     #[cfg(feature = "tokio")]
     handle: Option<tokio::runtime::Handle>,
 }
@@ -160,7 +148,7 @@ impl Runner {
 }
 
 impl Worker {
-    /// One that can do nothing yet.
+    /// Makes a worker without functions.
     pub fn new(client: &Client) -> Worker {
         Worker {
             client: client.clone(),
@@ -171,7 +159,8 @@ impl Worker {
         }
     }
 
-    /// Does tasks of a kind by an async function. Where the program has a tokio runtime it runs there; else on the slot's thread alone.
+    /// Runs tasks of a kind by an async function, on the program's tokio runtime if there is one, otherwise
+    /// on the slot's thread.
     pub fn handle<F, T, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(Task) -> T + Send + Sync + 'static,
@@ -181,7 +170,7 @@ impl Worker {
         self.with(kind, Arc::new(move |task, runner| runner.run(function(task.clone())).map(Into::into)))
     }
 
-    /// Does tasks of a kind by a function that may block.
+    /// Runs tasks of a kind by a function that may block.
     pub fn handle_blocking<F, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(&Task) -> Result<R, TaskFailed> + Send + Sync + 'static,
@@ -196,68 +185,69 @@ impl Worker {
         self
     }
 
-    /// Tasks at once; 1 if nothing is said.
+    /// Sets the number of tasks that run at the same time; 1 by default.
     pub fn slots(mut self, slots: u32) -> Worker {
         self.options.slots = slots.clamp(1, SLOTS_MAX);
         self
     }
 
-    /// Tasks that it is given ahead where more wait than there are workers, so that a slot has the next at once; 0 if nothing is said. Of use
-    /// where tasks are short: what is given ahead waits for this worker, and its timeout runs.
+    /// Sets the number of tasks that the worker holds in addition, so that a free slot has the next task at
+    /// once; 0 by default. Useful for short tasks only: a held task waits for this worker, and its timeout
+    /// runs.
     pub fn prefetch(mut self, tasks: u32) -> Worker {
         self.prefetch = tasks;
         self
     }
 
-    /// A name, for people.
+    /// Sets the name, for people.
     pub fn name(mut self, name: &str) -> Worker {
         name.clone_into(&mut self.options.name);
         self
     }
 
-    /// Serves this queue, and no others but those that are named likewise.
+    /// Serves this queue. Without a call, the worker serves all queues.
     pub fn queue(mut self, queue: &str) -> Worker {
         self.options.queues.push(queue.to_owned());
         self
     }
 
-    /// It is dead when nobody heard of it for so long; 10 s if nothing is said.
+    /// Sets the time without a sign of life after which the worker counts as dead; 10 s by default.
     pub fn ttl(mut self, ttl: Duration) -> Worker {
         self.options.ttl = ttl;
         self
     }
 
-    /// What it has: thousandths of a processor, bytes of memory.
+    /// Sets what the worker has: thousandths of a CPU, and bytes of memory.
     pub fn resources(mut self, cpu_milli: u32, memory_bytes: u64) -> Worker {
         (self.options.cpu_milli, self.options.memory_bytes) = (cpu_milli, memory_bytes);
         self
     }
 
-    /// It has this, and is given tasks that need it.
+    /// Adds a label, which tasks may require.
     pub fn label(mut self, key: &str, value: &str) -> Worker {
         self.options.labels.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Takes tasks of this tenant, and of no others but those that are named likewise.
+    /// Takes tasks of this tenant. Without a call, the worker takes those of all tenants.
     pub fn tenant(mut self, tenant: &str) -> Worker {
         self.options.tenants.push(tenant.to_owned());
         self
     }
 
-    /// What ends it.
+    /// Returns a handle that stops the worker.
     pub fn stop_handle(&self) -> WorkerStop {
         self.stop.clone()
     }
 
-    /// Ends when this flag is set, as by a signal.
+    /// Stops the worker when `flag` is set, as by a signal.
     pub fn stop_when(mut self, flag: Arc<AtomicBool>) -> Worker {
         self.stop = WorkerStop(flag);
         self
     }
 
-    /// Works until it is stopped: then it takes nothing new, finishes what it has, and gives what it did. An error when the cluster
-    /// does not let it work.
+    /// Runs until the worker is stopped: it then finishes the tasks that it holds, and returns their counts.
+    /// Fails if the cluster refuses the worker.
     pub fn run(self) -> Result<AttachmentLoad, TasksError> {
         let Worker { client, options, prefetch, functions, stop } = self;
         let slots = options.slots;
@@ -285,7 +275,7 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// One slot.
+/// Runs the tasks of one slot.
 fn work(
     attachment: &Arc<Attachment>,
     functions: &HashMap<Vec<u8>, Function>,
@@ -296,7 +286,7 @@ fn work(
         if stop.is_set() {
             attachment.drain();
         }
-        // By its own program, or by somebody who asked the cluster for it.
+        // The program or an operator has drained the worker.
         if attachment.is_drained() {
             return;
         }
@@ -329,9 +319,9 @@ fn run_one(
     }
 }
 
-/// How long the processor has worked for this thread.
+/// The processor time of the current thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither is negative.
+    // Neither value is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

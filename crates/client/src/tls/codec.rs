@@ -1,10 +1,9 @@
-//! One TLS connection as bytes: what came in becomes what was said, and what is said becomes what goes out.
+//! One TLS connection as bytes: decrypts what was received, encrypts what is to be sent.
 //!
-//! Whoever owns the socket reads and writes it; doors and the client do so in their own ways.
+//! The caller reads and writes the socket.
 //!
-//! Limits: what was said and not handed out is at most one record of TLS (16 KiB) and what was given with it beyond the
-//! reader's room; what waits to go out is at most [`UNSENT_BYTES_MAX`] and one record; a message of the handshake is at
-//! most 64 KiB.
+//! Limits: decrypted bytes that were not returned are at most one TLS record (16 KiB) and what arrived with
+//! it; unsent bytes are at most [`UNSENT_BYTES_MAX`] and one record; a handshake message is at most 64 KiB.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
@@ -12,25 +11,25 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 
-/// Bytes that may wait to go out: nothing more is taken in while so many do.
+/// Unsent bytes above which no more are accepted.
 pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// One TLS connection.
 #[derive(Debug)]
 pub struct Codec {
     connection: Connection,
-    /// What came in and has not been looked at, since there was no room for what it says.
+    /// Received bytes that were not decrypted for lack of room.
     undigested: Vec<u8>,
     has_unread: bool,
 }
 
 impl Codec {
-    /// The side that connected, to whom it wants to talk to.
+    /// Makes the connecting side, for the host `name`.
     pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Codec, Error> {
         ClientConnection::new(config, name).map(|connection| Codec::new(connection.into()))
     }
 
-    /// The side that accepted.
+    /// Makes the accepting side.
     pub fn server(config: Arc<ServerConfig>) -> Result<Codec, Error> {
         ServerConnection::new(config).map(|connection| Codec::new(connection.into()))
     }
@@ -40,33 +39,33 @@ impl Codec {
         Codec { connection, undigested: Vec::new(), has_unread: false }
     }
 
-    /// The sides do not know each other yet.
+    /// Whether the handshake is not complete.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Something was said that nobody has read, or may have been.
+    /// Whether decrypted bytes may be available.
     pub fn has_unread(&self) -> bool {
         self.has_unread
     }
 
-    /// Something waits to go out.
+    /// Whether encrypted bytes are unsent.
     pub fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// The other side's certificate, if it showed one: it was verified.
+    /// The verified certificate of the other side, if it sent one.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.connection.peer_certificates()?.first().map(|certificate| certificate.as_ref())
     }
 
-    /// What both sides are to speak, if they came to an agreement about it.
+    /// The negotiated application protocol (ALPN), if there is one.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
 
-    /// Takes in what came, all of it, and hands out at most `room` bytes of what was said. How many that were; what is
-    /// left over waits for the next call, which may bring nothing new.
+    /// Accepts all of `came`, and passes at most `room` decrypted bytes to `put`. Returns how many. The rest
+    /// waits for the next call, which may pass an empty `came`.
     pub fn read(&mut self, came: &[u8], room: usize, mut put: impl FnMut(&[u8])) -> Result<usize, Error> {
         let before = std::mem::take(&mut self.undigested);
         let (mut older, mut newer) = (&before[..], came);
@@ -75,7 +74,7 @@ impl Codec {
             let input = if older.is_empty() { &mut newer } else { &mut older };
             let taken = self.connection.read_tls(input).unwrap_or(0);
             if taken == 0 {
-                // The other side has said that it says no more.
+                // The other side has closed its direction.
                 (older, newer) = (&[], &[]);
             }
             self.connection.process_new_packets()?;
@@ -89,7 +88,7 @@ impl Codec {
     fn hand_out(&mut self, room: usize, put: &mut impl FnMut(&[u8])) -> usize {
         let mut given = 0;
         let mut reader = self.connection.reader();
-        // Nothing there, and the end: either is told by the caller's socket.
+        // The caller's socket reports the end of the stream.
         while let Ok(said) = reader.fill_buf()
             && !said.is_empty()
         {
@@ -107,13 +106,13 @@ impl Codec {
         given
     }
 
-    /// Whether the other side has said that it says no more.
+    /// Whether the other side has closed its direction.
     pub fn has_ended(&mut self) -> bool {
         !self.has_unread && self.connection.reader().fill_buf().is_ok_and(<[u8]>::is_empty)
     }
 
-    /// Says what is in the slices, as far as `send` takes it; how many bytes of it are on their way or wait to be.
-    /// `send` gives `WouldBlock` when nothing fits.
+    /// Encrypts the slices, as far as `send` accepts them. Returns the number of accepted bytes. `send`
+    /// returns `WouldBlock` if nothing fits.
     pub fn write(
         &mut self,
         slices: &[IoSlice<'_>],
@@ -133,7 +132,7 @@ impl Codec {
         if taken == 0 && !slices.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
 
-    /// Sends what waits to go out; whether all of it went.
+    /// Sends encrypted bytes. Returns whether none are left.
     pub fn flush(&mut self, send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<bool> {
         let mut wire = Wire(send);
         while self.connection.wants_write() {
@@ -147,13 +146,13 @@ impl Codec {
         Ok(true)
     }
 
-    /// Says that no more is said; it has to be [flushed](Codec::flush).
+    /// Closes this direction; [`flush`](Codec::flush) sends the message.
     pub fn end(&mut self) {
         self.connection.send_close_notify();
     }
 }
 
-/// The way out, as rustls wants it.
+/// Adapts a function to the writer that rustls needs.
 struct Wire<F>(F);
 
 impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> Write for Wire<F> {

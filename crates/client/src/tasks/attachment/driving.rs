@@ -1,4 +1,5 @@
-//! Attaching a worker, again and again, keeping its lease alive, and hearing what came for it: by who waits for a task, else by a thread of its own.
+//! Driving a worker: attaching, renewing the lease and receiving orders. A thread that waits for a task
+//! drives, or else the worker's own thread.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -17,23 +18,25 @@ use crate::drive::Waited;
 use crate::follow::lock;
 use crate::why::Why;
 
-/// So often in its time to live a worker says that it lives.
+/// The number of renewals within the time to live.
 const BEATS: u32 = 3;
-/// Between two tries to attach that was refused for now, or to say what was.
+/// The pause before a refused attempt is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a wait lasts at most. Its end is noticed in between, at each tick; a wait that is not shorter than a tick takes one system call, not two.
+/// The longest wait. The end of the worker is noticed at each tick meanwhile; a wait of at least a tick takes
+/// one system call instead of two.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same for who has nobody to hear from.
+/// The longest wait without a connection.
 const LOOK_AWAY: Duration = Duration::from_millis(100);
 
-/// How long after a task was taken its worker is left alone: it may be back by then, and drive again.
+/// How long the worker's own thread leaves the connection alone after a task was taken: the thread that took
+/// it may drive again soon.
 const LEFT_ALONE: Duration = Duration::from_millis(100);
 
-/// What who drives has to keep in mind.
+/// The state of the driving thread.
 #[derive(Debug)]
 pub(super) struct Driver {
     beat_at: Instant,
-    /// It has asked to be let in, and waits so long for an answer.
+    /// The attach request is sent; when its response is overdue.
     attaching: Option<Instant>,
 }
 
@@ -44,7 +47,7 @@ impl Driver {
 }
 
 impl Core {
-    /// The worker's own thread, until the worker has ended.
+    /// Drives on the worker's own thread until the worker has ended.
     pub(super) fn drive_while_nobody_does(&self) {
         while !self.is_over() {
             let phase = lock(&self.phase);
@@ -53,7 +56,7 @@ impl Core {
             let rest = match (phase.is_driven, phase.idle) {
                 _ if is_ending => Duration::ZERO,
                 (true, _) if left_ago >= LOOK => LOOK,
-                // Who waits was told to drive.
+                // A waiting thread was woken to drive.
                 (true, _) | (false, 1..) => LEFT_ALONE,
                 (false, 0) => LEFT_ALONE.saturating_sub(left_ago),
             };
@@ -76,7 +79,7 @@ impl Core {
         rested.unwrap_or_else(PoisonError::into_inner).0.own_rests = false;
     }
 
-    /// Drives until there is a task to do, or no more time; a break where its thread was interrupted.
+    /// Drives until there is a task or `deadline` has passed. Breaks if the thread was interrupted.
     pub(super) fn drive_for_a_task(&self, driver: &mut Driver, deadline: Instant) -> ControlFlow<()> {
         let has_task = || self.with(|phase| !phase.standing.ready.is_empty() || phase.error.is_some());
         while !has_task() && !self.ended.load(Ordering::Acquire) && Instant::now() < deadline {
@@ -85,7 +88,7 @@ impl Core {
         ControlFlow::Continue(())
     }
 
-    /// Whoever drove does no more: another who waits for a task does, or the worker's own thread after a while.
+    /// Stops driving. Another waiting thread drives next, or after a while the worker's own.
     pub(super) fn leave(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
             phase.left_at = Some(Instant::now());
@@ -97,7 +100,7 @@ impl Core {
         }
     }
 
-    /// Does what is due, and waits for what comes, at most until `until`.
+    /// Does what is due, then waits for messages, at most until `until`.
     pub(super) fn step(
         &self,
         driver: &mut Driver,
@@ -183,7 +186,7 @@ impl Core {
         self.ask(TasksKind::Attach, &bytes, true);
     }
 
-    /// Sends a request of the worker's, if there is a connection; its number.
+    /// Sends a request of the worker, if there is a connection. Returns its number.
     fn ask(&self, kind: TasksKind, bytes: &[u8], attaches: bool) -> u32 {
         let mut session = lock(&self.shared.session);
         let request = session.number();
@@ -205,7 +208,7 @@ impl Core {
         self.with(|phase| phase.standing.may_say())
     }
 
-    /// Says what is to be said, unless somebody else is about to.
+    /// Sends the queued commands, unless another thread is about to.
     pub(super) fn say_what_is_to_be_said(&self) {
         while self.has_more_to_say() {
             let Ok(_saying) = self.saying.try_lock() else { return };
@@ -221,12 +224,12 @@ impl Core {
         }
     }
 
-    /// How long to rest before the next try of what was refused for now.
+    /// Applies messages. Returns the pause before a refused attempt is repeated.
     fn heard(&self, news: News, attaching: &mut Option<Instant>) -> Option<Duration> {
         let News { is_lost, attached, orders, answers, .. } = news;
         let mut rest = None;
         match attached {
-            // Of a connection that is gone, it is to be asked for again.
+            // After a lost connection the worker has to attach again.
             Some(Ok(attached)) if !is_lost => {
                 self.with(|phase| phase.standing.attached(&attached));
                 *attaching = None;
@@ -274,7 +277,7 @@ impl Core {
         if is_lost || !is_known {
             *attaching = None;
         }
-        // Each is a call of the kernel, whether anybody waits or not.
+        // Each notification is a system call, even if no thread waits.
         (0..woken).for_each(|_| self.ready.notify_one());
         if is_watched {
             self.changed.notify_all();
@@ -303,7 +306,7 @@ impl Core {
     }
 }
 
-/// It may have been done: it is said again, which changes nothing that was.
+/// Whether the command may have been carried out, so that it is repeated without effect.
 fn is_unknown(refused: &crate::refusal::Refused) -> bool {
     refused.code == ErrorCode::CommandUnknown
 }

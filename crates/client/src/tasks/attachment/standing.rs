@@ -1,8 +1,9 @@
-//! How a worker stands: what it has, what it has yet to say, and what it waits to hear of.
+//! A worker's tasks, queued commands and unanswered requests.
 //!
 //! Invariants:
-//! - What was given is held until what was answered for it was heard of, or it is known to be another's.
-//! - Answers that were lost with a connection are said again before anything else.
+//! - An assigned task is held until its result has a response, or until it is known to belong to another
+//!   worker.
+//! - Results that were lost with a connection are sent again before anything else.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,37 +17,39 @@ use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::given::Given;
 use crate::refusal::Refused;
 
-/// Requests on their way at once; what is to be said meanwhile goes together, so that a busy worker says more with each.
+/// Requests on their way at once. Commands queued meanwhile are sent together, so that a busy worker sends
+/// larger requests.
 const REQUESTS_MAX: usize = 4;
-/// What an answer without a result takes, or a little more.
+/// A little more than the size of a result without content.
 const ANSWER_BYTES: usize = 80;
-/// Bytes of one request, one command apart.
+/// The largest request in bytes, unless one command is larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// The state of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// Who it is; 0 for nobody yet.
+    /// The worker's number; 0 for none yet.
     pub(super) worker: u64,
-    /// In which life of the cluster's tasks it is that.
+    /// The epoch of the cluster's tasks to which the number belongs.
     pub(super) life: u32,
-    /// It is attached, by this connection.
+    /// The worker is attached by this connection.
     pub(super) is_attached: bool,
-    /// Given, and nobody has taken it yet.
+    /// Assigned tasks that no thread has taken yet.
     pub(super) ready: VecDeque<Given>,
-    /// All that was given and not heard of, by task.
+    /// Assigned tasks without a response to their result, by task.
     held: HashMap<u64, Held>,
-    /// Tasks and tokens that are not its own any more, and that somebody works on still: each takes a slot until it ends.
+    /// Tasks, with their tokens, that belong to other workers by now while a thread here still runs them.
+    /// Each takes a slot until it ends.
     stray: HashSet<(u64, u64)>,
     unsaid: VecDeque<Saying>,
-    /// By their requests.
+    /// Sent commands by request number.
     said: VecDeque<(u32, Vec<Saying>)>,
     pub(super) is_draining: bool,
     pub(super) is_drained: bool,
     pub(super) counts: Counts,
 }
 
-/// What became of what was given.
+/// Counts of assigned tasks by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) given: u64,
@@ -62,15 +65,15 @@ struct Held {
     is_answered: bool,
 }
 
-/// A command that is to be said, or was.
+/// A command that is queued or sent.
 #[derive(Debug)]
 pub(super) struct Saying {
     bytes: Vec<u8>,
-    /// Of which task, under which token, it is the answer.
+    /// The task and token that the command finishes.
     answers: Option<(u64, u64)>,
-    /// It is said again where the connection took it along.
+    /// The command is sent again after a lost connection.
     is_kept: bool,
-    /// It may have been taken in before.
+    /// The command may have been carried out before.
     is_again: bool,
 }
 
@@ -83,13 +86,13 @@ impl Saying {
 }
 
 impl Saying {
-    /// What is to be said in its place where no request can carry it.
+    /// Replaces a result that is too large for a request by a failure.
     pub(super) fn or_failing(self) -> Saying {
         too_long(&self.bytes).and_then(|refused| self.failing(&refused)).unwrap_or(self)
     }
 
-    /// What is to be said where it was a result that is refused for what it is: that the task has failed. The task is this worker's still, and nobody else will
-    /// say anything of it.
+    /// The failure to send after a result was refused for its content. The task still belongs to this worker,
+    /// which alone can finish it.
     fn failing(&self, refused: &Refused) -> Option<Saying> {
         if is_of_another(refused.code) {
             return None;
@@ -107,23 +110,23 @@ impl Saying {
 }
 
 impl Standing {
-    /// What it has: tasks and tokens.
+    /// The held tasks and their tokens.
     pub(super) fn has(&self) -> Vec<(u64, u64)> {
         self.held.iter().map(|(&task, held)| (task, held.token)).collect()
     }
 
-    /// Tasks that somebody works on, or could.
+    /// The number of held tasks without a result.
     pub(super) fn unanswered(&self) -> usize {
         self.held.values().filter(|held| !held.is_answered).count()
     }
 
-    /// Whether something that it was given is not known to be over.
+    /// Whether an assigned task may still be unfinished.
     pub(super) fn holds_anything(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Nothing is to be said, or to be heard of. A worker that is attached nowhere has nothing to say but answers: the rest is of use to the
-    /// node alone that it was attached to.
+    /// Whether nothing is queued or unanswered. For a detached worker only results count, because other
+    /// commands concern the node it was attached to.
     pub(super) fn is_silent(&self) -> bool {
         let mut all = self.unsaid.iter().chain(self.said.iter().flat_map(|(_, sayings)| sayings));
         !all.any(|saying| self.is_attached || saying.answers.is_some())
@@ -133,7 +136,8 @@ impl Standing {
         self.unsaid.push_back(saying);
     }
 
-    /// Whether the answer is of use still: the task is this worker's, and was not answered yet. Where it is not, its slot is free.
+    /// Notes a task's result. Returns whether the result is still needed: the task is held and has none yet.
+    /// Otherwise its slot becomes free.
     pub(super) fn answer(&mut self, task: u64, token: u64) -> bool {
         match self.held.get_mut(&task) {
             Some(held) if held.token == token => !std::mem::replace(&mut held.is_answered, true),
@@ -146,12 +150,13 @@ impl Standing {
         }
     }
 
-    /// How many of so many slots are not taken by what is not its own any more.
+    /// The slots that are not taken by tasks of other workers.
     pub(super) fn slots(&self, slots: u32) -> u32 {
         slots.saturating_sub(u32::try_from(self.stray.len()).unwrap_or(u32::MAX))
     }
 
-    /// What a task took that the cluster does not count as this worker's. Whoever attaches again says how many slots there are.
+    /// Requests one more task after the end of one that the cluster no longer counts as this worker's. A
+    /// worker that attaches again sends its number of slots.
     fn take_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = Command::Pull { worker: self.worker, credit: 1 };
@@ -159,12 +164,12 @@ impl Standing {
         }
     }
 
-    /// Whether a task is this worker's still, as far as it knows.
+    /// Whether the worker holds the task, as far as it knows.
     pub(super) fn holds(&self, task: u64, token: u64) -> bool {
         self.held.get(&task).is_some_and(|held| held.token == token)
     }
 
-    /// The next request's bytes, if there is something to say and it may be said.
+    /// The bytes of the next request, if commands are queued and may be sent.
     pub(super) fn next_request(&mut self, number: u32) -> Option<Vec<u8>> {
         if !self.is_attached || self.unsaid.is_empty() || self.said.len() >= REQUESTS_MAX {
             return None;
@@ -185,7 +190,7 @@ impl Standing {
         self.is_attached && !self.unsaid.is_empty() && self.said.len() < REQUESTS_MAX
     }
 
-    /// The connection is gone: what was said and not heard of is to be said again, first.
+    /// Handles a lost connection: unanswered commands are sent again first.
     pub(super) fn lost_connection(&mut self) {
         self.is_attached = false;
         let kept = |(_, sayings): (u32, Vec<Saying>)| sayings.into_iter().filter(|saying| saying.is_kept);
@@ -194,8 +199,8 @@ impl Standing {
         self.unsaid.retain(|saying| saying.is_kept);
     }
 
-    /// It is attached. What the cluster does not count as its own any more is to be stopped; what was answered is answered again, to
-    /// hear what came of it.
+    /// Handles the response to attaching. Tasks that belong to others are stopped; finished tasks are
+    /// reported again.
     pub(super) fn attached(&mut self, attached: &Attached) {
         if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.life) {
             self.lost_lease();
@@ -209,7 +214,7 @@ impl Standing {
         }
     }
 
-    /// It is nobody any more: its lease has ended, and all it had went to others.
+    /// Handles the end of the lease: all tasks went to others.
     pub(super) fn lost_lease(&mut self) {
         (self.worker, self.is_attached) = (0, false);
         let all: Vec<u64> = self.held.keys().copied().collect();
@@ -233,7 +238,7 @@ impl Standing {
         Some(held)
     }
 
-    /// Does what an order says. A task that is to be stopped and that nobody has begun is given back.
+    /// Carries out an order. A task to be stopped that no thread has begun is given back.
     pub(super) fn ordered(&mut self, order: Order) {
         match order {
             Order::Start(start) => self.start(start),
@@ -263,7 +268,7 @@ impl Standing {
         if self.holds(start.task, start.token) {
             return;
         }
-        // Another's, and now this one's again: what was begun under the older token is of no use.
+        // The task returned with a new token; a result under the old token is useless.
         self.forget(start.task);
         let stopped = Arc::new(AtomicBool::new(false));
         let held = Held { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
@@ -272,7 +277,8 @@ impl Standing {
         self.ready.push_back(Given { start, stopped });
     }
 
-    /// A request was answered, command by command; `false` where the cluster does not know this worker any more.
+    /// Handles the response to a request, command by command. Returns `false` if the cluster does not know
+    /// this worker.
     pub(super) fn answered(&mut self, request: u32, answers: Vec<Result<Reply, Refused>>) -> bool {
         let Some(at) = self.said.iter().position(|(number, _)| *number == request) else { return true };
         let Some((_, sayings)) = self.said.remove(at) else { return true };
@@ -292,7 +298,7 @@ impl Standing {
                 self.held.remove(&task);
                 match answer {
                     Ok(_) => self.counts.answered += 1,
-                    // It was taken in before, and the word of that was lost.
+                    // The first attempt was accepted, and its response was lost.
                     Err(refused) if saying.is_again && refused.code == ErrorCode::TaskOver => {
                         self.counts.answered += 1;
                     }
@@ -308,7 +314,7 @@ impl Standing {
         is_known
     }
 
-    /// A request was refused as a whole; it is said again.
+    /// Handles the temporary refusal of a request, whose commands are sent again.
     pub(super) fn refused(&mut self, request: u32) {
         let Some(at) = self.said.iter().position(|(number, _)| *number == request) else { return };
         let Some((_, sayings)) = self.said.remove(at) else { return };
@@ -317,7 +323,8 @@ impl Standing {
         again.into_iter().rev().for_each(|saying| self.unsaid.push_front(saying));
     }
 
-    /// A request was refused, and will be for good: what it was to say is given up. The tasks whose results it carried have failed.
+    /// Handles the final refusal of a request, whose commands are discarded. The tasks whose results it
+    /// carried fail.
     pub(super) fn given_up(&mut self, request: u32, refused: &Refused) {
         let Some(at) = self.said.iter().position(|(number, _)| *number == request) else { return };
         let Some((_, sayings)) = self.said.remove(at) else { return };
@@ -337,7 +344,7 @@ impl Standing {
     }
 }
 
-/// It says that the task is not this worker's any more, or is over.
+/// Whether the code means that the task belongs to another worker, or is over.
 fn is_of_another(code: ErrorCode) -> bool {
     use ErrorCode::{NoTask, NoWorker, StaleToken, TaskOver};
     matches!(code, NoTask | NoWorker | StaleToken | TaskOver)
