@@ -50,7 +50,7 @@ def test_every_error_code_has_a_class() -> None:
 
 
 def test_invalid_address_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         dunlin.connect("http://localhost")
 
 

@@ -33,7 +33,7 @@ pub enum Address {
 
 /// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no address: {why}")]
+#[error("{text:?} is not an address: {why}")]
 pub struct AddressError {
     text: String,
     why: &'static str,

@@ -36,7 +36,7 @@ impl Shared {
         let up = || lock(&self.session).up;
         match self.wait_until(&question.waiting, self.options.wait, Some(until), up) {
             Waited::Done => {}
-            Waited::TimedOut => return Err(AskError::Away("no connection in time".to_owned())),
+            Waited::TimedOut => return Err(AskError::Away("no connection within the time limit".to_owned())),
             Waited::Away(why) => return Err(AskError::Away(why.to_string())),
         }
         let mut session = lock(&self.session);
@@ -133,7 +133,9 @@ impl Asked {
             (Some(Answer::Refused(refused)), _) => Err(AskError::Refused(refused)),
             (Some(Answer::Lost(why)), _) => Err(AskError::Unknown(why)),
             (None, Waited::Away(why)) if self.question.is_unsaid() => Err(AskError::Away(why.to_string())),
-            (None, _) if self.question.is_unsaid() => Err(AskError::Away("no connection in time".to_owned())),
+            (None, _) if self.question.is_unsaid() => {
+                Err(AskError::Away("no connection within the time limit".to_owned()))
+            }
             (None, Waited::Away(why)) => Err(AskError::Unknown(why.to_string())),
             (None, _) => Err(AskError::Unknown("the node did not answer in time".to_owned())),
         }

@@ -257,7 +257,7 @@ impl Link {
         if silence < 2 * self.heartbeat {
             return Pumped::Quiet;
         }
-        let why = Why::Io(format!("no sign of life from the node for {} ms", silence.as_millis()));
+        let why = Why::Io(format!("no message from the node for {} ms", silence.as_millis()));
         self.lose(shared, why, since, None)
     }
 
@@ -387,13 +387,13 @@ impl Link {
         // A TLS alert, from a node that expects TLS.
         if shared.tls.iter().all(Option::is_none) && bytes.starts_with(&[0x15, 0x03]) {
             return Err(Why::Io(format!(
-                "{} speaks TLS only: write tls:// instead of dunlin://",
+                "{} accepts only TLS: use tls:// instead of dunlin://",
                 shared.address
             )));
         }
         if let Some(door) = other_door(bytes) {
             return Err(Why::Io(format!(
-                "{} answered as {door} does, and not as Dunlin's own protocol: its usual port is 4220",
+                "{} answered as {door} does; use the port of Dunlin's own protocol, by default 4220",
                 shared.address
             )));
         }
@@ -408,7 +408,7 @@ impl Link {
                 return Err(Why::refused(Refused::new(&refusal), self.was_up));
             }
             Next::Message(..) => {
-                return Err(Why::Io("the node began with something else than WELCOME".to_owned()));
+                return Err(Why::Io("the node's first message is not WELCOME".to_owned()));
             }
         };
         if let Some(refused) = lock(&shared.session).check_cluster(welcome.cluster.0) {
@@ -495,9 +495,9 @@ fn other_door(began: &[u8]) -> Option<&'static str> {
     // An HTTP/2 server begins with a SETTINGS frame.
     let is_http2 = began.len() > 4 && began[..2] == [0, 0] && began[3] == 4;
     match began {
-        [b'I', b'N', b'F', b'O', b' ', ..] => Some("a NATS door"),
-        [b'H', b'T', b'T', b'P', b'/', ..] => Some("an HTTP door"),
-        _ if is_http2 => Some("a gRPC door"),
+        [b'I', b'N', b'F', b'O', b' ', ..] => Some("a NATS listener"),
+        [b'H', b'T', b'T', b'P', b'/', ..] => Some("an HTTP listener"),
+        _ if is_http2 => Some("a gRPC listener"),
         _ => None,
     }
 }

@@ -262,7 +262,7 @@ impl Publisher {
         for draft in drafts {
             let pushed = self.push(state, draft).and_then(|(_, bytes)| {
                 let fits = bytes <= self.shared.limits.run_bytes_max;
-                if fits { Ok(()) } else { Err(PublishError::Batch("larger than one message may be")) }
+                if fits { Ok(()) } else { Err(PublishError::Batch("larger than the largest message")) }
             });
             if let Err(error) = pushed {
                 state.lanes[lane].drop_batch();

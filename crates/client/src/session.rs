@@ -229,13 +229,13 @@ impl fmt::Debug for Question {
 /// Why a connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Broken {
-    #[error("the node broke the protocol: {0}")]
+    #[error("the node violated the protocol: {0}")]
     Wire(#[from] WireError),
     #[error("the node sent {sent} bytes where {allowed} were allowed")]
     Credit { sent: u64, allowed: u64 },
     #[error("the node announced more than {0} logs")]
     Channels(usize),
-    #[error("the node sent orders for workers that cannot be read: {0}")]
+    #[error("the node sent malformed orders for workers: {0}")]
     Orders(#[from] dunlin_tasks::DecodeError),
     #[error("the node ended the connection: {0}")]
     Error(Refused),

@@ -69,11 +69,11 @@ pub enum TlsError {
     CertAndKey(String),
     /// The system has no trusted authorities, and none were given.
     #[error(
-        "no authority is known here that could vouch for the node ({0}): name the certificate of the node's own with a CA file"
+        "no trusted authority is known ({0}): give the certificate of the node's authority as the CA file"
     )]
     NoRoots(String),
     /// The host of the address cannot be in a certificate.
-    #[error("{0:?} can be the name of no certificate")]
+    #[error("{0:?} cannot be the name in a certificate")]
     Host(String),
 }
 
@@ -182,10 +182,10 @@ pub(crate) fn explain(error: &Error) -> String {
         Error::InvalidCertificate(wrong) => match wrong {
             // A trusted authority has the same name but another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-                "{certificate} is signed by an authority that is not trusted here: if it is your own, name its certificate as CA file"
+                "{certificate} is signed by an authority that is not trusted here; to trust it, give its certificate as the CA file"
             ),
             CertificateError::NotValidForNameContext { expected, presented } => format!(
-                "{certificate} is for {}, not for {}: use a name it is for, or have one made for this",
+                "{certificate} is for {}, not for {}: use a name of the certificate, or create one for this name",
                 if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") },
                 expected.to_str()
             ),
@@ -200,7 +200,7 @@ pub(crate) fn explain(error: &Error) -> String {
         },
         Error::AlertReceived(alert) => match alert {
             AlertDescription::CertificateRequired => {
-                "the node asks for a client certificate: give one, and its key".to_owned()
+                "the node requires a client certificate: give one, with its key".to_owned()
             }
             AlertDescription::UnknownCA
             | AlertDescription::BadCertificate
@@ -209,15 +209,16 @@ pub(crate) fn explain(error: &Error) -> String {
             | AlertDescription::AccessDenied
             | AlertDescription::DecryptError => {
                 format!(
-                    "the node does not accept our client certificate ({alert:?}): its authority has to be the node's client_ca"
+                    "the node does not accept the client's certificate ({alert:?}): it must be signed by the authority in the node's client_ca"
                 )
             }
-            AlertDescription::CertificateExpired => "our client certificate has expired".to_owned(),
+            AlertDescription::CertificateExpired => "the client's certificate has expired".to_owned(),
             AlertDescription::NoApplicationProtocol => {
-                "that address speaks TLS, but not Dunlin's own protocol: it may be another door's".to_owned()
+                "that address speaks TLS, but not Dunlin's own protocol: it may be another listener's"
+                    .to_owned()
             }
             AlertDescription::InternalError => {
-                "the node ended the TLS connection: it may have no place for one more".to_owned()
+                "the node ended the TLS connection: it may have reached its limit of connections".to_owned()
             }
             alert => format!("the node ended the TLS connection: {alert:?}"),
         },

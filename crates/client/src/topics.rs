@@ -145,7 +145,7 @@ impl Client {
         let command = Command::Move { topic: topic.as_bytes(), node, epoch: 0 };
         match self.kv().begin(&command)?.wait()? {
             ControlReply::Placed { epoch, .. } => Ok(epoch),
-            _ => Err(KvError::Unknown("the node answered something else than was asked".to_owned())),
+            _ => Err(KvError::Unknown("the node sent an unexpected response".to_owned())),
         }
     }
 
@@ -292,7 +292,7 @@ pub(crate) fn say_create(name: &str, config: &TopicConfig, or_same: bool, reques
 }
 
 fn odd_answer() -> AskError {
-    AskError::Unknown("the node answered something else than was asked".to_owned())
+    AskError::Unknown("the node sent an unexpected response".to_owned())
 }
 
 impl Shared {
@@ -302,7 +302,8 @@ impl Shared {
         if !session.up || session.version >= kind.since() {
             return Ok(());
         }
-        let (numbers, text) = ([1, session.version.into(), 0], "the node is older than this".to_owned());
+        let (numbers, text) =
+            ([1, session.version.into(), 0], "the node's version does not support this request".to_owned());
         Err(AskError::Refused(Refused { code: ErrorCode::Version, numbers, text }))
     }
 

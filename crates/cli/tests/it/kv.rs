@@ -54,7 +54,7 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
     let bare = watch("2");
     assert!(bare.code != Some(0) && bare.err.contains(&format!("use --from {epoch}-2")), "{bare:?}");
     let before = watch(&format!("{}-2", epoch - 1));
-    assert!(before.code == Some(1) && before.err.contains("have begun anew"), "{before:?}");
+    assert!(before.code == Some(1) && before.err.contains("have restarted"), "{before:?}");
     assert_eq!((&change["revision"], &change["events"][0]["value"]), (&2.into(), &"2".into()));
 }
 

@@ -86,7 +86,7 @@ fn commands_printed_by_dev_work_over_tls() {
     let again = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
     again.says("Found certificates in ");
     let refused = again.types("dunlin pub ticks hello");
-    assert!(refused.err.contains("asks for a client certificate"), "{refused:?}");
+    assert!(refused.err.contains("requires a client certificate"), "{refused:?}");
     let mine = again.says("dunlin sub ticks --client-cert");
     again.types(&format!("dunlin pub ticks hello --client-cert{mine}")).done();
 }

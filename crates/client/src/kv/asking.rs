@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = HEADER_BYTES + 32;
 /// A command that was sent. Several may be on their way; the node proposes commands that arrive together as
 /// one.
 #[derive(Debug)]
-#[must_use = "a command whose answer nobody waits for may fail in silence"]
+#[must_use = "a command that is not waited for may fail unnoticed"]
 pub struct Asking {
     kv: Kv,
     asked: Asked,

@@ -68,7 +68,7 @@ impl KvError {
     }
 
     pub(super) fn odd() -> KvError {
-        KvError::Unknown("the node answered something else than was asked".to_owned())
+        KvError::Unknown("the node sent an unexpected response".to_owned())
     }
 }
 
@@ -86,7 +86,7 @@ impl From<AskError> for KvError {
             ErrorCode::LockHeld => KvError::Held { holder: a, token: b },
             ErrorCode::LockNotHeld => KvError::NotHeld { lease: a },
             ErrorCode::CommandUnknown => {
-                KvError::Unknown("the leader changed, or an answer between nodes was lost".to_owned())
+                KvError::Unknown("the leader changed, or a response between nodes was lost".to_owned())
             }
             _ => KvError::Refused(refused),
         }
@@ -95,6 +95,6 @@ impl From<AskError> for KvError {
 
 impl From<DecodeError> for KvError {
     fn from(error: DecodeError) -> KvError {
-        KvError::Unknown(format!("the answer cannot be read: {error}"))
+        KvError::Unknown(format!("the response cannot be decoded: {error}"))
     }
 }

@@ -79,7 +79,7 @@ impl Standing {
         let state = lock(&self.state).clone();
         match state {
             Ok(until) if Instant::now() >= until => {
-                self.lost(lease, "the cluster could not be reached to keep it alive");
+                self.lost(lease, "the cluster could not be reached to renew it");
                 lock(&self.state).clone()
             }
             state => state,
@@ -247,7 +247,7 @@ impl LeasePulse {
 
     /// Counts the lease as lost from now on.
     fn give_up(&self) {
-        self.standing.lost(self.id, "its holder has given it up");
+        self.standing.lost(self.id, "its holder gave it up");
     }
 }
 

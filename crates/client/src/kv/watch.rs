@@ -53,7 +53,7 @@ pub type KeyChange = Result<Entry, Vec<u8>>;
 #[non_exhaustive]
 pub enum WatchError {
     /// The history before `oldest` was compacted before this watch read it.
-    #[error("revisions {missed} to {} are not held any more: read the keys, and watch on from revision {oldest}", oldest - 1)]
+    #[error("revisions {missed} to {} were compacted: read the keys, and watch from revision {oldest}", oldest - 1)]
     Compacted {
         /// The first missing revision.
         missed: u64,
@@ -61,7 +61,7 @@ pub enum WatchError {
         oldest: u64,
     },
     /// Revisions began anew in another epoch. Read the keys again, and watch from this revision.
-    #[error("revisions have begun anew, with {revision}: read the keys, and watch on from there")]
+    #[error("revisions have restarted at {revision}: read the keys, and watch from there")]
     Restarted {
         /// The first revision of the new epoch.
         revision: u64,

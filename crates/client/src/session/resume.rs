@@ -62,7 +62,7 @@ impl Session {
             code: ErrorCode::OtherCluster,
             numbers: [0; 3],
             text: format!(
-                "this client was connected to {}, and the node is of {}",
+                "this client was connected to {}, but the node belongs to {}",
                 named(known),
                 named(cluster)
             ),

@@ -56,7 +56,9 @@ impl Secured {
                 Err(error) => return Err(error.into()),
             };
             if !std::mem::replace(&mut incoming.heard, true) && !FIRST_BYTES.contains(&incoming.buffer[0]) {
-                return Err(io::Error::other("it answers without TLS: write dunlin:// instead of tls://"));
+                return Err(io::Error::other(
+                    "the node answers without TLS: use dunlin:// instead of tls://",
+                ));
             }
             if self.take_in(fd, &incoming.buffer[..came], into)? {
                 break;
@@ -87,8 +89,8 @@ impl Secured {
         if !lock(&self.codec).is_handshaking() {
             return Ok(0);
         }
-        let said = if heard { "in the middle of the TLS handshake" } else { "without an answer to TLS" };
-        Err(io::Error::other(format!("it closed the connection {said}")))
+        let said = if heard { "in the middle of the TLS handshake" } else { "without a TLS response" };
+        Err(io::Error::other(format!("the node closed the connection {said}")))
     }
 
     pub(super) fn send(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {

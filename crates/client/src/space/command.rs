@@ -38,7 +38,7 @@ pub enum CommandError {
     Unknown(EntityId),
     /// The entity may be in a region without an owner.
     #[error(
-        "no process has entity {id}, and nobody owns {} now: what it holds stands still until somebody does; try again then",
+        "no process has entity {id}, but it may be in {}, without an owner now; try again when the region has one",
         list(.regions)
     )]
     NoOwner {
@@ -48,7 +48,7 @@ pub enum CommandError {
         regions: Vec<RegionId>,
     },
     /// No process can take the entity: its region has no owner.
-    #[error("entity {id} is not spawned: no process that answers owns the region of its place; {}", without_an_owner(.regions))]
+    #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", without_an_owner(.regions))]
     NoPlace {
         /// The entity.
         id: EntityId,
@@ -190,7 +190,7 @@ impl World {
                 said.busy = Some(text.to_owned());
                 Ok(None)
             }
-            Ok(_) => Err(CommandError::Lost("the process answered something else".to_owned())),
+            Ok(_) => Err(CommandError::Lost("the process sent an unexpected response".to_owned())),
             Err(why) => Err(CommandError::Lost(why.to_string())),
         }
     }

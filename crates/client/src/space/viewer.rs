@@ -23,7 +23,7 @@ pub enum ViewError {
     #[error("refused: {0}")]
     Refused(String),
     /// The message of a process is malformed.
-    #[error("what a process tells cannot be read: {0}")]
+    #[error("a process sent a malformed message: {0}")]
     Unreadable(#[from] StateError),
     /// The map of the world is not known.
     #[error(transparent)]

@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = HEADER_BYTES + 32;
 /// Commands that were sent together. Several may be on their way; the node proposes commands that arrive
 /// together as one.
 #[derive(Debug)]
-#[must_use = "commands whose answers nobody waits for may fail in silence"]
+#[must_use = "commands that are not waited for may fail unnoticed"]
 pub struct TasksAsking {
     tasks: Tasks,
     asked: Asked,

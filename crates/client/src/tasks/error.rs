@@ -51,7 +51,7 @@ impl TasksError {
     }
 
     pub(super) fn odd() -> TasksError {
-        TasksError::Unknown("the node answered something else than was asked".to_owned())
+        TasksError::Unknown("the node sent an unexpected response".to_owned())
     }
 }
 
@@ -59,7 +59,7 @@ impl From<AskError> for TasksError {
     fn from(error: AskError) -> TasksError {
         match error {
             AskError::Refused(refused) if refused.code == ErrorCode::CommandUnknown => {
-                TasksError::Unknown("the leader changed, or an answer between nodes was lost".to_owned())
+                TasksError::Unknown("the leader changed, or a response between nodes was lost".to_owned())
             }
             AskError::Refused(refused) => TasksError::Refused(refused),
             AskError::Away(why) => TasksError::Away(why),
@@ -70,6 +70,6 @@ impl From<AskError> for TasksError {
 
 impl From<DecodeError> for TasksError {
     fn from(error: DecodeError) -> TasksError {
-        TasksError::Unknown(format!("the answer cannot be read: {error}"))
+        TasksError::Unknown(format!("the response cannot be decoded: {error}"))
     }
 }

@@ -308,14 +308,14 @@ fn run_one(
     let task = Task { given: given.clone(), attachment: Arc::clone(attachment) };
     let came = match functions.get(given.kind()) {
         Some(function) => catch_unwind(AssertUnwindSafe(|| function(&task, runner))),
-        None => Ok(Err(TaskFailed::new("this worker cannot do that"))),
+        None => Ok(Err(TaskFailed::new("this worker has no function for the task's kind"))),
     };
     let cpu = processor_time().saturating_sub(cpu);
     let used = Used { run: began.elapsed(), cpu, memory_bytes: 0 };
     match came {
         Ok(Ok(result)) => attachment.complete(&given, &result, &used),
         Ok(Err(TaskFailed { why, retry })) => attachment.fail(&given, why.as_bytes(), retry, &used),
-        Err(_panic) => attachment.fail(&given, b"its function panicked", true, &used),
+        Err(_panic) => attachment.fail(&given, b"the task's function panicked", true, &used),
     }
 }
 

@@ -60,7 +60,7 @@ fn connect_error_names_the_other_protocol() {
         stream
     });
     let error = why(&url).to_string();
-    assert!(error.contains("answered as a NATS door does"), "{error}");
+    assert!(error.contains("answered as a NATS listener does"), "{error}");
     drop(node.join().unwrap());
 }
 

@@ -100,7 +100,7 @@ impl Saying {
         let Ok(Command::Complete { answer, .. }) = Command::decode(self.bytes.get(LENGTH_BYTES..)?) else {
             return None;
         };
-        let error = format!("its result is refused: {refused}");
+        let error = format!("the result was refused: {refused}");
         Some(Saying::new(&Command::Fail { answer, error: error.as_bytes(), retry: true }, self.answers, true))
     }
 

@@ -72,6 +72,6 @@ fn removed_client_authority_admits_no_client() {
     theirs.put("ca.pem", &other.ca());
     assert!(server.reload());
     let said = refused(connect(&server, theirs.showing(&worker)));
-    assert!(said.contains("does not accept our client certificate"), "{said}");
+    assert!(said.contains("does not accept the client's certificate"), "{said}");
     connect(&server, theirs.showing(&other.sign("worker-8"))).unwrap();
 }

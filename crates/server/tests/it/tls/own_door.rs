@@ -157,11 +157,11 @@ fn mutual_tls_admits_only_certificates_of_the_authority() {
     let client = connect(&server, authority.showing(&authority.sign("worker-7"))).unwrap();
     client.publisher("t").unwrap().publish("hello").unwrap();
     let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("asks for a client certificate"), "{said}");
+    assert!(said.contains("requires a client certificate"), "{said}");
     let said = refused(connect(&server, authority.showing(&other.sign("worker-7"))));
-    assert!(said.contains("does not accept our client certificate"), "{said}");
+    assert!(said.contains("does not accept the client's certificate"), "{said}");
     let said = refused(connect(&server, authority.showing(&authority.sign_expired("worker-7"))));
-    assert!(said.contains("our client certificate has expired"), "{said}");
+    assert!(said.contains("the client's certificate has expired"), "{said}");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn tls_client_learns_that_the_node_has_no_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_with(|_| ());
     let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("answers without TLS: write dunlin:// instead of tls://"), "{said}");
+    assert!(said.contains("answers without TLS: use dunlin:// instead of tls://"), "{said}");
 }
 
 #[test]
