@@ -98,11 +98,11 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
     while let Some((_, below)) = deepest.subcommand() {
         deepest = below;
     }
-    // A command that listens by itself is not at another node.
+    // A command with --listen is its own node.
     let instead_of_url = is_given(deepest, "listen");
     let instead_of_token = is_given(matches, "user") || is_given(matches, "password_file");
     if instead_of_url && !is_given(matches, "url") {
-        // Where there is none, none is to be taken out.
+        // The command may have no such argument.
         let _ = matches.try_remove_one::<String>("url");
     }
     if instead_of_token && !is_given(matches, "token_file") {
@@ -120,7 +120,7 @@ pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Resu
     }
 }
 
-/// When to colour.
+/// The values of `--color`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     #[default]

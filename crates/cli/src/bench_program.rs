@@ -1,4 +1,4 @@
-//! `dunlin-bench`: the program that runs `bench`, `report`, `demo` and `scale`. It is installed by itself, for a node needs none of it.
+//! Finds and runs `dunlin-bench`, the separate program for `bench`, `report`, `demo` and `scale`.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -12,8 +12,8 @@ use crate::program::is_command;
 const NAME: &str = "dunlin-bench";
 const INSTALL: &str = "cargo install --path crates/bench-cli";
 
-/// Replaces this process by `dunlin-bench` with the same arguments, so that signals and the exit code are its own.
-/// Returns only with an error.
+/// Replaces this process by `dunlin-bench` with the same arguments, so that it receives the signals and
+/// returns the exit code. Returns only with an error.
 pub fn exec(command: &str) -> Result<()> {
     let ours = env::current_exe().context("cannot find this program's own file")?;
     let folder = ours.parent().unwrap_or(Path::new("."));
@@ -28,7 +28,7 @@ pub fn exec(command: &str) -> Result<()> {
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// In `folder`, where this program is, else on PATH.
+/// Finds the program in `folder`, where this one is, or in PATH.
 fn find(folder: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = [folder.to_owned()].into_iter().chain(env::split_paths(&path));

@@ -1,7 +1,7 @@
-//! Certificates for trying TLS on this machine: an authority, a node's certificate that it signed, and a client's.
+//! Certificates for trying TLS on one machine: an authority, a node's certificate and a client's.
 //!
-//! The authority's key is thrown away once it has signed: nobody who trusts it can be fooled by what it signs later. New
-//! certificates need a new directory, or the old one's end.
+//! The authority's key is discarded after signing, so that nothing else can be signed with it. New
+//! certificates need another directory.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -103,7 +103,7 @@ fn params(names: &[&str], subject: &str) -> Result<CertificateParams> {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names)?;
     let now = OffsetDateTime::now_utc();
-    // Somebody's clock may be late.
+    // Other machines' clocks may be late.
     (params.not_before, params.not_after) = (now - Duration::DAY, now + Duration::days(VALID_DAYS));
     params.distinguished_name.push(DnType::CommonName, subject);
     Ok(params)

@@ -38,7 +38,7 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Origins of web pages that may use HTTP.
     pub http_origins: Vec<String>,
-    /// A file of `dunlin report`, for the dashboard.
+    /// A report file of `dunlin report`, for the dashboard.
     pub http_report: Option<PathBuf>,
     pub grpc: Option<SocketAddr>,
     pub grpc_limits: GrpcLimits,
@@ -50,7 +50,7 @@ pub struct Config {
     pub retention_records: Option<u64>,
     pub retention_age: Option<Duration>,
     pub auto_create: bool,
-    /// The node's.
+    /// Limits of the node.
     pub limits: Limits,
     pub connections_max: usize,
     pub subscriptions_max: usize,
@@ -60,14 +60,14 @@ pub struct Config {
     pub threads: Option<usize>,
     pub log: String,
     pub log_as_json: bool,
-    /// Of a collector of OpenTelemetry.
+    /// The OpenTelemetry collector.
     pub otlp_endpoint: Option<String>,
     /// How long a NATS client may take over one operation.
     pub nats_publish: Duration,
     /// Interval of pings to NATS clients.
     pub nats_ping: Duration,
     pub nats_pings_max: u32,
-    /// Processes that work for its tasks.
+    /// Worker processes that the node starts.
     pub workers: Option<WorkersConfig>,
 }
 
@@ -180,11 +180,11 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
     Ok(Some(Cluster { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
-/// Shorter, a change of the leader would cost every node its topics.
+/// With a shorter lease, every change of the leader would move topics.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
-/// Leases are kept alive that much longer than the leader's heartbeats are apart.
+/// The smallest lease, in heartbeats of the leader.
 const LEASE_HEARTBEATS_MIN: u32 = 4;
 
 fn heartbeat(raw: &RawConfig) -> Result<Duration> {
@@ -277,7 +277,7 @@ fn count(raw: &RawConfig, name: &str) -> Result<usize> {
     value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
 }
 
-/// A node measures no shorter time.
+/// The shortest duration that a node can measure.
 const DURATION_MIN: Duration = Duration::from_millis(1);
 
 fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {
@@ -309,7 +309,7 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     }
 }
 
-/// Each has memory of its own, and a runtime.
+/// Every thread has its own memory and runtime.
 const THREADS_MAX: usize = 1_024;
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);
@@ -333,7 +333,7 @@ fn log_as_json(raw: &RawConfig) -> Result<bool> {
     }
 }
 
-/// Origins as browsers write them: a scheme, a host, a port where it is not the scheme's own, and nothing after it.
+/// Reads origins as browsers send them: a scheme, a host, and the port if it is not the default.
 fn origins(raw: &RawConfig) -> Result<Vec<String>> {
     let setting = raw.get("http.origins");
     if setting.text == "off" {

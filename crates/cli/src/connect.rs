@@ -15,7 +15,7 @@ use crate::signals::Stop;
 
 pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 
-/// Between two tries to reach a node that is not there yet.
+/// The pause between attempts to reach a node.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Connects with `name`, which operators see.
@@ -56,13 +56,14 @@ impl std::fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// Like [`connect`], for a subscriber that sleeps on purpose: with little credit, records that it has not read are
-/// soon lost.
+/// Like [`connect`], for a subscriber that pauses on purpose: with little credit, it loses unread records
+/// soon.
 pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits { credit_bytes: 16 << 10, ..Limits::default() })
 }
 
-/// Like [`connect`], for a member of a group that takes records one by one, so that others receive the rest.
+/// Like [`connect`], for a group member that takes records one by one, so that other members receive the
+/// rest.
 pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits { credit_bytes: 1, ..Limits::default() })
 }

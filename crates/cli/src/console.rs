@@ -1,4 +1,4 @@
-//! The terminal: whether to colour, what each colour means, and numbers as people read them.
+//! Terminal output: colours, and numbers in readable form.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::format::text::is_obeyed;
 /// The output of a command: its format, its colours, and whether it is a terminal.
 #[derive(Debug)]
 pub struct Console {
-    /// One JSON object per line instead of a table.
+    /// Prints one JSON object per line instead of a table.
     pub json: bool,
-    /// A person watches standard output.
+    /// Whether standard output is a terminal.
     pub is_terminal: bool,
-    /// For standard output.
+    /// Colours of standard output.
     pub paint: Paint,
-    /// For standard error.
+    /// Colours of standard error.
     pub errors: Paint,
 }
 
@@ -48,14 +48,14 @@ impl Console {
     }
 }
 
-/// Standard output. A terminal is sent none of the characters beyond ASCII that it would obey instead of showing them, whoever
-/// wrote them: they are written as JSON escapes them. Of ASCII the terminal gets all, since colours are made of it: data are
-/// escaped before. Into a pipe or a file all bytes go as they are.
+/// Standard output. For a terminal, control characters beyond ASCII are escaped as in JSON, whatever wrote
+/// them. ASCII control characters pass, because colours need them; data are escaped before. Pipes and files
+/// receive all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
     is_terminal: bool,
-    /// The first bytes of a character that is not complete yet.
+    /// The first bytes of an incomplete character.
     begun: Vec<u8>,
 }
 
@@ -94,7 +94,7 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Bytes that are no text.
+/// Writes bytes that are not UTF-8.
 fn show_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
@@ -105,7 +105,7 @@ impl Paint {
     }
 }
 
-/// Gives words their colour, or leaves them plain.
+/// Colours words, or leaves them plain.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint {
     on: bool,
@@ -129,17 +129,17 @@ impl Paint {
     #[cfg(test)]
     pub const PLAIN: Paint = Paint { on: false };
 
-    /// A heading, or the thing to look at.
+    /// Headings and important values.
     pub fn strong(self, text: &str) -> String {
         self.with(Style::new().bold(), text)
     }
 
-    /// What may be overlooked.
+    /// Secondary information.
     pub fn faint(self, text: &str) -> String {
         self.with(Style::new().dimmed(), text)
     }
 
-    /// As it should be.
+    /// A good status.
     pub fn good(self, text: &str) -> String {
         self.with(AnsiColor::Green.on_default().bold(), text)
     }
@@ -149,17 +149,17 @@ impl Paint {
         if holds { self.good(text) } else { self.bad(text) }
     }
 
-    /// Not yet bad.
+    /// A warning.
     pub fn warning(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default().bold(), text)
     }
 
-    /// Something is lost, refused or broken.
+    /// A loss, refusal or fault.
     pub fn bad(self, text: &str) -> String {
         self.with(AnsiColor::Red.on_default().bold(), text)
     }
 
-    /// Something to type.
+    /// A command to type.
     pub fn command(self, text: &str) -> String {
         self.with(AnsiColor::Cyan.on_default(), text)
     }
@@ -182,7 +182,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Bytes as people say them, with three digits that count: `64 MiB`, `1.5 GiB`.
+/// Formats bytes with three significant digits: `64 MiB`, `1.5 GiB`.
 pub fn sized(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut amount = bytes as f64;
@@ -195,7 +195,7 @@ pub fn sized(bytes: u64) -> String {
     format!("{amount:.decimals$} {}", UNITS[unit])
 }
 
-/// A span in its two largest units: `2 d 1 h`, `29 min 59 s`.
+/// Formats a duration in its two largest units: `2 d 1 h`, `29 min 59 s`.
 pub fn lasting(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);

@@ -1,7 +1,7 @@
-//! Publishing what a person gave: texts, lines and whole files, at a pace.
+//! Publishes texts, lines and whole files, at a limited rate.
 //!
-//! A lost connection is waited out: the client keeps what has no answer, and sends it again under the same numbers. So is
-//! a node without room, which is asked again less and less often; what it refused is sent again in the same order.
+//! Over a lost connection, the client keeps unanswered records and sends them again under the same numbers.
+//! If the node has no room, refused records are sent again in order, after growing pauses.
 
 use std::io::Write;
 use std::thread;
@@ -32,7 +32,7 @@ impl Acknowledged for dunlin_client::Publisher {
     }
 }
 
-/// Sends records of one kind to one publisher.
+/// Sends records with the same key and headers to one publisher.
 #[derive(Debug)]
 pub struct Feed<'a, P> {
     publisher: P,
@@ -53,11 +53,11 @@ struct Crowding {
     patience: Option<Duration>,
     since: Option<Instant>,
     pause: Duration,
-    /// What it had acknowledged by then.
+    /// The number of records acknowledged at that time.
     acknowledged: u64,
 }
 
-/// The pauses between two attempts to send what was refused: each is twice the one before.
+/// The pauses between attempts; each is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -66,7 +66,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 pub struct Tally {
     pub sent: u64,
     pub acknowledged: u64,
-    /// Of the last record that has one.
+    /// The last receipt.
     pub last: Option<Receipt>,
 }
 
@@ -99,7 +99,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
             return Ok(false);
         }
         let meta = self.meta;
-        // A `send` that fails has not taken the record.
+        // If `send` fails, the publisher has not taken the record.
         let send = |publisher: &mut P| publisher.send(Draft { meta, payload: Payload::Copied(payload) });
         let sent = self.persist(send)?.is_some();
         self.sent += u64::from(sent);
@@ -113,7 +113,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         self.sent += u64::from(matches!(outcome, Ok(_) | Err(PublishError::Unknown(_))));
         match outcome {
             Ok(receipt) => self.last = Some(receipt),
-            // It was sent, and is sent again: its answer comes with the flush.
+            // The record is sent again; `flush` waits for its response.
             Err(PublishError::Unknown(why)) => {
                 self.outage.said_once(&why, self.errors)?;
                 self.flush()?;
@@ -193,7 +193,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
                 Err(PublishError::Unknown(why)) => self.outage.said_once(&why, self.errors)?,
                 Err(refused) => {
                     self.await_room(refused)?;
-                    // What goes wrong with it is told by the next attempt.
+                    // The next attempt reports an error.
                     let again = self.publisher.send_refused_again();
                     again.or_else(|refused| self.await_room(refused))?;
                 }
@@ -223,7 +223,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         let Some(due) = self.pace.as_ref().map(|pace| pace.due) else { return Ok(!self.stop.is_set()) };
         let now = Instant::now();
         if now < due {
-            // Whoever asked for a pace wants to see each record in its time, not in a batch.
+            // At a limited rate, records leave one by one instead of in batches.
             self.flush()?;
         }
         while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -233,7 +233,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         if let Some(pace) = &mut self.pace {
-            // What was missed by over a second is not caught up with.
+            // After a delay of more than 1 s, the missed records are not sent faster.
             pace.due = pace.due.max(now.checked_sub(Duration::from_secs(1)).unwrap_or(now)) + pace.between;
         }
         Ok(!self.stop.is_set())
@@ -250,7 +250,7 @@ impl Crowding {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// It is over when more was acknowledged: what was sent may yet be refused.
+    /// The node has room again once more records are acknowledged; sent records may still be refused.
     fn over(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
             (self.since, self.pause) = (None, PAUSE_MIN);
@@ -282,7 +282,7 @@ mod tests {
             0
         }
 
-        /// It is refused before it is taken.
+        /// The record is refused before the publisher takes it.
         fn send_refused_again(&mut self) -> Result<(), PublishError> {
             Ok(())
         }

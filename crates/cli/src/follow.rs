@@ -36,7 +36,7 @@ pub struct Follow<W> {
     out: Mutex<W>,
     written: AtomicU64,
     stop: Stop,
-    /// The connection that the subscribers have, if they have one.
+    /// The subscribers' connection, if any.
     client: Option<Client>,
 }
 
@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Events written before others may write.
 const TURN_EVENTS: u32 = 1024;
 
-/// How many events a turn had.
+/// The number of events of one round.
 struct Turned(u32);
 
 impl<W: Write> Follow<W> {
@@ -114,7 +114,7 @@ impl<W: Write> Follow<W> {
         self.stop.is_set() || self.left() == Some(0)
     }
 
-    /// Records that are still to be written, if that is limited.
+    /// The number of records still to be written, if limited.
     fn left(&self) -> Option<u64> {
         self.rules.count.map(|count| count.saturating_sub(self.written.load(Ordering::Relaxed)))
     }
@@ -123,7 +123,7 @@ impl<W: Write> Follow<W> {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes what is there.
+    /// Writes the events that have arrived.
     fn turn(&self, subscriber: &mut impl Subscribe) -> Result<Turned> {
         let mut out = self.out();
         for events in 0..TURN_EVENTS {

@@ -1,4 +1,4 @@
-//! How a record is written: as text, JSON, its bytes alone, or after a template.
+//! Formats of records: text, JSON, payload bytes only, or a template.
 
 mod json;
 mod meaning;
@@ -44,21 +44,21 @@ impl FromStr for Format {
 #[derive(Debug)]
 pub struct Writer {
     pub format: Format,
-    /// After each record in raw and template output.
+    /// Written after each record in raw and template output.
     pub delimiter: String,
-    /// Whether several logs may appear, so that text shows the topic.
+    /// Whether several logs may appear, so that text names the topic.
     pub many: bool,
-    /// A person watches: what a terminal would obey is escaped.
+    /// Whether the output is a terminal, so that control characters are escaped.
     pub is_terminal: bool,
-    /// What the bytes of stateful topics say.
+    /// Interprets the records of state topics.
     pub meanings: Meanings,
     pub paint: Paint,
-    /// For notices on standard error.
+    /// Colours of notices on standard error.
     pub errors: Paint,
 }
 
 impl Writer {
-    /// `attempt` is how often the record was given out by a group, if it was.
+    /// Writes a record. `attempt` is the number of a group's attempt.
     pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => {
@@ -77,7 +77,7 @@ impl Writer {
         }
     }
 
-    /// Where standard output holds nothing but data, notices go to `aside`.
+    /// Writes a notice, to `aside` if standard output contains only data.
     pub fn notice(&self, notice: &Notice, out: &mut impl Write, aside: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => match notice {

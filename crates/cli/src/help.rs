@@ -1,12 +1,11 @@
-//! Help texts in 80 columns, however they were written: what follows a command's options is not wrapped by words but by
-//! what it is, a paragraph or an example and what it does.
+//! Wraps help texts to 80 columns. Paragraphs and examples after a command's options are wrapped differently.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Command, CommandFactory};
 
-/// As wide as the narrowest terminal that people have.
+/// The width of the narrowest common terminal.
 pub const WIDTH: usize = 80;
-/// What an example does, where it stands below it.
+/// The indentation of an explanation below its example.
 const BELOW: &str = "      ";
 
 /// The whole tree of commands.
@@ -14,7 +13,8 @@ pub fn command<A: CommandFactory>() -> Command {
     fit(A::command())
 }
 
-/// The command line of this process. What cannot be understood ends it, with where a command is that is not at the top.
+/// Parses the command line of this process. Exits with a message if it is invalid; for an unknown command,
+/// the message names where a command of that name exists.
 pub fn matches(mut command: Command) -> ArgMatches {
     command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
         let hint = match error.get(ContextKind::InvalidSubcommand) {
@@ -30,7 +30,7 @@ pub fn matches(mut command: Command) -> ArgMatches {
     })
 }
 
-/// The command of this name below another, if there is one.
+/// Finds a command of this name below another.
 fn elsewhere(command: &Command, name: &str) -> Option<String> {
     let has = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
     let group = command.get_subcommands().find(has)?;
@@ -69,13 +69,13 @@ fn end_paragraph(paragraph: &mut Vec<&str>, out: &mut Vec<String>) {
     wrap(&lines.join(" "), "", "", out);
 }
 
-/// A command, and what it does if that stands behind it.
+/// Formats an example, and the explanation after it.
 fn example(line: &str, out: &mut Vec<String>) {
     if width(line) <= WIDTH {
         return out.push(line.to_owned());
     }
     let indent = line.len() - line.trim_start().len();
-    // What the example above does, on a line of its own.
+    // The explanation of the example above, on its own line.
     if indent > BELOW.len() {
         return wrap(line.trim(), BELOW, "", out);
     }
@@ -85,12 +85,12 @@ fn example(line: &str, out: &mut Vec<String>) {
             out.push(said.trim_end().to_owned());
             wrap(does.trim(), BELOW, "", out);
         }
-        // A shell takes the line's end for nothing.
+        // A backslash continues a shell command on the next line.
         None => wrap(line.trim(), &line[..indent], " \\", out),
     }
 }
 
-/// Lines of words, all but the first of them further to the right where they go `on`.
+/// Wraps words, and indents all lines but the first by `on`.
 fn wrap(text: &str, indent: &str, on: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;

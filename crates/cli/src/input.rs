@@ -1,6 +1,6 @@
-//! Standard input or a file, read by a thread of its own, so that Ctrl-C ends a command that waits for input.
+//! Standard input or a file, read by a separate thread so that Ctrl-C ends a waiting command.
 //!
-//! The thread ends with its input, or with the process. It is at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
+//! The thread ends with its input or with the process, and reads at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -21,13 +21,13 @@ pub struct Input {
     stop: Stop,
 }
 
-/// What is there.
+/// Input, or its absence.
 #[derive(Debug)]
 pub enum Chunk {
     Bytes(Vec<u8>),
-    /// Nothing for now.
+    /// Nothing has arrived yet.
     None,
-    /// There will be no more, or it is time to stop.
+    /// The input has ended, or the command has to end.
     End,
 }
 

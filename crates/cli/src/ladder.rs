@@ -1,24 +1,18 @@
-//! A book as people look at it: the best levels of both sides, bids to the left.
-//!
-//! ```text
-//! md.BTC-USD  1-48211  7a1f09c2e51b33d4
-//!        SIZE   BID         ASK   SIZE
-//!        1200   50000.10    50000.20   310
-//! ```
+//! An order book as a table: the best levels of both sides, bids on the left.
 
 use dunlin_feed::{Level, Levels, Side, Touch};
 use dunlin_topic::Position;
 
 use crate::console::Paint;
 
-/// The widest number that keeps the columns, where there is room.
+/// The widest number in a wide terminal.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
-/// Between the four numbers of a line.
+/// Blanks between the four numbers of a line.
 const GAPS: usize = 5;
 
-/// The lines of a ladder: a title, a heading, and `depth` levels, some of which may be empty. The numbers stand closer
-/// where there are few columns.
+/// The lines of a table: a title, a heading, and `depth` levels, some of them empty. Columns are narrower on
+/// a narrow terminal.
 pub fn lines(
     topic: &str,
     at: Position,
@@ -45,7 +39,7 @@ pub fn lines(
     [title, paint.faint(&heading)].into_iter().chain((0..depth).map(level)).collect()
 }
 
-/// One line that says it all.
+/// The book in one line.
 pub fn one_line(topic: &str, at: Position, book: &dyn Levels) -> String {
     let side = |side| match book.best(side) {
         Some(level) => {
@@ -69,7 +63,7 @@ pub fn one_line(topic: &str, at: Position, book: &dyn Levels) -> String {
     )
 }
 
-/// Price and size as people write them; nothing where there is no level.
+/// Price and size in decimal form; empty without a level.
 fn cells(book: &dyn Levels, level: Option<&Level>) -> (String, String) {
     level.map_or_else(Default::default, |level| {
         (book.scale().price_text(level.price), book.scale().size_text(level.size))

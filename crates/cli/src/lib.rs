@@ -1,9 +1,9 @@
-//! The command line: the program `dunlin`, and what `dunlin-bench` shares with it.
+//! The command line: the program `dunlin`, and code shared with `dunlin-bench`.
 //!
-//! A command is one file under `commands/`: what can be asked of it (its `Arguments`) and what it does (`run`). What a
-//! command means beyond calling the node or the client is decided in pure modules beside it. `dunlin` parses `bench`,
-//! `report`, `demo` and `scale` too, so that help, completions and the manual are whole; `dunlin-bench` runs them.
-//! Exit codes: 0 done, 1 refused, 2 failed; a command line that cannot be understood is 2.
+//! Each command is a file under `commands/` with its `Arguments` and its `run`; decisions are in pure modules
+//! beside it. `dunlin` parses `bench`, `report`, `demo` and `scale` too, so that help, completions and manual
+//! are complete, and `dunlin-bench` runs them. Exit codes: 0 success, 1 refused, 2 failed or invalid command
+//! line.
 #![allow(missing_docs, reason = "a library for the two programs alone")]
 
 pub mod arguments;
@@ -38,7 +38,7 @@ use clap::Parser;
 use crate::arguments::{Arguments, Global, prefer_command_line};
 use crate::console::Console;
 
-/// All of the program `dunlin`.
+/// Runs the program `dunlin`.
 pub fn main() -> ExitCode {
     start(
         |arguments: &Arguments| &arguments.global,

@@ -1,4 +1,4 @@
-//! The program `dunlin`: see the library beside this file.
+//! The program `dunlin`.
 
 use std::process::ExitCode;
 

@@ -12,13 +12,13 @@ use dunlin_wire::{CODES, Retry};
 use crate::console::Paint;
 use crate::format::text::escaped_lines;
 
-/// The client paces its attempts; this only keeps one that does not from spinning.
+/// The client limits its attempts; this pause prevents a busy loop if it does not.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time after which a lost connection is reported.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// Returns why the node is away, if it has been away for at least 1 s.
+/// Returns why the node is unreachable, if it has been for at least 1 s.
 pub fn away(client: &Client) -> Option<Away> {
     client.away().filter(|away| away.since.elapsed() >= NOTICE)
 }
@@ -67,7 +67,7 @@ impl Outage {
     #[inline]
     pub fn over(&mut self) {
         if std::mem::take(&mut self.said) {
-            // Nobody is left to tell when standard error is closed.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "connected again");
         }
     }

@@ -24,7 +24,7 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A row of the table of errors, with advice that fits better here than the row's.
+/// A row of the table of errors with more specific advice.
 #[derive(Debug)]
 pub struct Advised {
     pub code: ErrorCode,
@@ -53,7 +53,7 @@ Exit codes:
 
 /// Prints the error on standard error, as an object with `--json`, and returns the exit code.
 pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
-    // Whoever read our output has gone, as `head` does: they have what they wanted.
+    // The reader of the output has ended, as `head` does.
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
@@ -68,7 +68,7 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
         return ExitCode::from(code(error));
     }
     let mark = console.errors.bad("error:");
-    // Nothing is left to tell it to when standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{mark} {}", escaped_lines(&in_words(error)));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
@@ -101,7 +101,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe)
 }
 
-/// The row of the table of errors, where it is one of them.
+/// The error's row in the table of errors, if it has one.
 fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
     let code = error.chain().find_map(|cause| {
         if cause.is::<SubjectError>() {

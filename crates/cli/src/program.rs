@@ -1,4 +1,5 @@
-//! A command that is run for a record: it reads the payload from standard input, and has the rest in its environment.
+//! A command that runs for each record, with the payload on standard input and the other values in its
+//! environment.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +30,7 @@ impl Program {
         &self.name
     }
 
-    /// Returns an error if the command cannot be run, so that no record is taken for it.
+    /// Returns an error if the command cannot be run, before any record is taken.
     pub fn check(&self) -> Result<()> {
         match self.missing() {
             Some(why) => Err(Refusal(format!("{why}; no record was taken")).into()),
@@ -92,9 +93,9 @@ impl Program {
     ) -> Result<T> {
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         let input = child.stdin.take();
-        // From a thread: pipes hold only so much, and the command may write before it has read everything.
+        // Write from a thread: the command may fill its output pipe before it has read all input.
         let outcome = thread::scope(|scope| {
-            // A command that does not read its input is free not to.
+            // The command may ignore its input.
             scope.spawn(|| input.map(|mut input| input.write_all(record.payload())));
             wait(child)
         });

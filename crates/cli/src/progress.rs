@@ -1,4 +1,4 @@
-//! How far a long piece of work is: a bar on standard error while a person watches that, nothing where none does.
+//! Progress of long work: a bar on standard error if that is a terminal.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Progress {
     }
 
     fn new(what: &str, total: Option<u64>, template: &str) -> Progress {
-        // On anything but a terminal indicatif draws nothing.
+        // indicatif draws only on terminals.
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         Progress(bar.with_style(style).with_prefix(what.to_owned()))

@@ -18,7 +18,7 @@ use crate::signals::Stop;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
-/// What a node that is not open yet is doing.
+/// What a node does while it is opening.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
 
@@ -26,18 +26,18 @@ const JOINING: &str = "it is joining its cluster";
 pub struct Running {
     pub node: Node,
     pub server: Server,
-    /// Its membership of a cluster.
+    /// The membership of a cluster.
     pub cluster: Option<Cluster>,
-    /// What it tells of itself, where that is more than its callers do.
+    /// Telemetry of this node, if it sends more than its clients do.
     pub telemetry: Option<Telemetry>,
-    /// Processes that work for its tasks.
+    /// Worker processes that the node starts.
     pub workers: Option<Workers>,
 }
 
 impl Running {
     /// Starts the node. Setting `stop` interrupts the joining of a cluster.
     pub fn start(config: &Config, stop: &Stop) -> Result<Running> {
-        // Who has nothing to read and nobody to find is there at once.
+        // Nodes without a data directory open at once.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
         let node = match &config.data_dir {
@@ -119,7 +119,7 @@ pub fn way_out(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// A node with the durable topics of a directory; what is to be known of their state goes to the log.
+/// Opens a node with the durable topics of a directory, and logs their state.
 fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     let opened = Node::open(config, Arc::new(RealDisk), dir);
     let (node, topics) =
@@ -138,7 +138,7 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
-/// A cluster that says no is a refusal like any other.
+/// Converts a cluster's refusal.
 fn refused(error: ClusterError) -> anyhow::Error {
     match error {
         ClusterError::Refused(why) => Refusal(why).into(),
@@ -199,7 +199,7 @@ fn server_config(config: &Config) -> ServerConfig {
         users_file: config.users_file.clone(),
         grpc: config.grpc.into_iter().collect(),
         tls: config.tls.clone(),
-        // `Config` has refused it already unless it was told so.
+        // `Config` has already checked that the operator allows this.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),
         spin: config.spin,

@@ -17,13 +17,13 @@ use signal_hook::flag;
 const LOOK: Duration = Duration::from_millis(20);
 /// Time that a command waits for a pending response of its node when it has to end.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// What a shell reports of a program that Ctrl-C ended.
+/// The exit code that a shell reports after Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Lets a write beyond the process's limit of file sizes fail like one to a full disk. Left alone, the signal that comes with it
-/// ends the process.
+/// Makes a write beyond the process's file size limit fail like a write to a full disk. By default, the
+/// signal for it ends the process.
 pub fn outlive_file_size_limit() {
-    // Where it cannot be had, all is as the system has it.
+    // If the handler cannot be installed, the default stays.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
@@ -32,7 +32,7 @@ pub fn outlive_file_size_limit() {
 pub struct Reload(Arc<AtomicBool>);
 
 impl Reload {
-    /// Listens from now on.
+    /// Installs the signal handler.
     pub fn on_signal() -> Result<Reload> {
         let asked = Arc::new(AtomicBool::new(false));
         flag::register(SIGHUP, Arc::clone(&asked)).context("cannot listen for signals")?;
@@ -50,11 +50,11 @@ impl Reload {
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     pub fn on_signal() -> Result<Stop> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order: a second signal finds the flag of the first.
+            // In this order, a second signal finds the flag of the first.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;
@@ -68,7 +68,8 @@ impl Stop {
         let stop = self.clone();
         thread::spawn(move || {
             let out = std::io::stdout();
-            // Nothing is asked for: the end of a pipe is told in any case. What has no reader, like a file, waits for ever.
+            // The end of a pipe is reported without being requested. A file has no reader, so that the wait
+            // does not end.
             let mut outs = [PollFd::new(&out, PollFlags::empty())];
             while poll(&mut outs, None) == Err(Errno::INTR) {}
             if outs[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {

@@ -1,4 +1,4 @@
-//! A topic's state of any kind, as a subscriber keeps it.
+//! A state topic's state of any kind, as a subscriber keeps it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::outcome::Refusal;
 /// One of the states that come with Dunlin.
 #[derive(Debug)]
 pub enum State {
-    /// By price level.
+    /// An order book by price level.
     Book(Book),
-    /// By order.
+    /// An order book by order.
     Orders(Orders),
-    /// Last values.
+    /// Last values by key.
     Last(LastValue),
-    /// A region of a world, and how its topic is configured.
+    /// A region of a world, and its topic's configuration.
     Region(Box<(AnyRegion, FoldConfig)>),
 }
 
@@ -63,7 +63,7 @@ impl State {
         FoldConfig { kind: kind.to_owned(), options }
     }
 
-    /// Its price levels, if it has any.
+    /// The price levels, if the state has any.
     pub fn levels(&self) -> Option<&dyn Levels> {
         match self {
             State::Book(book) => Some(book),
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// The content of one record that makes any state of this kind this state.
+    /// The content of a record that turns any state of this kind into this one.
     pub fn whole(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {

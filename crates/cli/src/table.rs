@@ -19,10 +19,12 @@ impl Table {
         Table { heading: heading.to_vec(), rows: Vec::new() }
     }
 
+    /// Adds a row.
+    ///
     /// # Panics
-    /// When the row has another number of cells than the heading.
+    /// If the row and the heading have different numbers of cells.
     pub fn row(&mut self, cells: impl Into<Vec<String>>) {
-        // Names in them may be strangers'.
+        // Names may contain control characters.
         let cells: Vec<String> = cells.into().iter().map(|cell| escaped(cell.as_bytes())).collect();
         assert_eq!(cells.len(), self.heading.len(), "a row for another table");
         self.rows.push(cells);

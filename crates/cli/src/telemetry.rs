@@ -1,8 +1,8 @@
-//! What a node tells of itself while it runs: lines on standard error, and, built with the feature `otel`, traces to a
-//! collector of OpenTelemetry.
+//! Telemetry of a running node: log lines on standard error and, with the feature `otel`, traces to an
+//! OpenTelemetry collector.
 //!
-//! Where a collector is to be told is said by `otlp.endpoint`, or by the variables of OpenTelemetry. A program that was built
-//! without the feature refuses the former, and knows nothing of the latter: they are often set for a whole machine.
+//! `otlp.endpoint` or OpenTelemetry's variables name the collector. A program without the feature refuses the
+//! first and ignores the variables, which are often set for a whole machine.
 
 #[cfg(feature = "otel")]
 mod client;
@@ -37,7 +37,7 @@ impl Telemetry {
         let collector = Collector::find(config.otlp_endpoint.as_deref())?;
         let mut layers = vec![lines(config, console)];
         layers.extend(collector.as_ref().map(Collector::layer));
-        // Fails only where one is set already, and then that one is what somebody wanted.
+        // Fails only if the program has set a subscriber already, which then stays.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(layers));
         Ok(Telemetry { collector })
     }
@@ -50,8 +50,8 @@ impl Telemetry {
     }
 }
 
-/// Lines on standard error. Spans are for collectors, and what the libraries of OpenTelemetry have to say comes from here. openraft
-/// warns of every sign of life that is late, thirty a second; what matters of it is in the node's status.
+/// Log lines on standard error, without spans. openraft is quieted: it warns of every late heartbeat, thirty
+/// a second, and the node's status shows what matters.
 fn lines(config: &Config, console: &Console) -> AnyLayer {
     let level: Level = config.log.parse().unwrap_or(Level::WARN);
     let wanted = Targets::new()

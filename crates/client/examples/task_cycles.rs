@@ -1,9 +1,9 @@
-//! How many tasks that do nothing go through in a second: submitted, given to a worker, completed.
+//! Measures how many empty tasks pass through a cluster in a second: submitted, assigned and completed.
 //!
 //! `cargo run --release -p dunlin-client --example task_cycles -- URL SUBMITTERS WORKERS SECONDS`
 //!
-//! Each submitter and each worker has a connection of its own. A submitter has a few batches on their way, a worker takes up to a
-//! thousand tasks at once.
+//! Each submitter and each worker has its own connection. A submitter has several batches on their way; a
+//! worker takes up to a thousand tasks at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 const BATCH: usize = 500;
 const IN_FLIGHT: usize = 4;
-/// More waiting than this, and submitters rest.
+/// The number of waiting tasks above which submitters pause.
 const QUEUED_MAX: u64 = 50_000;
 const SLOTS: u32 = 1_000;
 

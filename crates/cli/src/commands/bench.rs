@@ -47,7 +47,7 @@ pub struct Arguments {
     pub keep: PathBuf,
 }
 
-/// What only suite `feed` takes.
+/// Arguments of suite `feed` only.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Suite feed")]
 pub struct FeedArguments {

@@ -1,4 +1,4 @@
-//! `cluster`: looking after a cluster, by the certificates in the data directory of one of its nodes.
+//! `cluster`: manages a cluster, with the certificates in the data directory of one of its nodes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
         Verb::Add { ttl } => add(&ClusterClient::open(dir)?, *ttl, console),
         Verb::Token { ttl, reusable } => {
             let token = ClusterClient::open(dir)?.token(ttl.0, *reusable)?;
-            // The only time that it is shown: alone, so that it can go to a file.
+            // The token is printed only here, alone on its line so that it can be redirected to a file.
             Ok(writeln!(std::io::stdout(), "{token}")?)
         }
         Verb::Remove { node } => {
@@ -140,7 +140,7 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
     }
 }
 
-/// A token's time to live; nothing for one that has no end.
+/// A token's time to live; `None` for no limit.
 #[derive(Debug, Clone, Copy)]
 struct TokenTtl(Option<Duration>);
 
@@ -305,7 +305,7 @@ mod tests {
         Surveyed { node, address: String::new(), status: Ok(status) }
     }
 
-    /// One that still ran was called "joining".
+    /// A removed node that still ran must not be shown as "joining".
     #[test]
     fn removed_node_is_not_joining() {
         let nodes = || vec![record(1, None), record(2, None), record(3, Some("by hand"))];

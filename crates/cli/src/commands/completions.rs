@@ -1,4 +1,4 @@
-//! `completions`: a script that lets a shell complete our command line.
+//! `completions`: a completion script for a shell.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut command = crate::arguments::Arguments::command();
-    // Into memory first: the generator panics when its output is a closed pipe.
+    // Into memory first, because the generator panics on a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "dunlin", &mut script);
     Ok(std::io::stdout().write_all(&script)?)

@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
-    // Shown even when it is wrong: whoever looks for the fault needs to see it.
+    // Print the values before the error, so that the wrong one can be found.
     Config::try_from(&raw).map(drop)
 }
 

@@ -66,14 +66,14 @@ pub struct Arguments {
     pub allow_generated: bool,
 }
 
-/// How fast to replay.
+/// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
-    /// Each recording stretched or squeezed to this.
+    /// Each recording takes this long.
     Within(Duration),
-    /// So many times as fast as recorded.
+    /// This many times as fast as recorded.
     Times(f64),
-    /// Without waiting.
+    /// Without pauses.
     Max,
 }
 

@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (reserved, shut) = shut_doors_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
     drop(reserved);
-    // Where nothing came up, what kept it from that is all there is to say.
+    // If the node does not start, the listeners that are off are a likely cause.
     serve::warn(&shut, console)?;
     greet(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
@@ -68,8 +68,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Turns a default listener off if another program has its port. The other ports are reserved until the node listens
-/// there.
+/// Turns a default listener off if another program has its port. The other ports are reserved until the node
+/// opens them.
 fn shut_doors_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {

@@ -1,4 +1,4 @@
-//! `elect`: to be the one of many.
+//! `elect`: takes part in an election.
 
 use std::io::Write;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::format::text::escaped;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 
-/// How soon it is noticed that it is time to end.
+/// The interval at which the command checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `feed`: order books and other live state: made up, watched, recorded and replayed.
+//! `feed`: simulates, watches, records and replays order books and other states.
 
 mod import;
 mod record;
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Reads a file of instruments, or a built-in one by its name.
+/// Reads a file of instruments, or the built-in one with this name.
 pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
         return Ok(scenario);

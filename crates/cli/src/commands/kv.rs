@@ -137,11 +137,11 @@ The error shows the oldest retained revision.")]
     },
 }
 
-/// Where a watch begins, as it was written.
+/// The start of a watch, as typed.
 #[derive(Debug, Clone, Copy)]
 enum WatchStart {
     Clear(WatchFrom),
-    /// A revision, but not of which epoch.
+    /// A revision without an epoch.
     Bare(u64),
 }
 
@@ -208,7 +208,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// What an argument says, or standard input.
+/// The argument's text, or standard input for `-`.
 pub(super) fn content(value: &str) -> Result<Vec<u8>> {
     if value != "-" {
         return Ok(value.as_bytes().to_vec());
@@ -256,17 +256,17 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     }
 }
 
-/// What of a range is shown.
+/// Which keys of a range are shown.
 struct Show {
     /// Maximum number of keys.
     limit: usize,
-    /// Their names alone.
+    /// Names only.
     keys: bool,
-    /// Those of the system as well.
+    /// System keys too.
     all: bool,
 }
 
-/// What the system's own keys begin with.
+/// The first character of system keys.
 const SYSTEM: char = '$';
 
 fn range(kv: &Kv, start: &str, end: &[u8], show: &Show, console: &Console) -> Result<()> {
@@ -287,7 +287,7 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &Show, console: &Console) -> Re
             }
         }
         match page.entries.last() {
-            // They lie next to one another: on after the last of them.
+            // System keys are adjacent: continue after the last of them.
             Some(last) if page.more && !shown(&last) => start = vec![SYSTEM as u8 + 1],
             Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
             _ => break,
@@ -311,7 +311,7 @@ fn watch(
         let change = match watch.next_timeout(LOOK) {
             Ok(Some(change)) => change,
             Ok(None) => continue,
-            // It goes on where it was, once there is a node again.
+            // The watch continues at its revision once the node is reachable.
             Err(WatchError::Subscribe(error @ SubscribeError::Connection(_))) => {
                 outage.wait_out(error, console.errors)?;
                 continue;
@@ -325,5 +325,5 @@ fn watch(
     Ok(())
 }
 
-/// How soon a watch notices that it is time to end.
+/// The interval at which a watch checks whether to end.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,6 +1,7 @@
-//! `lock`: a command that runs while a lock is held.
+//! `lock`: runs a command while holding a lock.
 //!
-//! Invariant: nothing of the command's process group runs when the lock is given back, or could be another's.
+//! Invariant: no process of the command's group runs after the lock is released, or may belong to another
+//! holder.
 
 pub mod guard;
 
@@ -24,11 +25,12 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Advised;
 
-/// How often the command and the lease are looked at.
+/// The interval at which the command and the lease are checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the command has between the signal that asks it to end and SIGKILL.
+/// The time between the signal to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// The share of --ttl before the lease's end at which the command is asked to end, where that is less than [`GRACE`].
+/// The share of --ttl before the lease's end at which the command receives the signal to end, if that is
+/// shorter than [`GRACE`].
 const NOTICE: u32 = 4;
 
 #[derive(Debug, clap::Args)]
@@ -67,7 +69,7 @@ pub struct Arguments {
     pub command: Vec<String>,
 }
 
-/// The value of this holder, for others to see.
+/// The default value of this holder.
 pub fn ourselves(value: Option<&str>) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     value.map_or_else(|| format!("{} {}", host(), std::process::id()), str::to_owned)
@@ -92,7 +94,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
         guard.spawn(&mut command).with_context(|| format!("cannot start {}", arguments.command[0]))?;
     let end = watch_over(&mut child, &mut guard, &lease, &signals);
     guard.end(&mut child);
-    // What is lost of these two ends by its time; of a lost lease nothing is left to give back.
+    // If a release fails, the lease ends by its time to live. A lost lease has nothing to release.
     if !matches!(end, Ok(End::Lost(_))) {
         let _ = lock.release();
     }
@@ -119,7 +121,7 @@ fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     Advised { code: ErrorCode::LockHeld, said, advice }.into()
 }
 
-/// Why the command is over, or has to be.
+/// Why the command has ended, or has to end.
 #[derive(Debug)]
 enum End {
     Ended(ExitStatus),
@@ -132,7 +134,7 @@ enum End {
 struct Signals(Arc<AtomicUsize>);
 
 impl Signals {
-    /// Listens from now on; what `nohup` or a shell has it ignore stays ignored.
+    /// Installs the signal handlers. Signals that `nohup` or a shell ignores stay ignored.
     fn listen() -> Result<Signals> {
         let came = Arc::new(AtomicUsize::new(0));
         let ignored = ignored();
@@ -144,20 +146,20 @@ impl Signals {
         Ok(Signals(came))
     }
 
-    /// The last one that came.
+    /// The last signal received.
     fn take(&self) -> Option<i32> {
         i32::try_from(self.0.swap(0, Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
     }
 }
 
-/// One bit for each signal that this process ignores; none where the system does not say.
+/// A bit for each signal that this process ignores; 0 if unknown.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Returns when the command has ended, or when it had its time to end after a signal or for want of the lease.
+/// Waits for the command. After a signal or the loss of the lease, ends it within its grace period.
 fn watch_over(child: &mut Child, guard: &mut Guard, lease: &Lease, signals: &Signals) -> Result<End> {
     let notice = (lease.ttl() / NOTICE).min(GRACE);
     let mut told: Option<(End, Instant)> = None;

@@ -1,4 +1,4 @@
-//! `log dump`: what the logs behind a topic hold right now, or the files of durable ones.
+//! `log dump`: prints the retained records of a topic, or the files of durable topics.
 
 mod files;
 
@@ -79,7 +79,7 @@ fn dump_topic(
     let mut out = console.out();
     let mut written = 0;
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
-        // Nothing within this time although the end is not reached: the rest was given up meanwhile.
+        // No event within this time means that the remaining records have been deleted.
         let Some(event) = subscriber.next_timeout(std::time::Duration::from_secs(2))? else { break };
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
@@ -105,7 +105,7 @@ fn writer(console: &Console, client: Option<&Client>) -> Writer {
     }
 }
 
-/// Where each log ended when we began: what is published while we look is not waited for.
+/// Where each log ended at the start; later records are not printed.
 struct Ends(BTreeMap<u16, u64>);
 
 impl Ends {

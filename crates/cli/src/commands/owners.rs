@@ -7,10 +7,10 @@ use dunlin_wire::ErrorCode;
 
 use crate::outcome::{Advised, Refusal};
 
-/// Topics that are named at the most.
+/// The largest number of topics to name.
 const NAMED_MAX: usize = 3;
 
-/// The topics that own a subject of the pattern; none where they cannot be asked for.
+/// The topics that own subjects of the pattern; empty if the node does not answer.
 fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     let Ok(wanted) = Pattern::parse(pattern) else { return Vec::new() };
     let mut topics = client.topics("").unwrap_or_default();
@@ -44,7 +44,8 @@ pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
     Refusal(said).into()
 }
 
-/// What was refused because no topic owns the subject: where a topic has the subject for its name, what it owns instead.
+/// Explains a subject without a topic. If a topic has the subject as its name, the text says which subjects
+/// that topic owns.
 pub fn no_topic(client: &Client, subject: &str, refused: Error) -> Error {
     let Ok(topics) = client.topics(subject) else { return refused };
     let Some(owned) = topics.into_iter().find(|topic| topic.name == subject).map(|topic| topic.pattern)

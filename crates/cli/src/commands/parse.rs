@@ -36,7 +36,7 @@ pub fn moment(text: &str) -> Result<SystemTime, String> {
         .map_err(|_| "expected a time like 2026-11-20T09:30:00Z, or now".into())
 }
 
-/// ns since the Unix epoch; 0 for what was before it.
+/// Converts to ns since the Unix epoch; 0 for earlier times.
 pub fn unix_ns(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos().try_into().unwrap_or(u64::MAX))
 }
@@ -51,9 +51,9 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
     }
 }
 
-/// The longest duration that is accepted: added to the present it is still a time.
+/// The longest duration, so that the present plus the duration is a valid time.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
-/// As long as leases of what a cluster agrees on may be.
+/// The longest lease of a cluster.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -92,7 +92,7 @@ fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, Strin
     if (least..=most).contains(&read) { Ok(read) } else { Err(expected()) }
 }
 
-/// `366d`; months and years are not equally long.
+/// Formats days only, because months and years differ in length.
 fn days(duration: Duration) -> Option<String> {
     let (days, rest) = (duration.as_secs() / 86_400, duration.as_secs() % 86_400);
     (days > 0 && rest == 0).then(|| format!("{days}d"))
@@ -146,7 +146,7 @@ pub fn processors(text: &str) -> Result<u32, String> {
     let milli = match text.strip_suffix('m') {
         Some(milli) => milli.parse::<u32>().ok(),
         None => text.parse::<f64>().ok().map(|all| (all * 1_000.0).round()).and_then(|milli| {
-            // As a float all whole numbers up to there are exact.
+            // A float holds all whole numbers in this range exactly.
             (1.0..=f64::from(u32::MAX)).contains(&milli).then_some(milli as u32)
         }),
     };
@@ -209,7 +209,7 @@ mod tests {
         assert!(world_ttl("99ms").is_err() && world_ttl("100ms").is_ok());
         assert!(positive_duration("0s").is_err() && positive_duration("1ns").is_ok());
         assert!(duration("101y").is_err() && duration("0s").is_ok());
-        // The world's description has whole microseconds, and every process the same tick.
+        // A world's description has whole microseconds, so that every process has the same tick.
         assert_eq!(tick("16666666ns"), Ok(Duration::from_micros(16_666)));
         assert!(tick("1us").is_err() && tick("11s").is_err());
     }

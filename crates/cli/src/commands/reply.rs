@@ -1,7 +1,6 @@
-//! `reply`: answers requests.
+//! `reply`: replies to requests, one at a time in order of arrival.
 //!
-//! One at a time, in the order in which they come: a command that takes long makes the next requester wait. Whoever
-//! wants more at once runs more of these, with a work group in between.
+//! To reply to several requests at once, run several of these commands in a work group.
 
 use std::io::Write;
 use std::time::Duration;
@@ -53,7 +52,7 @@ pub struct Arguments {
     pub count: Option<u64>,
 }
 
-/// How often a responder with nothing to do looks for a signal.
+/// The interval at which an idle responder checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -86,7 +85,7 @@ fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console)
             )?;
             continue;
         }
-        // Whoever asked is told, too, when the command cannot be run.
+        // The requester also receives an error if the command cannot be run.
         let answer = answer(arguments, &record).unwrap_or_else(|error| {
             let _ = writeln!(std::io::stderr(), "{} {error:#}", console.errors.bad("error:"));
             Answer { payload: Vec::new(), error: Some(format!("{error:#}")) }
@@ -94,7 +93,7 @@ fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console)
         let error = answer.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
         let meta = Meta { headers: error.as_slice(), ..Meta::default() };
         let draft = Draft { meta, payload: Payload::Copied(&answer.payload) };
-        // A requester that has gone is no reason to leave the others alone.
+        // The requester may have gone.
         if let Err(error) = responder.reply(reply_to, draft) {
             writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not replied:"))?;
         }
@@ -103,7 +102,7 @@ fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console)
     Ok(())
 }
 
-/// Whether a request may have its reply there: else it would publish with this command's permissions.
+/// Whether a reply may go to this subject. Otherwise a request could publish with this command's permissions.
 fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
     let Ok(subject) = Subject::parse(reply_to) else { return false };
     reply_to.starts_with("_INBOX.") || allowed.iter().any(|pattern| pattern.matches(subject))

@@ -1,4 +1,4 @@
-//! `req`: a request, and its reply.
+//! `req`: sends a request and prints its reply.
 
 use std::io::{Read, Write};
 use std::time::Duration;

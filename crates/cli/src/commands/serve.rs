@@ -1,4 +1,4 @@
-//! `serve`: a node, for machines to start.
+//! `serve`: runs a node.
 
 use std::io::Write;
 use std::thread;
@@ -45,9 +45,10 @@ pub struct Arguments {
     end_with_stdin: bool,
 }
 
-/// How often a node's main thread looks for a signal.
+/// The interval at which the main thread checks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a node may take to end: to say good-bye to its workers, to hand over what it leads and owns, to store what it has.
+/// How long a node may take to end: to detach its workers, hand over what it leads and owns, and store its
+/// data.
 pub const END_WITHIN: Duration = Duration::from_secs(GRACE.as_secs() + 10);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -97,8 +98,8 @@ pub fn wait(stop: &Stop) {
     }
 }
 
-/// The same; whenever one comes that asks for it, files are read again. A node that can take no part in its cluster any more
-/// says why.
+/// Like [`wait`], and reads files again when requested. Returns an error if the node can no longer take part
+/// in its cluster.
 pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) -> Result<()> {
     while !stop.is_set() {
         if let Some(why) = running.cluster.as_ref().and_then(Cluster::ended) {

@@ -1,4 +1,4 @@
-//! `space`: a world full of moving entities, over as many processes as wanted.
+//! `space`: runs and watches a world of moving entities on one or more processes.
 
 mod command;
 pub mod life;

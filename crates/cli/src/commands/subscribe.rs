@@ -1,4 +1,4 @@
-//! `sub`: reads records, and says what was missed where it was missed.
+//! `sub`: prints records, and reports missed records in their place.
 
 mod group;
 
@@ -92,7 +92,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
-    // Who plays a slow reader, or has a place among others, keeps it until it writes again.
+    // A paused or grouped subscriber keeps its position until it can write again.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.when_nobody_reads();
     }
@@ -145,7 +145,7 @@ fn rules(arguments: &Arguments) -> Rules {
 fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
     let format = match console.json {
         true => Format::Json,
-        // Standard output is the command's own.
+        // Standard output belongs to the command.
         false if !arguments.group.command.is_empty() => Format::Raw,
         false => arguments.format.clone(),
     };
@@ -162,7 +162,7 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
     }
 }
 
-/// A thread for each pattern but the last, which is read here; the first that fails ends all.
+/// Reads each pattern in a thread, and the last one here. The first error ends all.
 fn follow_all<S: Subscribe + Send, W: Write + Send>(
     follow: &Follow<W>,
     mut subscribers: Vec<S>,

@@ -42,7 +42,7 @@ enum Sort {
     Topic,
 }
 
-/// A reader, and the topic it reads.
+/// A subscription and its topic.
 type Reads = (String, ReaderDescription);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(out.flush()?)
 }
 
-/// Who reads.
+/// The subscriptions that were found.
 #[derive(Default)]
 struct Found {
     /// Those that are known one by one.

@@ -1,7 +1,8 @@
-//! `top`: a node at a glance, in a terminal: rates, doors, memory, who reads slowest, topics, the cluster, work and worlds.
+//! `top`: an overview of a node in the terminal: rates, listeners, memory, slowest subscribers, topics,
+//! cluster, tasks and worlds.
 //!
-//! It reads what the dashboard reads: the node's topic `$node.>`, in which the node says once a second what it is, as long as somebody
-//! reads it. A node that goes away is said to be away, with what it said last, and comes back by itself.
+//! It reads the same topic as the dashboard, `$node.>`, in which the node publishes its status once a second
+//! while it has a subscriber. For an unreachable node, the last status is shown.
 
 mod figures;
 mod follow;
@@ -38,9 +39,9 @@ pub struct Arguments {
 
 /// Maximum time that `--once` waits for the complete status.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How soon a key is heard.
+/// The interval at which keys are read.
 const LOOK: Duration = Duration::from_millis(50);
-/// At least so often it is drawn: times go by.
+/// The longest interval between two drawings, so that durations stay current.
 const DRAWN_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -54,7 +55,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Waits until all is known, rates with it.
+/// Waits for the complete status, including rates.
 fn wait_whole(told: &mut Told, follow: &Follow, stop: &Stop) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !told.is_whole() && !stop.is_set() {
@@ -78,7 +79,7 @@ fn once(mut told: Told, follow: &Follow, console: &Console, stop: &Stop) -> Resu
     Ok(out.flush()?)
 }
 
-/// An object whenever the node has said all of itself once more, or is found to be away.
+/// Prints an object for each complete status, and when the node becomes unreachable.
 fn objects(mut told: Told, follow: &Follow, once: bool, stop: &Stop) -> Result<()> {
     wait_whole(&mut told, follow, stop)?;
     stop.when_nobody_reads();
@@ -99,7 +100,7 @@ fn objects(mut told: Told, follow: &Follow, once: bool, stop: &Stop) -> Result<(
     Ok(())
 }
 
-/// The whole terminal, until somebody has seen enough; it is left as it was found.
+/// Draws on the whole terminal until a key ends the command, and restores the terminal.
 fn watch(mut told: Told, follow: &Follow, stop: &Stop) -> Result<()> {
     let mut terminal = ratatui::try_init()?;
     let watched = (|| {
@@ -129,7 +130,7 @@ fn watch(mut told: Told, follow: &Follow, stop: &Stop) -> Result<()> {
     watched
 }
 
-/// In a raw terminal Ctrl-C is a key like any other.
+/// In raw mode, Ctrl-C is read as a key.
 fn ends(key: KeyEvent) -> bool {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))

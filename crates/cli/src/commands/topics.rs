@@ -19,7 +19,7 @@ use crate::outcome::Advised;
 use crate::table::Table;
 use owner::Owner;
 
-/// A topic that is on disk and that the node could not open; `describe` says why.
+/// A topic on disk that the node could not open; `describe` gives the reason.
 const NOT_OPENED: &str = "not opened";
 
 #[derive(Debug, clap::Args)]
@@ -106,7 +106,7 @@ fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     Advised { code, said: format!("{code}: no topic has this name"), advice }.into()
 }
 
-/// What is wrong is the node, or the topic, and not how the topic is configured.
+/// The cause is the node or the topic, not its configuration.
 fn not_movable(error: KvError) -> anyhow::Error {
     match error {
         KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -120,7 +120,7 @@ fn not_movable(error: KvError) -> anyhow::Error {
     }
 }
 
-/// Says on standard error what was done, or as an object on standard output.
+/// Reports the result on standard error, or with JSON as an object on standard output.
 fn done(what: &str, topic: &str, console: &Console) -> Result<()> {
     if console.json {
         return Ok(writeln!(std::io::stdout(), "{}", json!({"topic": topic, "done": what}))?);
@@ -173,12 +173,12 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Stands for a figure of a node that does not answer.
+/// Replaces a value of a node that does not answer.
 fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// What a list of topics does not say; that of a topic that has gone since is not known.
+/// Columns that the list of topics does not contain; empty for a topic deleted meanwhile.
 #[derive(Default)]
 struct Beside {
     kind: Vec<String>,
@@ -201,7 +201,7 @@ impl Beside {
     }
 }
 
-/// What it promises beside what all do.
+/// The topic's properties: reliable, durable, and the kind of its state.
 fn kind(topic: &TopicSummary, settings: &[(String, String)]) -> Vec<String> {
     let is_set = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value);
     let reliable = topic.reliable.then(|| "reliable".to_owned());

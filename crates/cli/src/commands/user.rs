@@ -1,7 +1,7 @@
-//! `user`: the users in the users file.
+//! `user`: manages the users in the users file.
 //!
-//! The file stays as people wrote it: only what is added or removed changes. It is written beside itself and put in its
-//! place, readable by its owner alone.
+//! The file keeps its formatting and comments; only the changed entries are written. It is replaced
+//! atomically, and readable only by its owner.
 
 mod password;
 
@@ -102,7 +102,7 @@ struct Change {
     may: May,
 }
 
-/// What can be taken away, as the file calls it.
+/// Entries that can be removed, by their names in the file.
 const WHAT: [&str; 12] = [
     "publish",
     "publish_deny",
@@ -155,7 +155,8 @@ struct May {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
-    // It is the password of whoever runs a command at a node; here no node is asked. The variable may be set for other commands.
+    // This option authenticates a command at a node, and this command uses none. The variable may be set for
+    // other commands.
     if global.password_file.is_some()
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {
@@ -222,7 +223,7 @@ fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
     show(file, &change.name, console)
 }
 
-/// Says what they may do now: what was replaced is seen to be gone.
+/// Prints the user's permissions, so that replaced ones are visible.
 fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
     let users = Users::read(file)?;
     let Some(user) = users.list().find(|user| user.name == name) else { return Ok(()) };
@@ -256,7 +257,7 @@ impl May {
     }
 }
 
-/// What a user may do, a line for each kind; within what its tenant may.
+/// A user's permissions, one line for each kind, within those of the tenant.
 fn may(permissions: &Permissions) -> Vec<String> {
     let patterns = |patterns: &[Pattern]| {
         patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect::<Vec<_>>().join(" ")
@@ -292,7 +293,7 @@ fn token(file: &Path, name: &str) -> Result<()> {
     let tokens = user.entry("tokens").or_insert_with(|| value(Array::new()));
     tokens.as_array_mut().context("`tokens` of the user is not a list in the users file")?.push(kept);
     write(file, &document)?;
-    // The only time that it is shown: alone, so that it can go to a file.
+    // The token is printed only here, alone on its line so that it can be redirected to a file.
     Ok(writeln!(std::io::stdout(), "{token}")?)
 }
 
@@ -343,7 +344,7 @@ fn read_or_new(file: &Path) -> Result<DocumentMut> {
 
 fn read(file: &Path) -> Result<DocumentMut> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // In the words in which a node would refuse it.
+    // Report errors in the node's words.
     Users::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }
@@ -364,7 +365,7 @@ fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml
     })
 }
 
-/// Nothing is written that a node would not take.
+/// Writes the file after checking that a node would accept it.
 fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let mut text = document.to_string();
     if text.is_empty() {
@@ -377,7 +378,7 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
     let written = written.and_then(|mut new| {
         if let Ok(found) = std::fs::metadata(file) {
-            // Whoever could read it before still can.
+            // Keep the file's permissions.
             new.set_permissions(PermissionsExt::from_mode(found.permissions().mode() & 0o777))?;
         }
         new.write_all(text.as_bytes())?;

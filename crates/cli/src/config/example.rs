@@ -1,5 +1,5 @@
-//! A configuration file with every key, each at its default and commented out: made from the table of keys, so that there
-//! is none that it lacks.
+//! A configuration file with every key, commented out at its default. It is made from the table of keys, so
+//! that it is complete.
 
 use std::fmt::Write;
 
@@ -14,11 +14,11 @@ const HEAD: &str = "\
 /// Columns of a comment.
 const WIDTH: usize = 80;
 
-/// The file.
+/// The text of the file.
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
     let table_of = |key: &Key| key.name.split_once('.').map(|(table, _)| table);
-    // What belongs to no table has to stand before the first.
+    // Keys without a table have to come before the first table.
     for key in KEYS.iter().filter(|key| table_of(key).is_none()) {
         write_key(key, key.name, &mut text);
     }

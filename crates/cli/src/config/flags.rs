@@ -27,7 +27,7 @@ impl ConfigFlags {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
         }
-        // A variable that is not Unicode cannot be one of ours.
+        // Names of Dunlin's variables are valid Unicode.
         let variables = std::env::vars_os()
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
         let warnings = raw.lay_variables(variables);

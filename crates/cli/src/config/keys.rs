@@ -30,8 +30,8 @@ impl Key {
     }
 }
 
-/// Listeners that `dunlin dev` opens at their usual ports, although they are off by default. If another program has a
-/// port, that listener stays off, and `dev` prints a warning.
+/// Listeners that `dunlin dev` opens at their default ports. If another program has a port, that listener
+/// stays off, and `dev` prints a warning.
 pub const DEV_DEFAULTS: &[(&str, &str)] = &[
     ("nats.listen", "127.0.0.1:4222"),
     ("http.listen", "127.0.0.1:8222"),

@@ -43,7 +43,7 @@ pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
 pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
-    // HTTP/2 knows no larger window.
+    // The largest window of HTTP/2.
     let window = |name| size(raw, name).map(|bytes| bytes.min(i32::MAX as u64) as u32);
     Ok(GrpcLimits {
         streams_max: narrow("grpc.streams_max")?,
@@ -60,7 +60,7 @@ pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     })
 }
 
-/// Below this a node could not hold one topic's first records and a few clients.
+/// The memory for the first records of a topic and a few clients.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 fn memory(raw: &RawConfig) -> Result<u64> {
@@ -70,7 +70,7 @@ fn memory(raw: &RawConfig) -> Result<u64> {
     }
 }
 
-/// Below this there would not be room for one small value of each of a few clients.
+/// The memory for a small value of each of a few clients.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
 /// Reads `kv.bytes_max` or `tasks.bytes_max`.
@@ -84,9 +84,9 @@ fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     }
 }
 
-/// Below this it would not hold what a few clients do in a second.
+/// The size of what a few clients do in a second.
 const HISTORY_BYTES_MIN: u64 = 64 << 10;
-/// A topic keeps no more.
+/// The largest retention of a topic.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
 /// Reads `tasks.history_bytes`; 0 if it is off.

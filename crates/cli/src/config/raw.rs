@@ -1,7 +1,7 @@
-//! The configuration as it was written, wherever it was written, and where that was.
+//! Configuration values as text, with their sources.
 //!
-//! A flag wins over a variable, a variable over the file, the file over the default. Nothing is understood here: a value
-//! stays the text it was given as, so that a complaint about it can name the place and repeat the words.
+//! A flag takes precedence over a variable, a variable over the file, the file over the default. Values are
+//! not interpreted here, so that an error can quote the text and name its source.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

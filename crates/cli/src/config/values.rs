@@ -1,8 +1,8 @@
-//! Kinds of value that the configuration and the command line share.
+//! Value types of the configuration and the command line.
 
 use std::str::FromStr;
 
-/// A number of bytes over 0: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
+/// A number of bytes above 0: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 

@@ -1,7 +1,7 @@
-//! Reading as a member of a group: what is given to this member is written, or handed to a command, and settled.
+//! Reading as a member of a group: records are written or passed to a command, and their claims are settled.
 //!
-//! A record of a `work` group is acknowledged after it was written out and flushed: a member that is killed in between
-//! makes it come again, never disappear. While a command runs its claim is renewed, however long that takes.
+//! A record of a `work` group is acknowledged after it was written and flushed: a member killed in between
+//! causes a second delivery, never a loss. While a command runs, its claim is renewed.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use dunlin_topic::{Frame, Record};
 use super::{Follow, TURN_EVENTS, Turned};
 use crate::program::Program;
 
-/// Records claimed ahead by a member that does nothing but write them out.
+/// Records that a member claims ahead if it only writes them.
 const AHEAD: u64 = 64;
-/// A claim is renewed when a third of it is over: twice it may go wrong.
+/// Claims are renewed after a third of their duration, so that two renewals may fail.
 const RENEWALS: u32 = 3;
 
-/// What a member does with what it is given.
+/// How a member handles its records.
 #[derive(Debug)]
 pub struct Duty {
     pub kind: GroupKind,
-    /// Whether records are acknowledged at all.
+    /// Whether the member acknowledges records.
     pub acks: bool,
-    /// Run for each record instead of writing it out; the record is done when it succeeds.
+    /// The command to run for each record instead of writing it; its success acknowledges the record.
     pub program: Option<Program>,
-    /// How long a record rests after the command failed.
+    /// The pause before a record is delivered again after its command failed.
     pub retry_after: Duration,
-    /// Number of attempts after which a record is given up, and what then happens to it.
+    /// The number of attempts after which a record is given up, and what happens to it then.
     pub attempts_max: u32,
     pub given_up: String,
 }
@@ -43,11 +43,11 @@ pub struct Shift<'a> {
     duty: &'a Duty,
     /// Requested claims that have not arrived.
     asked: u64,
-    /// Written out, and to be acknowledged.
+    /// Tokens of written records that are not acknowledged yet.
     done: Vec<u64>,
 }
 
-/// How a record went.
+/// The outcome of a record.
 enum Outcome {
     Done,
     Failed(String),
@@ -64,7 +64,7 @@ impl<'a> Shift<'a> {
         self.member.wait(Some(timeout)).map(drop)
     }
 
-    /// Handles what is there, and settles it.
+    /// Handles the records that have arrived, and settles their claims.
     pub(super) fn turn<W: Write>(&mut self, follow: &Follow<W>) -> Result<Turned> {
         let mut events = 0;
         while events < TURN_EVENTS && !follow.is_over() {
@@ -80,7 +80,7 @@ impl<'a> Shift<'a> {
         Ok(Turned(events))
     }
 
-    /// Asks for no more than will be handled.
+    /// Requests only as many records as will be handled.
     fn claim<W: Write>(&mut self, follow: &Follow<W>) {
         if self.duty.kind == GroupKind::Share || self.asked > 0 {
             return;
@@ -187,7 +187,7 @@ impl Duty {
     }
 }
 
-/// Runs the command to its end, and meanwhile renews the claim on what it is run for.
+/// Runs the command to its end, and renews the record's claim meanwhile.
 fn run<W: Write>(
     program: &Program,
     record: &Record<'_>,
@@ -208,10 +208,10 @@ fn run<W: Write>(
     });
     Ok(match ran {
         Ok(status) if status.success() => Outcome::Done,
-        // Ctrl-C reaches the command as well.
+        // Ctrl-C ends the command as well.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-        // It was there when this began. Whoever cannot run it gives the record back by leaving, and takes no other.
+        // The command existed at the start. The member leaves, which gives the record back.
         Err(error) => return Err(error),
     })
 }
@@ -222,7 +222,7 @@ fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<
         match member.renew(&[token]) {
             Ok(settlement) if settlement.settled == 0 => return,
             Err(AskError::Refused(_)) => return,
-            // The connection may be back before the deadline.
+            // The connection may return before the deadline.
             Ok(_) | Err(_) => {}
         }
     }

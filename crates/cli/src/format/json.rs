@@ -1,11 +1,12 @@
-//! Events for programs: one JSON object each, with everything that is known.
+//! Events as JSON objects with all their values.
 
 use std::io::{self, Write};
 
 use dunlin_topic::{LogName, Notice, Publishers, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
-/// A record, and its entries if it is made of such. Payload, key and header values are text where they are UTF-8, else base64 under a name that says so.
+/// Writes a record, with its entries if it has any. Payload, key and header values are text if they are
+/// UTF-8; otherwise they are base64 under a name that says so.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -17,12 +18,12 @@ pub fn record(
     object.insert("subject".into(), record.subject().into());
     object.insert("epoch".into(), record.position.epoch.into());
     object.insert("seq".into(), record.seq().into());
-    // Times are text: most readers of JSON hold no number above 2^53 exactly.
+    // Times are text, because most JSON readers cannot hold numbers above 2^53.
     object.insert("append_time_ns".into(), frame.append_time_ns().to_string().into());
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
-    // It may be one record that stands for all since.
+    // A conflated record has an earlier predecessor.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));
@@ -39,7 +40,7 @@ pub fn record(
     write_line(object, out)
 }
 
-/// A list, since names may repeat and their order counts.
+/// A header as a list, because names may repeat and their order matters.
 fn header((name, value): (&str, &[u8])) -> Value {
     let mut object = Map::new();
     object.insert("name".into(), name.into());
@@ -47,7 +48,7 @@ fn header((name, value): (&str, &[u8])) -> Value {
     object.into()
 }
 
-/// A state: its kind and entries where they are known, else its bytes.
+/// Writes a state: its kind and entries if known, otherwise its bytes.
 pub fn state(snapshot: &Snapshot, known: Option<(String, Value)>, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("state", &snapshot.log);
     object.insert("epoch".into(), snapshot.position.epoch.into());
@@ -104,7 +105,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
     write_line(object, out)
 }
 
-/// Whether anybody publishes to a state.
+/// Writes how many publishers a state has.
 fn publishers(publishers: &Publishers, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("publishers", &publishers.log);
     object.insert("connected".into(), publishers.connected.into());

@@ -1,7 +1,7 @@
-//! What records and states of stateful topics say: `set bid 50000.10 x 1200` instead of their bytes.
+//! Interprets records and states of state topics: `set bid 50000.10 x 1200` instead of bytes.
 //!
-//! How a topic is configured is asked of the node once, when its first record that could be entries comes.
-//! Where nobody can say, or the bytes are no entries, there is no meaning, and the bytes are shown.
+//! The topic's configuration is read from the node once, with the first record that could have entries. If it
+//! is unknown, or the bytes are not entries, the bytes are shown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,25 +15,25 @@ use super::json::put_bytes;
 use super::text::escaped;
 use crate::state::State;
 
-/// Entries of a record that are said in text; the rest is counted.
+/// The number of a record's entries that are shown; further ones are counted.
 const ENTRIES_SAID: usize = 8;
 
-/// Knows the kinds of topics.
+/// Knows how topics are configured.
 #[derive(Default)]
 pub struct Meanings {
-    /// Whom to ask; nobody where records do not come from a node.
+    /// The node with the topics; `None` for records from files.
     node: Option<Client>,
     known: Mutex<HashMap<String, Option<Arc<Kind>>>>,
 }
 
-/// How a topic's entries are to be read.
+/// How a topic's entries are read.
 #[derive(Debug)]
 struct Kind {
     fold: FoldConfig,
     scale: Scale,
 }
 
-/// What one entry says.
+/// One decoded entry.
 #[derive(Debug, Clone, Copy)]
 enum Entry<'a> {
     Level(BookEntry),
@@ -46,13 +46,13 @@ impl Meanings {
         Meanings { node: Some(node.clone()), known: Mutex::default() }
     }
 
-    /// A topic's kind, from where no node can be asked.
+    /// Sets a topic's configuration, where no node is available.
     pub fn learn(&self, topic: &str, fold: FoldConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic.to_owned(), Kind::of(fold).map(Arc::new));
     }
 
-    /// The record in words, if it is made of entries.
+    /// The record's entries as text, if it has any.
     pub fn text(&self, record: &Record<'_>) -> Option<String> {
         let (kind, entries) = self.entries(record)?;
         let more = entries.len().saturating_sub(ENTRIES_SAID);
@@ -62,13 +62,13 @@ impl Meanings {
         Some(words.join(", "))
     }
 
-    /// The record's entries as objects, if it is made of entries.
+    /// The record's entries as objects, if it has any.
     pub fn object(&self, record: &Record<'_>) -> Option<Value> {
         let (_, entries) = self.entries(record)?;
         Some(entries.iter().map(Entry::object).collect())
     }
 
-    /// A state in a sentence, and line by line.
+    /// A state as a sentence and further lines.
     pub fn state_text(&self, snapshot: &Snapshot) -> Option<(String, Vec<String>)> {
         let (kind, state) = self.state(snapshot)?;
         let sentence = match state.levels() {
@@ -94,7 +94,7 @@ impl Meanings {
     }
 
     fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<Kind>, Vec<Entry<'r>>)> {
-        // The first byte of entries is an operation, which no text begins with.
+        // Entries begin with an operation byte that no text begins with.
         let payload = record.frame.payload();
         if !payload.first().is_some_and(|first| (1..=4).contains(first)) || record.frame.key().is_some() {
             return None;
@@ -116,7 +116,7 @@ impl Meanings {
         if let Some(kind) = known.get(topic) {
             return kind.clone();
         }
-        // What cannot be asked now is asked again.
+        // After an error, the next record tries again.
         let fold = self.node.as_ref()?.describe_topic(topic).ok()?.config.fold;
         let kind = fold.and_then(Kind::of).map(Arc::new);
         known.insert(topic.to_owned(), kind.clone());
@@ -140,7 +140,7 @@ impl Kind {
         Some(Kind { fold, scale })
     }
 
-    /// All entries, or nothing where some of it is none.
+    /// Decodes all entries, or none if some bytes are not an entry.
     fn read<'a>(&self, payload: &'a [u8]) -> Option<Vec<Entry<'a>>> {
         match self.fold.kind.as_str() {
             BOOK => BookEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Level)).collect(),
@@ -200,7 +200,7 @@ impl Entry<'_> {
         )
     }
 
-    /// Prices and sizes in units. Ids are text: they may be larger than what JSON numbers hold exactly for most who read them.
+    /// Prices and sizes in units. Ids are text, because many JSON readers cannot hold them exactly.
     fn object(&self) -> Value {
         let side_of = |side: Side| side.to_string();
         match *self {

@@ -1,4 +1,4 @@
-//! A line of the user's own making: `{seq} {subject} {payload}`.
+//! A user-defined line: `{seq} {subject} {payload}`.
 
 use std::io::{self, Write};
 use std::str::FromStr;

@@ -1,6 +1,6 @@
-//! The HTTP client by which batches are sent: on the thread that asks, which is the library's own.
+//! The HTTP client of the trace exporter, which runs on the exporter's own thread.
 //!
-//! Limits: [`ANSWER_BYTES_MAX`] of an answer, and the time it is made with.
+//! Limits: [`ANSWER_BYTES_MAX`] of a response, and the client's timeout.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Client {
 
 #[async_trait]
 impl HttpClient for Client {
-    /// Waits where it is called: the library's thread has nothing else to do, and no runtime of its own.
+    /// Blocks: the exporter's thread has no other work and no runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         self.runtime.block_on(async {
             let answer = async {

@@ -1,12 +1,15 @@
-//! Traces to a collector of OpenTelemetry, by OTLP over HTTP.
+//! Traces to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! Spans are collected by a thread of OpenTelemetry's library, and sent from it in batches. If the collector is away they are
-//! lost, and a warning says so once, until it is back: nothing waits for it but the node's end, and that for [`FLUSH_MAX`].
+//! A thread of OpenTelemetry's library collects spans and sends them in batches. If the collector is
+//! unreachable, spans are lost, and one warning is logged. Only the node's end waits for the collector, for
+//! at most [`FLUSH_MAX`].
 //!
-//! Limits: those of the library, by its variables: `OTEL_BSP_MAX_QUEUE_SIZE` spans (2,048) that wait, beyond which they are
-//! dropped, in batches of `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512), every `OTEL_BSP_SCHEDULE_DELAY` ms (5,000).
+//! Limits, from the library's variables: at most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait, and more are
+//! dropped. Batches have `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512) spans, every `OTEL_BSP_SCHEDULE_DELAY`
+//! (5,000) ms.
 //!
-//! Why an own HTTP client: the library's are reqwest, a large tree of its own, and one that needs a runtime on the thread that sends.
+//! The library's HTTP client is not used: reqwest has many dependencies, and needs a runtime on the sending
+//! thread.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,20 +34,20 @@ use tracing_subscriber::layer::Layer;
 use super::AnyLayer;
 use super::client::Client;
 
-/// How long the node's end waits for what is yet to be sent.
+/// How long the node's end waits for unsent spans.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
-/// How long a batch may take, unless `OTEL_EXPORTER_OTLP_TIMEOUT` says otherwise.
+/// The time limit for a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
 const NAME: &str = "dunlin";
 
-/// See the module.
+/// The exporter of spans.
 #[derive(Debug)]
 pub struct Collector {
     provider: SdkTracerProvider,
 }
 
 impl Collector {
-    /// The collector that is configured, here or by OpenTelemetry's variables.
+    /// Returns the collector from the configuration or from OpenTelemetry's variables.
     pub fn find(endpoint: Option<&str>) -> Result<Option<Collector>> {
         const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
         let by_variable = ENDPOINTS.into_iter().find_map(variable);
@@ -75,7 +78,7 @@ impl Collector {
         Ok(Some(Collector { provider }))
     }
 
-    /// Takes in the spans of the doors.
+    /// The layer that collects the spans of listeners.
     pub fn layer(&self) -> AnyLayer {
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer(NAME))
@@ -104,7 +107,7 @@ fn timeout() -> Duration {
     said.and_then(|ms| ms.parse().ok()).map_or(EXPORT_MAX, Duration::from_millis)
 }
 
-/// Who we are; OpenTelemetry's variables may say otherwise.
+/// The attributes of this node; OpenTelemetry's variables may replace them.
 fn resource() -> Resource {
     let named = variable("OTEL_SERVICE_NAME").is_some()
         || variable("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|given| given.contains("service.name="));
@@ -113,16 +116,16 @@ fn resource() -> Resource {
     if named { resource.build() } else { resource.with_service_name(NAME).build() }
 }
 
-/// Makes a span a child of the one that its request came from (W3C Trace Context).
+/// Makes a span a child of the request's span (W3C Trace Context).
 fn continue_trace(span: &Span, headers: &HeaderMap) {
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     if context.span().span_context().is_valid() {
-        // It fails for spans that nobody collects.
+        // Fails for spans that are not collected.
         let _ = span.set_parent(context);
     }
 }
 
-/// Says once when exporting fails, and once when it goes on.
+/// Logs once when exporting fails, and once when it works again.
 #[derive(Debug)]
 struct Watched<E> {
     exporter: E,

@@ -1,11 +1,11 @@
-//! In place of `collector`, where the program was built without the feature `otel`.
+//! Replaces `collector` in programs without the feature `otel`.
 
 use anyhow::Result;
 
 use super::AnyLayer;
 use crate::outcome::Refusal;
 
-/// There is none.
+/// A collector cannot exist.
 #[derive(Debug)]
 pub enum Collector {}
 

@@ -1,4 +1,5 @@
-//! Publishers and readers of states over refusals, gaps, and topics that begin anew: no state is wrong in silence.
+//! Publishers and subscribers of states over refusals, gaps and recreated topics: no state is wrong without
+//! an error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
     payload
 }
 
-/// Over an outage, until the node has said something.
+/// Repeats a call over an outage until the node has answered.
 fn answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) -> Result<T, PublishError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -97,7 +98,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
     let client = running.client();
     assert!(client.topics("").unwrap().is_empty());
     client.create_topic("md.a", &book(), false).unwrap();
-    // It is told once what became of the state that it had published to.
+    // The publisher learns once what became of the state to which it published.
     let refused = answered(|| publisher.publish(&level(3, 5)[..]));
     assert!(matches!(refused, Err(PublishError::StateLost(_))), "{refused:?}");
     answered(|| publisher.publish(&level(4, 5)[..])).unwrap();
@@ -192,7 +193,7 @@ fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
         }
     };
     assert!(deleted && matches!(ended, SubscribeError::Closed), "{deleted} {ended:?}");
-    // One that comes now reads the new topic.
+    // A new subscriber reads the new topic.
     assert_eq!(prices(&client, "md.a", 1), [2]);
 }
 
@@ -230,7 +231,7 @@ fn restarts_of_a_durable_state_cause_no_trouble_report() {
             assert!(troubles.is_empty(), "conflate {conflate}, at {seq}: {troubles:?}");
         };
         whole_at(10);
-        // Killed while the reader is behind, then without a record in between.
+        // Kill the node while the subscriber is behind, and then without a record in between.
         let running = running.crash(&disk, |node| publish(node, 11..=15));
         whole_at(15);
         let running = running.crash(&disk, |_| ());
@@ -288,7 +289,7 @@ fn refused_record_of_a_quiet_publisher_removes_no_other() {
     let quiet = dunlin_client::PublisherOptions { quiet: true, identity: None };
     let mut publisher = client.publisher_with("t", quiet).unwrap();
     for number in 0..5 {
-        // What was refused is told by some later call.
+        // A later call reports the refusal.
         let _ = publisher.send(&level(number, if number == 2 { -4 } else { 1 })[..]);
     }
     let _ = publisher.flush();
@@ -351,7 +352,7 @@ fn overrun_subscriber_receives_what_repairs_its_gap() {
     let mut truth = BTreeMap::from([(1, 1)]);
     let (mut own, mut made_up, mut last) = (BTreeMap::from([(1, 1)]), 0, 0);
     let mut size = 1;
-    // As often as it takes for the reader to be lapped.
+    // Repeat until the subscriber falls behind the log.
     for round in 1.. {
         assert!(round < 50, "it is never lapped");
         for _ in 0..20_000 {

@@ -1,4 +1,4 @@
-//! The same program gives the same answers in process, over TCP and over a Unix socket.
+//! One program has the same results in process, over TCP and over a Unix socket.
 
 use dunlin_client::Client;
 use dunlin_client::topic::{
@@ -9,7 +9,7 @@ use dunlin_wait::PATIENCE;
 
 use crate::running::{Running, patient};
 
-/// Runs `program` at each place against a topic of its own; what it noted has to be the same everywhere.
+/// Runs `program` at each place with its own topic, and compares the notes.
 fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
     let running = Running::start();
     let fresh = |place: &str| {
@@ -37,7 +37,7 @@ fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, p
     }
 }
 
-/// A program over the two traits, which notes what it saw.
+/// A program over the two traits that notes what it observes.
 trait Program {
     fn run<S: Subscribe>(
         &self,
@@ -143,7 +143,7 @@ fn remote_starts_equal_local_ones() {
     everywhere(&TopicConfig::default(), "", &SubscribeOptions::default(), StartEverywhere);
 }
 
-/// Reads a history that is shorter than what was published.
+/// Reads a history that is shorter than the published records.
 struct FallBehind;
 
 impl Program for FallBehind {

@@ -7,7 +7,7 @@ use dunlin_wire::*;
 
 use crate::peer::{Peer, at, word};
 
-/// What a subscriber is told of what `script` sends, in words, until the record `end`.
+/// The events that a subscriber receives from `script`, as words, until the record `end`.
 fn told(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
@@ -236,7 +236,7 @@ fn waiting_subscriber_sends_no_credit_without_records() {
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     for _ in 0..10 {
-        // Where the machine stands still, the silence may also be taken for a lost connection.
+        // On a stopped machine the silence may also count as a lost connection.
         let waited = subscriber.wait(Some(Duration::from_millis(1)));
         assert_ne!(waited, Ok(true), "there is nothing to read");
     }

@@ -1,4 +1,4 @@
-//! Followers of states, and a node that says what it says at the worst moment.
+//! Subscribers of states, and a node whose messages come at the worst time.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,12 +14,12 @@ fn following() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
-/// The next event, and for a record what it follows.
+/// The next event, and for a record the position before it.
 fn told(subscriber: &mut Subscriber) -> String {
     let deadline = Deadline::new();
     let event = loop {
         match subscriber.next_timeout(PATIENCE) {
-            // A connection that was cut is tried again.
+            // A cut connection is retried.
             Err(SubscribeError::Connection(_)) if !deadline.is_over() => {}
             other => break other.unwrap().expect("no event in time"),
         }
@@ -53,7 +53,6 @@ fn merged_record_covers_the_whole_gap_before_it() {
     node.join().unwrap();
 }
 
-/// What a reader is owed for a gap is still owed when the connection is lost before it came.
 #[test]
 fn subscriber_cut_off_after_a_gap_resumes_before_it() {
     let peer = Peer::new();
@@ -66,7 +65,7 @@ fn subscriber_cut_off_after_a_gap_resumes_before_it() {
         link.run(2, 10, 11, &["a"]);
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 19) }));
-        // The connection is gone when the reader has been told of the gap.
+        // The connection ends after the subscriber has received the gap.
         is_told.recv_timeout(PATIENCE).unwrap();
         drop(link);
         let mut link = peer.accept();
@@ -111,7 +110,7 @@ fn credit_of_recordless_messages_returns_while_waiting() {
             sent += bytes.len();
             link.bytes(&bytes);
         }
-        // All credit is used up, and the reader was given nothing to consume.
+        // All credit is used, although the subscriber received nothing to consume.
         let granted = link.next(|message| match message {
             FromClient::Credit(credit) => credit.granted,
             other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! Members of groups, against a real node over TCP.
+//! Members of groups, with a real node over TCP.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::running::{Running, on_disk};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
-/// What a test looks at of a record or of a notice.
+/// What a test compares of a record or notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Record { token: u64, position: Position, attempt: u32, number: u64 },
@@ -34,7 +34,7 @@ fn next(member: &mut Member, timeout: Duration) -> Result<Option<Seen>, Subscrib
     }))
 }
 
-/// Token, attempt and number of the record that comes.
+/// Token, attempt and number of the next record.
 fn record(member: &mut Member) -> (u64, u32, u64) {
     match next(member, PATIENCE).unwrap() {
         Some(Seen::Record { token, attempt, number, .. }) => (token, attempt, number),
@@ -77,7 +77,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
             thread::spawn(move || {
                 let mut numbers = Vec::new();
                 let deadline = Deadline::new();
-                // Whoever leaves early takes along what it was given.
+                // A member that leaves keeps its delivered records.
                 while read.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
                     if let Some(Seen::Record { number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
@@ -101,7 +101,7 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..sharing() }).unwrap();
-    // More than the member takes ahead, and than the log keeps.
+    // More than the member prefetches, and than the log retains.
     publish(&client, 0..50_000);
     let (mut seen, mut lost) = (0, 0);
     while seen + lost < 50_000 {
@@ -124,7 +124,7 @@ fn leaving_member_loses_only_its_unread_records() {
     let given = (0..3).map(|_| record(&mut first).2).collect::<Vec<_>>();
     first.leave();
     let mut second = client.join(JOBS, sharing()).unwrap();
-    // What was on its way to the first is lost to the group, and nothing that the first had read.
+    // The group loses the records on their way to the first member, and none that the first member read.
     let Some(Seen::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else { panic!("no gap") };
     assert_eq!((given, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
 }
@@ -134,7 +134,7 @@ fn returned_record_is_delivered_again_after_its_delay() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
     let mut member = client.join(JOBS, working()).unwrap();
-    // The answer to something else comes before what the member asks for.
+    // The response to another request arrives before the requested records.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "it has not asked");
     member.claim(3);
@@ -154,7 +154,7 @@ fn returned_record_is_delivered_again_after_its_delay() {
     assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
 }
 
-/// How long four delays of 50 ms take.
+/// The duration of four delays of 50 ms.
 fn four_delays(client: &Client, number: u64) -> Duration {
     publish(client, [number]);
     let mut member = client.join(JOBS, working()).unwrap();
@@ -175,7 +175,7 @@ fn four_delays(client: &Client, number: u64) -> Duration {
 #[test]
 fn retry_delay_does_not_wait_for_the_nodes_next_round() {
     let (_running, client) = start(TopicConfig::default());
-    // A machine that stands still may make one of them long; rounds of a second would make them all so.
+    // A stopped machine may delay one round; a timer of one second would delay all.
     let (deadline, mut took) = (Deadline::new(), Vec::new());
     while took.last().is_none_or(|took| *took > Duration::from_millis(2_500)) {
         deadline.check(format_args!("four delays of 50 ms took {took:?}"));
@@ -266,7 +266,7 @@ fn idle_member_continues_or_fails_after_a_node_restart() {
                 match next(&mut member, PATIENCE) {
                     Ok(Some(Seen::Record { number, token, .. })) => return Ok((number, token, member, seen)),
                     Ok(Some(Seen::Notice(notice))) => seen.push(notice),
-                    // Calling again goes on trying; it does not hang.
+                    // The next call tries again instead of hanging.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
                     Ok(None) => panic!("neither a record nor an error"),
@@ -339,7 +339,7 @@ fn reconnected_member_receives_its_held_records_again() {
     let deadline = Deadline::new();
     while again.len() < 2 {
         deadline.check(format_args!("{again:?}"));
-        // What it asked for and was not given, it is given now.
+        // The member receives the records that it requested before.
         if let Ok(Some(Seen::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
             assert_eq!(attempt, 2);
             again.push((token, number));

@@ -1,4 +1,4 @@
-//! Waits that are broken off.
+//! Interrupted waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Keys and values, leases and locks, at a real node.
+//! Keys, values, leases and locks at a real node.
 
 use std::sync::Arc;
 use std::thread;
@@ -159,7 +159,7 @@ fn commands_and_watches_can_be_awaited() {
 fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = Running::start();
     let kv = node.client().kv();
-    // On a machine that stands still for longer than a lease lives it ends, and rightly.
+    // A lease ends correctly if the machine stops for longer than its time to live.
     let (kept, left) = [500, 3_000, 15_000, 60_000]
         .into_iter()
         .find_map(|ttl_ms| {
@@ -221,7 +221,7 @@ fn lock_request_is_repeated_after_a_lost_connection() {
     until("the other is back", || others.connections() > before);
     lock.release()
         .unwrap_or_else(|error| assert!(matches!(error, KvError::Unknown(_) | KvError::Away(_)), "{error}"));
-    // Where the release was lost it is the lease's end that frees the lock.
+    // If the release was lost, the end of the lease frees the lock.
     let _ = kv.command(&Command::Release { name: b"gate", lease: 1 });
     waiting.join().unwrap().unwrap();
 }
@@ -261,7 +261,7 @@ fn invalid_keys_are_refused_and_the_connection_survives() {
     assert_eq!(client.connections(), 1);
 }
 
-/// A handle that is left alone while the node is away either goes on or fails.
+/// An idle handle continues or fails while the node is unreachable.
 #[test]
 fn idle_watch_and_lease_survive_a_lost_connection() {
     let mut node = Running::start();

@@ -10,10 +10,11 @@ use dunlin_wire::*;
 
 use crate::peer::{BRISK_MS, Link, Peer, at, word};
 
-/// What a node's silence lasts at least before it is taken for gone: two heartbeats, but for what passed before the test looked.
+/// The shortest silence after which the client gives the node up: two heartbeats, less the time before the
+/// test looked.
 const JUST_UNDER_TWO: Duration = Duration::from_millis(2 * BRISK_MS as u64 - 50);
 
-/// Reads RESUME and SUBSCRIBE; where the subscription stood.
+/// Reads RESUME and SUBSCRIBE. Returns the resumed positions.
 fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, Position)> {
     let stood = link.next(|message| match message {
         FromClient::Resume(resume) => {
@@ -36,7 +37,7 @@ fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, P
     stood
 }
 
-/// Subscribes, receives these events, and ends the client and its node.
+/// Subscribes, expects these events, and ends the client and its node.
 fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]) {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let events: Vec<String> = expected.iter().map(|_| word(&subscriber.next().unwrap())).collect();
@@ -64,7 +65,7 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
     node.join().unwrap();
 }
 
-/// It once ended all that the client had begun.
+/// Such a refusal must not end the client's handles.
 #[test]
 fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;
@@ -108,7 +109,7 @@ fn node_of_another_cluster_is_reported() {
         link.run(2, 10, 11, &["a", "b"]);
         drop(link);
         for cluster in ["77aa", NO_CLUSTER] {
-            // The client says nothing there.
+            // The client sends nothing on this connection.
             welcome(cluster).until_silently_closed();
         }
         let mut link = welcome("5f0c");
@@ -241,7 +242,7 @@ fn client_reconnects_after_a_goodbye() {
     node.join().unwrap();
 }
 
-/// Reads a command; its number.
+/// Reads a command. Returns its number.
 fn command(link: &mut Link) -> u32 {
     link.next(|message| match message {
         FromClient::Control(control) => control.request,
@@ -254,7 +255,7 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
     FromNode::Goodbye(Goodbye { reconnect_after_ms: 0, reason })
 }
 
-/// Each writer once got `COMMAND_UNKNOWN` from a node that was ended in order.
+/// A writer must not receive `COMMAND_UNKNOWN` from a node that ended in order.
 #[test]
 fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     let (client, node) = Peer::serve(|peer, mut link| {
@@ -277,7 +278,7 @@ fn command_is_unknown_if_goodbye_lacks_all_answered() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([0; 3]));
-        // The next connection brings nothing of it.
+        // The next connection has no trace of the command.
         let mut link = peer.accept();
         command(&mut link);
         link.send(goodbye([0; 3]));
@@ -322,7 +323,7 @@ fn each_wait_on_a_dead_node_fails_after_two_heartbeats() {
 
 #[test]
 fn heartbeats_keep_a_quiet_connection_alive() {
-    /// Whether the heartbeats came in time: where the machine stands still between two, losing the connection is right.
+    /// Whether the heartbeats came in time; a stopped machine may rightly lose the connection.
     fn keeps_alive() -> bool {
         let (said, in_time) = std::sync::mpsc::channel();
         let (client, node) = Peer::serve_brisk(Options::default(), move |_, mut link| {
@@ -364,13 +365,13 @@ fn idle_subscriber_continues_after_a_reconnect() {
         link.until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    // For longer than a node may be silent.
+    // Longer than a node may be silent.
     std::thread::sleep(Duration::from_millis(u64::from(BRISK_MS) * 3));
     let deadline = Deadline::new();
     let word = loop {
         match subscriber.next() {
             Ok(event) => break word(&event),
-            // The machine stood still for longer than a node may be away; asking again goes on.
+            // The machine stopped for longer than a node may be unreachable; the next call tries again.
             Err(SubscribeError::Connection(_)) => deadline.check("it comes back"),
             Err(other) => panic!("{other}"),
         }
@@ -398,7 +399,7 @@ fn node_that_exceeds_its_credit_is_disconnected() {
     let deadline = Deadline::new();
     while client.connections() < 2 {
         deadline.check("the connection is left");
-        // Waits for an answer that never comes, and so reads for the subscription nobody reads.
+        // Waits for a missing response, and so reads for the subscription that no caller reads.
         let _ = client.publisher("orders.eu");
     }
     assert!(unread.next().is_ok());
@@ -438,7 +439,7 @@ fn client_survives_damaged_messages_from_a_node() {
             Ok(event) => drop(event.map(|event| word(&event))),
             Err(SubscribeError::Connection(_)) => {}
             Err(_) => {
-                // Damage may have said that the subscription is over; another one takes its place.
+                // The damaged bytes may have ended the subscription; replace it.
                 if let Ok(another) = client.subscribe("orders.>", SubscribeOptions::default()) {
                     subscriber = another;
                 }
@@ -449,7 +450,7 @@ fn client_survives_damaged_messages_from_a_node() {
     node.join().unwrap();
 }
 
-/// A little of everything that a node says to a subscriber.
+/// One of each message that a node sends to a subscriber.
 fn plausible() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut say = |message: FromNode<'_>| message.encode(&mut bytes);

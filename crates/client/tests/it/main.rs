@@ -1,4 +1,4 @@
-//! The client against a scripted node: what it says, in which order, and what its callers are told.
+//! Tests of the client, mostly with a scripted node: its messages, their order, and what callers receive.
 
 mod beginning_anew;
 mod conformance;

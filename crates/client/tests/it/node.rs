@@ -1,4 +1,4 @@
-//! Against a real node, over TCP and over a Unix socket.
+//! Tests with a real node, over TCP and over a Unix socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -284,7 +284,7 @@ fn threads_that_publish_over_one_connection_wake_each_other() {
         })
         .collect();
     publishing.into_iter().for_each(|thread| thread.join().unwrap());
-    // One that was not woken sleeps for a tenth of a second.
+    // A thread that was not woken sleeps for 100 ms.
     deadline.check("all are woken");
     assert_eq!(running.node.topic("t").unwrap().logs()[0].last().seq, (THREADS * RECORDS) as u64);
 }

@@ -1,4 +1,4 @@
-//! A node of a few lines: it says and expects what a test scripts.
+//! A scripted node, which sends and expects the messages of a test.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use dunlin_topic::{Event, Meta, Notice};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-/// Nobody is given up while a machine stands still.
+/// A heartbeat so long that no client gives the node up on a stopped machine.
 const UNHURRIED_MS: u32 = 60_000;
 
-/// Of nodes whose silence is the test's subject.
+/// The heartbeat of nodes whose silence is tested.
 pub const BRISK_MS: u32 = 200;
 
 pub struct Peer {
@@ -20,7 +20,7 @@ pub struct Peer {
     heartbeat_ms: u32,
 }
 
-/// One connection, as the node sees it.
+/// One connection, seen from the node.
 pub struct Link {
     stream: TcpStream,
     heartbeat_ms: u32,
@@ -37,7 +37,7 @@ impl Peer {
         format!("dunlin://{}", self.listener.local_addr().unwrap())
     }
 
-    /// Runs the node's side, and gives a client that is connected to it.
+    /// Runs the node's script, and returns a client connected to it.
     pub fn serve(script: impl FnOnce(&Peer, Link) + Send + 'static) -> (Client, JoinHandle<()>) {
         Peer::serve_with(Options::default(), script)
     }
@@ -49,7 +49,7 @@ impl Peer {
         Peer::new().serve_by(options, script)
     }
 
-    /// As [`serve_with`](Peer::serve_with); the node promises a heartbeat every [`BRISK_MS`].
+    /// Like [`serve_with`](Peer::serve_with), with a heartbeat every [`BRISK_MS`].
     pub fn serve_brisk(
         options: Options,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
@@ -63,7 +63,7 @@ impl Peer {
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
-        // Nobody waits for it: the other side is there.
+        // The node is there already, so this wait ends at once.
         let connect_ms_max = PATIENCE.as_millis() as u64;
         let options = Options { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {
@@ -73,7 +73,7 @@ impl Peer {
         (Client::connect(&url, options).unwrap(), node)
     }
 
-    /// Accepts a connection and lets it in.
+    /// Accepts a connection and welcomes the client.
     pub fn accept(&self) -> Link {
         let mut link = self.accept_silently();
         link.read_hello();
@@ -107,7 +107,7 @@ impl Link {
         self.welcome_of(version, NO_CLUSTER);
     }
 
-    /// As a node of a cluster.
+    /// Welcomes the client as a node of `cluster`.
     pub fn welcome_of(&mut self, version: u8, cluster: &str) {
         self.bytes(&Preamble::chosen(version).to_bytes());
         self.send(FromNode::Welcome(Welcome {
@@ -131,7 +131,7 @@ impl Link {
         self.bytes(&out);
     }
 
-    /// A client that has left is not the script's business: what is to come of it is.
+    /// Sends bytes. A client that has left is no error.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -143,12 +143,12 @@ impl Link {
         read > 0
     }
 
-    /// The client's next message.
+    /// Reads the client's next message.
     pub fn next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> R {
         self.try_next(look).expect("the client closed the connection")
     }
 
-    /// The client's next message; `None` once it has closed the connection.
+    /// Reads the client's next message; `None` once the client has closed the connection.
     pub fn try_next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> Option<R> {
         let decoder = Decoder::new(dunlin_wire::Limits::default());
         loop {
@@ -169,7 +169,7 @@ impl Link {
         }
     }
 
-    /// Reads SUBSCRIBE and answers it: one log on channel 1, standing after `after`.
+    /// Reads SUBSCRIBE and opens one log on channel 1, at position `after`.
     pub fn accept_subscription(&mut self, after: Position) -> u32 {
         let subscription = self.next(|message| match message {
             FromClient::Subscribe(subscribe) => subscribe.subscription,
@@ -191,7 +191,7 @@ impl Link {
         self.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
     }
 
-    /// Reads OPEN_PUBLISHER and answers it.
+    /// Reads OPEN_PUBLISHER and accepts it.
     pub fn accept_publisher(&mut self) -> (u32, u64, u32) {
         let opened = self.next(|message| match message {
             FromClient::OpenPublisher(open) => (open.publisher, open.producer, open.producer_epoch),
@@ -244,8 +244,7 @@ impl Link {
         self.send(FromNode::Run(Run { header, frames: &frames }));
     }
 
-    /// Waits until the client has gone.
-    /// Until the client has closed the connection, on which it says nothing.
+    /// Waits until the client has closed the connection, and fails if it sends anything.
     pub fn until_silently_closed(mut self) {
         assert_eq!(self.try_next(|message| format!("{message:?}")), None);
     }
@@ -267,7 +266,7 @@ pub fn at(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-/// An event in a word: what a test compares.
+/// An event as a word, for comparison.
 pub fn word(event: &Event<'_>) -> String {
     match event {
         Event::Record(record) => {

@@ -1,5 +1,5 @@
-//! Recordings of exchanges imported into a node: every replica of every book equals a naive one that read the records
-//! by itself. Where `cargo xtask data` has not fetched them, nothing is tested.
+//! Imports recordings of exchanges into a node. Every replica of every book has to equal a simple one that
+//! reads the records itself. Without the data of `cargo xtask data`, nothing is tested.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,11 +11,11 @@ use dunlin_client::topic::*;
 
 use crate::running::Running;
 
-/// Of a file; the rest would only take time.
+/// The part of a file that is read, to save time.
 const BYTES_MAX: usize = 4 << 20;
 const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
-/// Levels by price, and orders by number.
+/// A simple book: levels by price, orders by number.
 #[derive(Default)]
 struct Naive {
     levels: BTreeMap<(u8, i64), i64>,
@@ -61,7 +61,7 @@ fn levels_of(state: &dyn Levels) -> BTreeMap<(u8, i64), i64> {
     SIDES.into_iter().flat_map(of).collect()
 }
 
-/// A replica that reads now and then, and is compared at the end.
+/// A replica that reads at intervals and is compared at the end.
 trait Reader {
     fn read(&mut self);
     fn stands_at(&self, topic: &str) -> u64;
@@ -89,7 +89,7 @@ impl<F: Fold + Levels, S: Subscribe> Reader for Replica<F, S> {
     }
 }
 
-/// Replicas in process and over TCP: as it comes, conflated, and with every 50th record withheld.
+/// Replicas in process and over TCP: plain, conflated, and with every 50th record withheld.
 fn readers<F: Fold + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static str, Box<dyn Reader>)> {
     let following =
         SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
@@ -106,7 +106,7 @@ fn readers<F: Fold + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static
     readers
 }
 
-/// Imports a file; every so many records each reader reads, and some are compared on the way.
+/// Imports a file. Readers read at intervals, and some are compared meanwhile.
 fn import<F: Fold + Levels>(name: &str, layout: Layout, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {
@@ -146,7 +146,7 @@ fn import<F: Fold + Levels>(name: &str, layout: Layout, new: fn() -> F, every: u
     assert!(count > 10_000, "{count}");
 }
 
-/// Reads on until every reader stands where its books do, and compares every level.
+/// Reads until every reader has caught up, and compares all levels.
 fn compare(books: &[(String, String, Publisher, Naive)], readers: &mut [(&'static str, Box<dyn Reader>)]) {
     for (name, reader) in readers {
         dunlin_wait::until(format_args!("{name} comes to the end"), || {

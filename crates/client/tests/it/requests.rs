@@ -26,7 +26,7 @@ fn accept_inbox(link: &mut crate::peer::Link) -> String {
     pattern
 }
 
-/// Reads a request; where its reply goes.
+/// Reads the query whether a subject has a subscriber, and confirms it.
 fn say_that_somebody_hears(link: &mut crate::peer::Link) {
     let request = link.next(|message| match message {
         FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,
@@ -110,7 +110,7 @@ fn reply_is_sent_before_its_inbox_opening_is_confirmed() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.run(1, 0, 1, &["ask"]);
-        // Nothing is answered, and still both replies come, over one publisher.
+        // Both replies arrive over one publisher without an acknowledgement.
         link.next(|message| match message {
             FromClient::OpenPublisher(open) => {
                 assert_eq!((open.subject, open.producer), ("_INBOX.9.>", NO_PRODUCER));

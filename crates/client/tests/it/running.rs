@@ -1,4 +1,4 @@
-//! A real node with its door open.
+//! A real node with its listeners.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Running {
         Running::of_at(node, address)
     }
 
-    /// The doors of this node.
+    /// Starts the listeners of a node.
     pub fn of(node: Node) -> Running {
         Running::of_at(node, free())
     }
@@ -62,7 +62,7 @@ impl Running {
         Client::connect(&self.url(), patient()).unwrap()
     }
 
-    /// Cuts every connection; the node goes on.
+    /// Cuts every connection while the node continues.
     pub fn cut(&mut self) {
         drop(self.server.take());
         let config = || ServerConfig { tcp: vec![self.address], threads: 1, ..ServerConfig::default() };
@@ -70,24 +70,25 @@ impl Running {
         self.server = Some(dunlin_wait::find("its address is free", again));
     }
 
-    /// Ends this node without a good-bye and starts another in its place.
+    /// Ends the node without a good-bye, and starts another in its place.
     pub fn restart(self) -> Running {
         self.restart_with(|_| ())
     }
 
-    /// [`restart`](Running::restart), by a node that makes topics by itself.
+    /// Like [`restart`](Running::restart), with a node that creates topics by itself.
     pub fn restart_with_defaults(self) -> Running {
         let address = self.stop();
         Running::of_at(Node::start(Config::default()).unwrap(), address)
     }
 
-    /// [`restart`](Running::restart); the new node is prepared before anybody is let in.
+    /// Like [`restart`](Running::restart), with a node that is prepared before it accepts clients.
     pub fn restart_with(self, prepare: impl FnOnce(&Node)) -> Running {
         let address = self.stop();
         Running::start_prepared(address, prepare)
     }
 
-    /// Cuts every connection, does something more, ends this node as a crash of its machine does, and starts another on the same disk.
+    /// Cuts every connection, runs `before`, ends the node as a crash of its machine would, and starts
+    /// another on the same disk.
     pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> Running {
         drop(self.server.take());
         before(&self.node);
@@ -98,7 +99,7 @@ impl Running {
         Running::of_at(on_disk(disk), address)
     }
 
-    /// Ends it without a good-bye; where it was.
+    /// Ends the node without a good-bye. Returns its address.
     fn stop(mut self) -> SocketAddr {
         drop(self.server.take());
         self.node.stop();
@@ -109,18 +110,19 @@ impl Running {
     }
 }
 
-/// A node with this disk.
+/// A node on this disk.
 pub fn on_disk(disk: &FakeDisk) -> Node {
     Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0
 }
 
-/// Any port of an address that is this process's own: while its node is away, no other test is given the port.
+/// A free port of an address that only this process uses, so that no other test takes the port while the node
+/// is down.
 fn free() -> SocketAddr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low)), 0)
 }
 
-/// A client that gives no node up while the machine stands still.
+/// Options of a client that does not give the node up while the machine is stopped.
 pub fn patient() -> Options {
     let connect_ms_max = PATIENCE.as_millis() as u64;
     let limits = Limits { connect_ms_max, patience_heartbeats: 120, ..Limits::default() };

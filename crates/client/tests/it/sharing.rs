@@ -8,7 +8,7 @@ use dunlin_wire::*;
 
 use crate::peer::{Peer, at, word};
 
-/// Reads a SUBSCRIBE and gives it one log on `channel`.
+/// Reads SUBSCRIBE and opens one log on `channel`.
 fn accept_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
     let (subscription, credit) = link.next(|message| match message {
         FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
@@ -39,7 +39,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
             for channel in 1..=3 {
                 link.run_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
             }
-            // Each of those who have read everything waits now.
+            // Every subscriber that has read everything waits now.
             if seq % 50 == 0 {
                 for _ in 1..=3 {
                     assert_eq!(was_read.recv_timeout(PATIENCE), Ok(seq));
@@ -106,7 +106,7 @@ fn threads_publish_and_subscribe_over_one_connection() {
         accept_on(&mut link, 1);
         let mut open = 0;
         let mut published = 0;
-        // An echo: what is published comes back on the subscription.
+        // An echo: published records arrive on the subscription.
         while published < 2 * RECORDS {
             enum Said {
                 Open(u32),

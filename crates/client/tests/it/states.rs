@@ -1,4 +1,4 @@
-//! Stateful topics over a connection: every replica ends equal to the oracle, which is the publisher's own book.
+//! State topics over a connection: every replica has to equal the oracle, which is the publisher's own book.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -42,7 +42,7 @@ fn replica(client: &Client, pattern: &str, options: &SubscribeOptions) -> TcpRep
     Replica::new(subscriber, |_| Book::new(Scale::default())).retrying_after(500_000_000)
 }
 
-/// Sets and removes levels at random, and applies them to its own book.
+/// Sets and removes random levels, and applies them to its own book.
 struct Source {
     publisher: Publisher,
     subject: String,
@@ -96,14 +96,14 @@ impl Source {
         bytes
     }
 
-    /// Reads on until the replica stands where the log does, and compares.
+    /// Reads until the replica has caught up, and compares.
     fn agrees(&mut self, replica: &mut TcpReplica, name: &str) {
         let log = LogName { topic: self.subject.clone(), subject_prefix: self.subject.clone(), partition: 0 };
         let deadline = Deadline::new();
         while replica.state(&log).is_none_or(|(at, _)| at.seq < self.seq) {
             let at = replica.state(&log).map(|(at, _)| at);
             deadline.check(format_args!("{name}: {} after {at:?}, {:?}", self.seq, replica.counts()));
-            // A connection that is cut is tried again.
+            // A cut connection is retried.
             let _ = replica.wait(Some(Duration::from_millis(100)));
             let _ = replica.drain(now_ns(), usize::MAX, |_| ());
         }
@@ -114,11 +114,11 @@ impl Source {
     }
 }
 
-/// Reads some records, and again whenever so many more have been published.
+/// Reads some records after every `every` published records.
 fn read_on(replica: &mut TcpReplica, on: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
     while on.load(Ordering::Relaxed) {
-        // A connection that is cut is tried again.
+        // A cut connection is retried.
         let _ = replica.wait(Some(Duration::from_millis(10)));
         let _ = replica.drain(now_ns(), 64, |_| ());
         until("more is published", || {
@@ -198,7 +198,7 @@ fn each_loss_is_noticed_and_repaired_once() {
             replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
         }
     }
-    // 1,700 is the last to be lost, and nothing comes after it: only a heartbeat can tell.
+    // Record 1,700 is the last lost one, and only a heartbeat can reveal it.
     assert_eq!(source.seq, 1_700);
     for replica in &mut replicas {
         source.agrees(replica, "a reader that loses");
@@ -230,7 +230,7 @@ fn last_record_lost_after_a_checksum_is_noticed() {
 
 #[test]
 fn slow_conflated_subscriber_lags_only_by_its_own_work() {
-    /// How many records are published while it works on one.
+    /// Records published while the subscriber processes one.
     const WORK: u64 = 25;
     const READS: usize = 100;
     let running = Running::start();
@@ -240,7 +240,7 @@ fn slow_conflated_subscriber_lags_only_by_its_own_work() {
     let client = running.client();
     let mut replica = replica(&client, "md.a", &conflated());
     let (on, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
-    // Where it stood after each read, and how many records there were before it.
+    // The position after each read, and the number of records before it.
     let (mut stood, mut before) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
         let (on, published) = (&on, &published);
@@ -269,7 +269,8 @@ fn slow_conflated_subscriber_lags_only_by_its_own_work() {
     });
     source.agrees(&mut replica, "the slow one");
     assert_eq!(stood.len(), READS);
-    // What comes was made when the read before the last had begun, or later. A queue would be as long as the credit.
+    // Each read has to return records from after the start of the read before the last. A queue would be as
+    // long as the credit.
     let in_time = stood[2..].iter().zip(&before).filter(|(stood, before)| stood >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {stood:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);
@@ -383,7 +384,7 @@ fn topic_description_shows_the_state() {
     assert!(state.contains(&format!("{:016x}", source.oracle.checksum())), "{state}");
 }
 
-/// Run with `--ignored --nocapture` for the figures.
+/// Run with `--ignored --nocapture` for the measurements.
 #[test]
 #[ignore = "a measurement: it wants the machine for itself"]
 fn thousand_joining_subscribers_use_bounded_memory() {
@@ -423,7 +424,7 @@ fn thousand_joining_subscribers_use_bounded_memory() {
     assert!(grown < 64 << 20, "{grown} bytes");
 }
 
-/// Publishes 1,000 records a second; the 99th percentile of what one took.
+/// Publishes 1,000 records a second. Returns the 99th percentile of the time per record.
 fn publishing(source: &mut Source, time: Duration, on: &AtomicBool) -> Duration {
     let (began, mut took) = (Instant::now(), Vec::new());
     while began.elapsed() < time && (on.load(Ordering::Relaxed) || took.is_empty()) {
@@ -436,7 +437,7 @@ fn publishing(source: &mut Source, time: Duration, on: &AtomicBool) -> Duration 
     took[took.len() * 99 / 100]
 }
 
-/// Subscribes so many times, and reads until each has the state and a record after it.
+/// Subscribes `readers` times, and reads until each has the state and one more record.
 fn join(client: &Client, readers: usize) {
     let mut subscribers: Vec<Subscriber> =
         (0..readers).map(|_| client.subscribe("md.a", following()).unwrap()).collect();
@@ -452,7 +453,7 @@ fn join(client: &Client, readers: usize) {
     }
 }
 
-/// A node that answers a follower with these parts of a state, then with a run.
+/// A node that sends these parts of a state, and then a batch.
 fn scripted(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
     use dunlin_wire::{FromClient, FromNode, Position, SnapshotPart};
     Peer::serve(move |_, mut link| {

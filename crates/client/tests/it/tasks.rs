@@ -16,7 +16,7 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("stuck") })
 }
 
-/// Does the task, and tells each time that it waits.
+/// Runs the future, and reports each time that it waits.
 async fn telling<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
     let mut task = pin!(task);
     let poll = |cx: &mut Context<'_>| {
@@ -153,7 +153,7 @@ fn abandoned_async_wait_blocks_no_other_reader() {
             publisher.publish("x").unwrap();
         }
     });
-    // A thread that blocks takes the lead now and then, and leaves it.
+    // A blocking thread takes the lead at intervals, and gives it up.
     let thread = std::thread::spawn(move || {
         for seq in 1..=50 {
             assert!(word(&thread_reads.next().unwrap()).ends_with(&format!("-{seq} x")));

@@ -19,7 +19,7 @@ use crate::running::Running;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A node on which topics and tenants come into being by being used.
+/// A node that creates topics and tenants on first use.
 fn start() -> Running {
     Running::of(Node::start(Config::default()).unwrap())
 }
@@ -115,7 +115,7 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
     assert!(tenants.len() == 8 && tenants.iter().all(|tenant| tenant.account.completed == 25), "{tenants:?}");
     let workers = tasks.workers().unwrap();
     assert_eq!((workers.len(), workers[0].done), (1, 200));
-    // It has drained when it has so in all of them.
+    // The worker is drained when all shards have drained it.
     let last = tasks.submit("tenant-3", NewTask::new(b"k", b"last")).unwrap().task;
     let given = attachment.next(PATIENCE).unwrap().expect("the last");
     attachment.drain();
@@ -385,7 +385,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
         let Some(given) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(given.token());
         until("it is told", || given.is_stopped());
-        // Too late: it does not count, and makes room for another.
+        // A late result does not count, and frees a slot.
         attachment.complete(&given, b"late", &Used::default());
     }
     assert_eq!(tokens.len(), 3);
@@ -398,7 +398,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
 
-/// Whichever limit refuses it: the scheduler's, that of what is agreed on at once, or that of a request.
+/// The limit may be the scheduler's, the agreement's, or that of a request.
 #[test]
 fn oversized_result_fails_its_task_and_names_the_limit() {
     let node = start();

@@ -1,6 +1,7 @@
-//! `dev --nodes`: a cluster on this machine, each of its nodes a process of its own.
+//! `dev --nodes`: a cluster of node processes on this machine.
 //!
-//! The processes end when this one does, however it ends: their standard input is a pipe from here.
+//! The processes end with this one, even if it is killed, because its end closes the pipe that is their
+//! standard input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,19 +20,19 @@ use crate::outcome::Refusal;
 use crate::signals::Stop;
 use crate::table::Table;
 
-/// How long a process has to end by itself.
+/// How long a process may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// The first node is at the next one, where other nodes find it; the second at the one after that.
+/// The first node uses the next port, the second the one after that.
 const CLUSTER_PORT: u16 = 6221;
-/// How long the nodes may take until all have a vote.
+/// How long the nodes may take until all are voters.
 const VOTES_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One of them.
+/// A node process.
 struct Member {
     child: Child,
     dir: PathBuf,
-    /// What its READY line said.
+    /// The contents of the READY line.
     ready: String,
 }
 
@@ -44,7 +45,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The end of its input asks it to end.
+        // The end of the node's standard input requests its end.
         drop(self.child.stdin.take());
         let deadline = Instant::now() + END_WITHIN;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -94,7 +95,7 @@ pub fn run(count: u32, raw: &RawConfig, stop: &Stop, console: &Console) -> Resul
     Ok(writeln!(std::io::stdout(), "\nstopped{what}")?)
 }
 
-/// What those that are left of a cluster of `count` can do.
+/// What the remaining nodes of a cluster of `count` can do.
 fn what_goes_on(left: usize, count: u32) -> &'static str {
     match left * 2 > count as usize {
         true => "the other nodes continue",
@@ -102,12 +103,12 @@ fn what_goes_on(left: usize, count: u32) -> &'static str {
     }
 }
 
-/// A directory that goes when this is dropped.
+/// A directory that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What is left is the system's to clean.
+        // The system removes what is left.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -121,7 +122,7 @@ fn temporary() -> Result<Temporary> {
 fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: &Path) -> Result<Member> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    // Until the node listens there.
+    // Reserved until the node opens them.
     let mut reserved = Vec::new();
     let cluster_listen = cluster_listen(number, raw, &mut reserved)?;
     command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen.to_string()]);
@@ -150,14 +151,15 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     Ok(member)
 }
 
-/// Whether one of the nodes in this directory is one of a cluster.
+/// Whether a node in this directory belongs to a cluster.
 fn is_begun(base: &Path) -> Result<bool> {
     let nodes = std::fs::read_dir(base).with_context(|| format!("cannot read {}", base.display()))?;
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
 
-/// What a node is told of a key, as a flag: what whoever typed it said, to all nodes. Doors of the others than the first are at
-/// ports of the system's choice; workers are the first node's, for their bounds are meant for all nodes together.
+/// The flag that sets a key for a node, from the value given to `dev`. Listeners of other nodes than the
+/// first have random ports. Only the first node starts workers, because their number is for the whole
+/// cluster.
 fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAddress>) -> Option<String> {
     let (text, is_first) = (setting.text.as_str(), number == 1);
     let is_said = setting.origin != Origin::Default;
@@ -166,7 +168,7 @@ fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAd
             return None;
         }
         "unix" | "workers" if !is_first => "off".to_owned(),
-        // Whoever knows the usual ports finds the first node there, unless another program has them.
+        // The first node uses the default ports, unless another program has them.
         name if is_door(name) => match text.parse::<SocketAddr>() {
             Ok(address) if !is_first => SocketAddr::new(address.ip(), 0).to_string(),
             Ok(usual) if !is_said => usual_or_any(usual, reserved).to_string(),
@@ -182,7 +184,7 @@ fn is_door(name: &str) -> bool {
     name == "listen" || DEV_DEFAULTS.iter().any(|(door, _)| *door == name)
 }
 
-/// The nodes join one another, so that whom to join and under which address is not for anybody else to say.
+/// Refuses keys about joining, which `dev` sets itself.
 fn check(raw: &RawConfig) -> Result<()> {
     for name in ["cluster.advertise", "cluster.join", "cluster.token_file"] {
         if let Some((key, setting)) = raw.iter().find(|(key, _)| key.name == name)
@@ -198,7 +200,7 @@ fn check(raw: &RawConfig) -> Result<()> {
     Ok(())
 }
 
-/// Of the first node the address that was given, of the others the same with a port of the system's choice.
+/// The given address for the first node, the same with a random port for the others.
 fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddress>) -> Result<SocketAddr> {
     let given = raw.get("cluster.listen");
     if given.origin == Origin::Default {
@@ -210,7 +212,7 @@ fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddre
     Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) })
 }
 
-/// This address, reserved, or any port there where another program has it.
+/// Reserves this address, or one with a random port if another program has it.
 fn usual_or_any(usual: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
     match ReservedAddress::new(usual) {
         Ok(address) => {

@@ -1,4 +1,4 @@
-//! `feed import`: recordings of exchanges become topics with order books.
+//! `feed import`: publishes recordings of exchanges as order books.
 
 mod outlet;
 
@@ -63,7 +63,7 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// What is known of a file when it has been read.
+/// The summary of a file.
 #[derive(Debug)]
 struct Summary {
     layout: Layout,
@@ -96,14 +96,14 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &Stop, console: &Console
     recording::make(out)?;
     let mut folder = Folder::new(out);
     let outcome = all(arguments, &mut folder, stop, console);
-    // What was written stays readable whatever ended it.
+    // Written records stay readable after any error.
     let topics = folder.topics();
     let (counted, bytes) = folder.close()?;
     recording::told(counted, topics, bytes, "", console)?;
     outcome
 }
 
-/// Reads one file after another; how much was left out.
+/// Reads all files. Returns what was left out.
 fn all(arguments: &Arguments, outlet: &mut dyn Outlet, stop: &Stop, console: &Console) -> Result<u64> {
     let mut defects = 0;
     for path in &arguments.files {
@@ -159,7 +159,7 @@ fn import(
     })
 }
 
-/// The file, and how long it is, if that is known.
+/// Opens a file, and returns its length if known.
 fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
     if path.as_os_str() == "-" {
         return Ok((Input::new(std::io::stdin(), stop.clone()), None));
@@ -169,7 +169,7 @@ fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
     Ok((Input::new(file, stop.clone()), bytes))
 }
 
-/// Reads as much as it takes to know the format.
+/// Reads until the format is known.
 fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<Layout> {
     const ENOUGH: usize = 4 << 10;
     while beginning.len() < ENOUGH && !beginning.contains(&b'\n') {
@@ -196,7 +196,7 @@ fn foreign(what: &str) -> anyhow::Error {
         .into()
 }
 
-/// What was said of a file on standard error.
+/// The messages about a file on standard error.
 struct Told<'a> {
     file: String,
     progress: &'a Progress,
@@ -204,7 +204,7 @@ struct Told<'a> {
     defects: u64,
 }
 
-/// Hands on what comes of some bytes; the first thing that fails ends it.
+/// Passes on the records of some bytes, until the first error.
 fn take_in(
     outlet: &mut dyn Outlet,
     told: &mut Told<'_>,

@@ -1,7 +1,7 @@
-//! `feed record`: writes live state down as it comes, from the state of the first moment on.
+//! `feed record`: writes a state topic's current state and all later records to files.
 //!
-//! A reader that is lapped, or loses its place, is brought back by the state, which is written down like the first: nothing
-//! is missing of the state, and how many records are missing is told at the end.
+//! A recorder that falls behind continues from a state, which it writes as well. The recording then lacks
+//! records, whose number is printed at the end, but no state is wrong.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -46,9 +46,9 @@ pub struct Arguments {
     time: Option<Duration>,
 }
 
-/// How often what was written is brought to the disk.
+/// The interval at which written records are synced to disk.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
-/// Changes taken in between two writes.
+/// Changes handled between two writes.
 const TURN: usize = 4096;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let client = connect(global, "dunlin feed record")?;
     let mut recorder = Recorder::new(&arguments.out);
     let outcome = record(arguments, &client, &mut recorder, &stop, console);
-    // What was written stays readable whatever ended it.
+    // Written records stay readable after any error.
     let closed = recorder.close(console);
     outcome.and(closed)
 }
@@ -115,9 +115,9 @@ struct Recorder {
     logs: HashMap<String, Log>,
     /// The epoch of each topic's last record.
     epochs: HashMap<String, u32>,
-    /// Topics that began anew, or whose state is not what it should be.
+    /// Topics that began anew, or whose state may be wrong.
     suspect: BTreeSet<String>,
-    /// Records of the topics that are in a state and not here by themselves.
+    /// Records that are part of a recorded state and not recorded separately.
     passed_over: u64,
 }
 
@@ -153,10 +153,10 @@ impl Recorder {
         Ok(taken)
     }
 
-    /// A topic that was made again without a state cannot be recorded: what came of it would be nobody's state.
+    /// Fails if a topic was created again without a state, because its records could not be interpreted.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
-            // A node that is away, or a topic that is gone, says nothing of that.
+            // An unreachable node or a deleted topic is no proof.
             if client.describe_topic(&topic).is_ok_and(|described| described.config.fold.is_none()) {
                 let why = "was created again without a state, so the recording ends here";
                 return Err(Refusal(format!("topic {topic:?} {why}")).into());
@@ -169,7 +169,7 @@ impl Recorder {
         let topic = &change.log.topic;
         let passed = (change.to.seq - change.from.seq).saturating_sub(1);
         let Some(log) = self.logs.get_mut(topic) else {
-            // The first record of a recording is a whole state.
+            // The first record of a recording is a complete state.
             let mut log = Log::create(&self.out, topic)?;
             log.at(now_ns());
             log.state(change.state)?;
@@ -179,14 +179,14 @@ impl Recorder {
         };
         let before = self.epochs.insert(topic.clone(), change.to.epoch);
         if before.is_some_and(|before| before != change.to.epoch) {
-            // What was recorded so far is nothing that this follows.
+            // The recording continues with an unrelated state.
             self.suspect.insert(topic.clone());
             return log.state(change.state);
         }
         self.passed_over += passed;
         match change.by {
             By::Record(frame) | By::Merged(frame) => log.frame(&frame),
-            // And so is what brings a reader back.
+            // A state that replaces missed records is recorded too.
             By::Snapshot => log.state(change.state),
         }
     }
@@ -195,7 +195,8 @@ impl Recorder {
         self.logs.get_mut(topic).map_or(Ok(()), |log| log.sum(state))
     }
 
-    /// Ends a topic's recording where the topic was deleted. A later topic of that name goes on in the same log.
+    /// Ends a topic's recording when the topic is deleted. A later topic of that name continues in the same
+    /// log.
     fn end(&mut self, topic: &str) -> Result<()> {
         self.logs.get_mut(topic).map_or(Ok(()), Log::end)
     }
@@ -214,7 +215,7 @@ impl Recorder {
         let counted = self.counted();
         let records: Vec<(String, u64)> =
             self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
-        // All of them, whatever became of one.
+        // Close all logs, even if one fails.
         let closed: Vec<Result<u64>> = self.logs.into_values().map(Log::close).collect();
         let bytes = closed.into_iter().sum::<Result<u64>>()?;
         let entry = |(topic, records): (String, u64)| {

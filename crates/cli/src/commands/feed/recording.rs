@@ -1,15 +1,15 @@
-//! What a recording of live state looks like: a folder with a log for each topic.
+//! The format of a recording: a directory with a log for each topic.
 //!
-//! The records of a log are those of the topic, as they came, in the numbering of the recording. Two kinds are the
-//! recorder's own, told by their headers:
+//! A log has the topic's records in order, numbered by the recording. The recorder adds records with these
+//! headers:
 //!
 //! | header | the record |
 //! |---|---|
-//! | `dunlin-state` | makes any state of its kind the topic's state of that moment; the first record is one. Its value is the kind and its options: `book price_decimals=2 tick=1` |
-//! | `dunlin-sum` | has no content; its value is what the state adds up to here, as the topic's owner said |
-//! | `dunlin-end` | has neither; the topic was deleted here, as a region's is at a node whose process gave the region up. A state may follow |
+//! | `dunlin-state` | A complete state, with which every log begins. The value is the reducer's kind and options: `book price_decimals=2 tick=1` |
+//! | `dunlin-sum` | The checksum of the state at this position, as the topic's owner reported it, as the value. The record has no payload |
+//! | `dunlin-end` | The topic was deleted here, as a region's topic is when its process gives the region up. A state may follow |
 //!
-//! Not here: the bytes of a log (`dunlin-journal`).
+//! The crate `dunlin-journal` defines the bytes of a log.
 
 pub mod list;
 mod log;
@@ -26,20 +26,20 @@ use crate::console::{Console, grouped, sized};
 use crate::outcome::Refusal;
 pub use log::{Log, encode};
 
-/// The header of a record that is a whole state.
+/// The header of a record that is a complete state.
 const STATE: &str = "dunlin-state";
-/// The header of a record that says what the state adds up to.
+/// The header of a record with the checksum of the state.
 const SUM: &str = "dunlin-sum";
 
-/// The header of a record that says that the topic was deleted.
+/// The header of a record that marks the topic's deletion.
 const END: &str = "dunlin-end";
 
-/// What a recorded frame is.
+/// The kind of a recorded frame.
 #[derive(Debug)]
 pub enum Recorded {
-    /// A whole state, of a topic configured so.
+    /// A complete state of a topic with this configuration.
     State(FoldConfig),
-    /// What the state adds up to.
+    /// The checksum of the state.
     Sum(u64),
     /// The topic was deleted.
     End,
@@ -47,7 +47,7 @@ pub enum Recorded {
     Record,
 }
 
-/// What this frame is; an error where a header makes no sense.
+/// Returns the frame's kind. Fails if its header is malformed.
 pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
@@ -66,7 +66,7 @@ pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
     Ok(Recorded::Record)
 }
 
-/// A fold's kind and options in one line.
+/// A reducer's kind and options in one line.
 fn text_of(fold: &FoldConfig) -> String {
     let options = fold.options.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(fold.kind.clone()).chain(options).collect()
@@ -80,7 +80,7 @@ fn fold_of(text: &str) -> FoldConfig {
     FoldConfig { kind: kind.to_owned(), options }
 }
 
-/// The folder of a topic in a recording. Names of topics may hold what names of folders may not.
+/// The directory of a topic in a recording. Characters that directory names cannot contain are escaped.
 pub fn folder(recording: &Path, topic: &str) -> PathBuf {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name: String = topic.chars().flat_map(|c| escaped(c, safe(c))).collect();
@@ -98,7 +98,7 @@ fn escaped(c: char, safe: bool) -> Vec<char> {
         .collect()
 }
 
-/// Makes the folder of a recording; one that holds something already is refused.
+/// Creates the directory of a recording. Fails if it exists and is not empty.
 pub fn make(recording: &Path) -> Result<()> {
     let shown = recording.display();
     if fs::read_dir(recording).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -107,8 +107,7 @@ pub fn make(recording: &Path) -> Result<()> {
     fs::create_dir_all(recording).with_context(|| format!("cannot create {shown}"))
 }
 
-/// Records of a recording's topics, and the states that the recorder wrote beside them. Its marks of what a state adds up to
-/// are counted nowhere but as points.
+/// Counts of a recording's records, and of the states that the recorder wrote. Checksums are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
     pub records: u64,
@@ -116,7 +115,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// `20,015 records and 1 state of 1 topic`: the same whoever counts.
+    /// Formats the counts: `20,015 records and 1 state of 1 topic`.
     pub fn of(self, topics: usize) -> String {
         let many = |count: u64, what: &str| {
             format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
@@ -134,13 +133,13 @@ impl std::ops::AddAssign for Counted {
     }
 }
 
-/// Says what was recorded.
+/// Prints what was recorded.
 pub fn told(counted: Counted, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
     let mark = console.errors.good("recorded");
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
 }
 
-/// The logs of a recording: the folder itself if it is one, else those in it.
+/// The logs of a recording: the directory itself if it is a log, otherwise those in it.
 pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}", recording.display());
     let (mut folders, mut is_log) = (Vec::new(), false);

@@ -48,7 +48,7 @@ pub struct Arguments {
     force: bool,
 }
 
-/// How many times faster than it was; none does not wait.
+/// The factor by which the replay is faster; `None` for no pauses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Speed(Option<f64>);
 
@@ -63,9 +63,9 @@ fn speed(text: &str) -> Result<Speed, String> {
         .ok_or_else(|| "expected a factor like 1x or 10x, or max".to_owned())
 }
 
-/// A record of a region, and what its topic keeps, bytes.
+/// The retention of a region's topic, and its largest record, in bytes.
 const REGION_BYTES: u32 = 64 << 20;
-/// The longest sleep: whoever stops a replay waits no longer than this.
+/// The longest sleep, so that the command ends soon when requested.
 const NAP: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let (mut tracks, mut bytes) = (Vec::new(), 0);
     let dirs = arguments.directories.iter().map(|directory| recording::logs(directory));
     let dirs = dirs.collect::<Result<Vec<_>>>()?.concat();
-    // All of them, before one is published to.
+    // Check all topics before publishing to any.
     for dir in dirs.iter().filter(|_| !arguments.force) {
         see_that_it_is_ours(&client, dir, console)?;
     }
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(writeln!(std::io::stderr(), "{mark} {} in {seconds:.1} s", published.of(tracks.len()))?)
 }
 
-/// A state that two make in turns is neither's.
+/// Fails if a topic has another publisher, whose records would mix with the recording's.
 fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result<()> {
     let reader =
         Reader::open(Arc::new(RealDisk), dir).with_context(|| format!("cannot read {}", dir.display()))?;
@@ -124,7 +124,7 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
     Ok(())
 }
 
-/// All records in the order of their times.
+/// Publishes all records in order of their times.
 fn play(
     client: &Client,
     tracks: &mut [Track],
@@ -137,7 +137,7 @@ fn play(
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
-    // In a recording of an earlier Dunlin the whole states at the beginning have no time.
+    // In recordings of earlier versions, the first states have no time.
     let mut first_ns = None;
     let mut published = Counted::default();
     while let Some(Reverse((time_ns, nth))) = next.pop() {
@@ -162,7 +162,7 @@ fn play(
 
 fn wait_until(due: Instant, track: &mut Track, stop: &Stop) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        // What was sent before goes out before anybody sleeps.
+        // Send earlier records before a pause.
         track.publisher.flush()?;
         if stop.is_set() {
             break;
@@ -172,7 +172,7 @@ fn wait_until(due: Instant, track: &mut Track, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// A topic that ends in one recording may go on in another, as a region's does when it gets another owner.
+/// Marks topics that continue in another recording, as a region's topic does after a change of owner.
 fn name_those_that_go_on_elsewhere(tracks: &mut [Track]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
@@ -182,25 +182,25 @@ fn name_those_that_go_on_elsewhere(tracks: &mut [Track]) {
 /// One topic's records.
 struct Track {
     topic: String,
-    /// Another recording has it as well.
+    /// Another recording has records of this topic.
     goes_on_elsewhere: bool,
     reader: dunlin_journal::Scan,
     publisher: Publisher,
-    /// The block that is being published, and how far.
+    /// The block being published, and the position in it.
     frames: Vec<u8>,
     at: usize,
-    /// Each record is an append of its own: one that begins a region anew has to be.
+    /// Each record is appended alone, as the first record of a region requires.
     is_region: bool,
 }
 
 impl Track {
-    /// Makes the topic as it was; `None` for a log without records.
+    /// Creates the topic with its recorded configuration; `None` for a log without records.
     fn open(client: &Client, dir: &Path) -> Result<Option<Track>> {
         let reader = Reader::open(Arc::new(RealDisk), dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
         let Some(fold) = first_state(&reader)? else { return Ok(None) };
-        // Records of a region are as large as its owner's, and its topic keeps as much.
+        // A region's records are as large as in its owner's topic, and its topic retains as much.
         let is_region = fold.kind == REGION;
         let mut config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
         if is_region {
@@ -213,7 +213,7 @@ impl Track {
         Ok(Some(Track { topic, goes_on_elsewhere, reader, publisher, frames, at: 0, is_region }))
     }
 
-    /// When the next record was appended; `None` at the end.
+    /// The append time of the next record; `None` at the end.
     fn next_time(&mut self) -> Result<Option<u64>> {
         while self.at == self.frames.len() {
             match self.reader.next().context("reading the recording")? {
@@ -229,7 +229,7 @@ impl Track {
         Ok(Frame::split(&self.frames[self.at..]).map(|(frame, _)| frame.append_time_ns()))
     }
 
-    /// Publishes the next record, unless it is a mark of the recorder's.
+    /// Publishes the next record, unless the recorder added it.
     fn publish(&mut self, client: &Client) -> Result<Counted> {
         let nothing = Counted::default();
         let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(nothing) };
@@ -239,7 +239,8 @@ impl Track {
             Recorded::Sum(_) => return Ok(nothing),
             Recorded::End => {
                 self.publisher.flush()?;
-                // A region that its process gave up is nothing to look at; any other state is shown as it was at its end.
+                // The topic of a region that its process gave up is deleted; any other state stays visible at
+                // its end.
                 if self.is_region && !self.goes_on_elsewhere && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)
@@ -264,7 +265,7 @@ impl Track {
     }
 }
 
-/// How the topic was configured, as the first record says.
+/// The topic's configuration, from the first record.
 fn first_state(reader: &Reader) -> Result<Option<FoldConfig>> {
     let mut scan = reader.scan(Position::default());
     let Some(Item::Records(records)) = scan.next().context("reading the recording")? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! `feed serve`: a simulator of order books into a node.
+//! `feed serve`: publishes simulated order books.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -110,7 +110,7 @@ fn on_its_own_node(
         return Err(Refusal(format!("--listen {open}: {advice}")).into());
     }
     config.listen = listen.or(config.listen);
-    // Who mistypes an instrument is refused, instead of given an empty topic.
+    // Without automatic creation, a mistyped instrument is an error instead of an empty topic.
     config.auto_create = false;
     let running = Running::start(&config, stop).map_err(|error| beside_another(error, &config))?;
     for instrument in instruments.list() {
@@ -132,7 +132,7 @@ fn on_its_own_node(
     outcome
 }
 
-/// Where the port is taken, most likely by a node that could serve as well.
+/// Adds advice if another program has the port, which is probably a usable node.
 fn beside_another(error: anyhow::Error, config: &Config) -> anyhow::Error {
     let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,
@@ -167,9 +167,9 @@ fn into_a_running_node(
     simulate(arguments, instruments, publishers, console, stop)
 }
 
-/// How often a source that falls behind says so.
+/// The interval of warnings about a late source.
 const SAY_EVERY: Duration = Duration::from_secs(1);
-/// Later than this is worth saying.
+/// The delay above which a source counts as late.
 const LATE: Duration = Duration::from_millis(10);
 
 fn simulate<P: Publish>(

@@ -32,11 +32,11 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// What was found in one log, or in all.
+/// The findings for one log, or for all.
 #[derive(Debug, Default)]
 struct Found {
     topic: String,
-    /// Of the log, the recorder's own among them.
+    /// Records of the log, including those that the recorder added.
     in_log: u64,
     counted: Counted,
     holes: u64,
@@ -45,9 +45,9 @@ struct Found {
     problems: Vec<String>,
     /// Number of logs that were not closed, so that records may be missing.
     unended: usize,
-    /// Of the log's first file.
+    /// The identity of the log's first file.
     identity: Option<u64>,
-    /// It begins with a state, as recordings do; what a node keeps does not.
+    /// The log begins with a state, as recordings do; a node's own log does not.
     is_recorded: bool,
 }
 
@@ -139,7 +139,7 @@ fn object(found: &Found) -> serde_json::Value {
     })
 }
 
-/// One log; what cannot be read at all is a problem like any other, and the next log is looked at.
+/// Checks one log. An unreadable log is reported as a problem, and the check continues with the next.
 fn verify(dir: &Path, strict: bool, progress: &Progress) -> Found {
     let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
     let mut found = Found { topic: name, ..Found::default() };
@@ -201,7 +201,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
     match recording::recorded(frame)? {
         Recorded::State(fold) => {
             found.is_recorded |= seq == 1;
-            // Of one kind with the state before it, it must be taken in by that one; so it is by readers.
+            // The current state must accept the new one if both are of one kind, as it does in subscribers.
             let mut fresh = State::of(&fold)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
@@ -217,11 +217,11 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             }
             found.points_equal += 1;
         }
-        // A state follows, or nothing.
+        // Nothing or a state may follow.
         Recorded::End => *state = None,
         Recorded::Record => {
             found.counted.records += 1;
-            // A log that a node has written begins with its first record, of a kind that is not told in it.
+            // A node's own log begins with a record whose kind is not in the log.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;
             state.apply(seq, frame)?;

@@ -1,7 +1,7 @@
-//! `feed watch`: order books as they are now, kept by a replica here.
+//! `feed watch`: shows order books from replicas in this process.
 //!
-//! Books are conflated unless every update is asked for: a terminal that is slow is late by its own drawing only. The
-//! terminal is left as it is: lines are drawn over themselves, and whatever ends this leaves nothing to be put back.
+//! Books are conflated unless every update is requested, so that a slow terminal delays only its own drawing.
+//! Lines are redrawn in place; the terminal needs no reset at the end.
 
 mod command;
 mod view;
@@ -62,9 +62,9 @@ pub struct Arguments {
     drop_every_n: Option<NonZeroU32>,
 }
 
-/// The longest between two looks at what was typed.
+/// The longest interval between two checks for typed commands.
 const LOOK: Duration = Duration::from_millis(20);
-/// Changes taken in before anything is shown.
+/// Changes applied before the next drawing.
 const TURN: usize = 1024;
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
@@ -97,10 +97,10 @@ fn watch(arguments: &Arguments, client: Client, stop: &Stop, console: &Console) 
     view.close()
 }
 
-/// Lines of standard input, as they come.
+/// Reads lines from standard input in a thread.
 fn type_in() -> Receiver<String> {
     let (sender, lines) = channel();
-    // Ends with the process: a read of a terminal cannot be broken off.
+    // The thread ends with the process, because a read of a terminal cannot be interrupted.
     thread::spawn(move || {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
@@ -150,7 +150,7 @@ impl Watching<'_> {
         Ok(())
     }
 
-    /// False when it is time to end.
+    /// Carries out a typed command. Returns `false` at the end.
     fn obey(&mut self, line: &str, view: &mut View) -> Result<bool> {
         let done = match command::parse(line) {
             Ok(Command::Quit) => return Ok(false),
@@ -175,7 +175,7 @@ impl Watching<'_> {
         Ok(true)
     }
 
-    /// Takes in what is there, or waits a little for it.
+    /// Applies the changes that have arrived, or waits briefly for the first.
     fn take_in(&mut self, view: &mut View, console: &Console) -> Result<()> {
         let patience = LOOK / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
         for watch in &mut self.watches {
@@ -208,7 +208,8 @@ impl Watching<'_> {
     }
 }
 
-/// Who mistypes an instrument is told which there are; merely asking for one would make a plain topic of that name.
+/// Fails with a list of instruments if this one does not exist; subscribing would create a plain topic of
+/// that name.
 pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
     let is_pattern = subject.split('.').any(|token| matches!(token, "*" | ">"));
     if is_pattern || !client.topics(subject)?.is_empty() {

@@ -1,4 +1,4 @@
-//! Keys and values as people and programs read them.
+//! Keys and values as text and JSON.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::format::base64;
 use crate::format::text::is_obeyed;
 
-/// Text, or what stands for bytes that are none.
+/// UTF-8 text, or an object with base64 for other bytes.
 pub fn text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!(text),
@@ -17,7 +17,7 @@ pub fn text(bytes: &[u8]) -> Value {
     }
 }
 
-/// One line, however many are in it.
+/// The bytes as a single line.
 pub fn line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().flat_map(escaped).collect()
 }
@@ -26,7 +26,7 @@ fn escaped(char: char) -> Vec<char> {
     if is_obeyed(char) { char.escape_default().collect() } else { vec![char] }
 }
 
-/// All that is known of a key.
+/// All values of a key.
 pub fn entry(entry: &Entry) -> Value {
     json!({
         "key": text(&entry.key), "value": text(&entry.value), "created": entry.created,
@@ -34,7 +34,7 @@ pub fn entry(entry: &Entry) -> Value {
     })
 }
 
-/// What one revision changed.
+/// Prints the changes of one revision.
 pub fn change(change: &Change, console: &Console, out: &mut impl Write) -> io::Result<()> {
     let revision = change.revision;
     if console.json {

@@ -1,4 +1,4 @@
-//! `kv txn`: a transaction out of options.
+//! `kv txn`: a transaction from options.
 
 use std::io::Write;
 

@@ -1,13 +1,4 @@
-//! A process beside `dunlin lock` that ends the command when `dunlin lock` cannot.
-//!
-//! ```text
-//!   dunlin lock ──── pipe: deadlines, u64 each … ────► guard, leader of the command's process group
-//! ```
-//! The guard leads a process group, and the command is started as a member of it, so there is no moment at which the command
-//! runs and the guard does not know it. It kills the group, itself included, when the pipe ends (`dunlin lock` has ended or was
-//! killed) and when the deadline passes (`dunlin lock` was stopped, and its lease is over).
-//!
-//! A deadline is a time of the system's monotonic clock in nanoseconds, so a message that is read late does not extend it.
+//! A process that kills the command of `dunlin lock` if `dunlin lock` cannot.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
@@ -29,11 +20,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 use signal_hook::flag;
 
 const READY: u8 = b'+';
-/// How long [`Guard::end`] waits for processes that were killed to be gone.
+/// How long [`Guard::end`] waits for killed processes to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// `dunlin lock`'s end of the guard. Dropped, the group is killed.
+/// The side of the guard in `dunlin lock`. Dropping it kills the group.
 #[derive(Debug)]
 pub struct Guard {
     process: Child,
@@ -43,7 +34,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard: this program, as `lock-guard`. The group has until `deadline`.
+    /// Starts the guard: this program with the command `lock-guard`. The group may run until `deadline`.
     pub fn start(deadline: Instant) -> Result<Guard> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("lock-guard")
@@ -55,7 +46,7 @@ impl Guard {
         let pipe = process.stdin.take();
         let group = pid_of(&process)?;
         let mut said = [0];
-        // It is ready when no signal to the group ends it any more.
+        // The guard writes once signals to the group no longer end it.
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
         let mut guard = Guard { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {
@@ -65,7 +56,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Starts the command as a member of the group. It gets the terminal that `dunlin lock` has, if it has one.
+    /// Starts the command as a member of the group, with the terminal of `dunlin lock` if there is one.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
         let child = command.process_group(self.group.as_raw_nonzero().get()).spawn()?;
         let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -75,23 +66,23 @@ impl Guard {
         Ok(child)
     }
 
-    /// The group may run until then.
+    /// Extends the deadline of the group.
     pub fn extend(&mut self, deadline: Instant) {
         let is_new = self.deadline.replace(deadline) != Some(deadline);
         if let Some(pipe) = self.pipe.as_mut().filter(|_| is_new) {
             let left = deadline.saturating_duration_since(Instant::now());
-            // A guard that somebody has killed is missed only if `dunlin lock` is killed too.
+            // A killed guard matters only if `dunlin lock` is killed too.
             let _ = pipe.write_all(&(now() + left.as_nanos() as u64).to_le_bytes());
         }
     }
 
-    /// Sends a signal to the command and what it has started.
+    /// Sends a signal to the command and its child processes.
     pub fn signal(&self, signal: Signal) {
-        // All of them may have ended.
+        // All processes may have ended.
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills what is left of the group and waits until it is gone.
+    /// Kills the rest of the group and waits until it is gone.
     pub fn end(mut self, command: &mut Child) {
         self.kill();
         let _ = command.wait();
@@ -102,7 +93,7 @@ impl Guard {
     }
 
     fn kill(&mut self) {
-        // The guard gives the terminal back, then kills.
+        // The guard returns the terminal before it kills the group.
         self.pipe = None;
         let _ = self.process.wait();
         self.signal(Signal::KILL);
@@ -126,7 +117,7 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The guard itself.
+/// Runs the guard process.
 pub fn run() -> Result<()> {
     let holder = getpgid(getppid())
         .context("cannot find the process group of the parent; only `dunlin lock` starts this command")?;
@@ -147,7 +138,7 @@ pub fn run() -> Result<()> {
     Ok(kill_process_group(getpgrp(), Signal::KILL)?)
 }
 
-/// Returns when the pipe has ended or the deadline has passed.
+/// Waits until the pipe has ended or the deadline has passed.
 fn watch(suspended: &AtomicBool) -> Result<(), Errno> {
     let pipe = stdin();
     let (mut deadline, mut message, mut filled) = (None, [0; 8], 0);
@@ -162,7 +153,7 @@ fn watch(suspended: &AtomicBool) -> Result<(), Errno> {
         });
         let readable = poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref());
         if suspended.swap(false, Ordering::Relaxed) {
-            // A command that stands still with a lock would hold it for nothing.
+            // A stopped command would hold the lock in vain.
             let _ = kill_process_group(getpgrp(), Signal::CONT);
         }
         match readable

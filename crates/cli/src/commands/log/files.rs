@@ -1,6 +1,6 @@
-//! `log dump DIR`: what the files of durable topics hold, whether a node runs or not.
+//! `log dump DIR`: prints the files of durable topics, with or without a running node.
 //!
-//! Nothing is changed, repaired or locked. Of a log that a node is writing, what is there at this moment is printed.
+//! The files are not changed, repaired or locked. While a node writes a log, its present records are printed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::console::Console;
 use crate::format::Writer;
 use crate::signals::Stop;
 
-/// Whether this names files rather than a topic.
+/// Whether this argument names files rather than a topic.
 pub fn are_meant(topic: &str) -> bool {
     topic.contains('/') || Path::new(topic).is_dir()
 }
@@ -32,7 +32,7 @@ pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &Stop) -> Res
             Start::After(position) => journal::Position::new(position.epoch, position.seq + 1),
             Start::Time(ns) => match reader.position_at(ns)? {
                 Some(position) => position,
-                // Nothing was appended since then.
+                // The log has no records since then.
                 None => continue,
             },
             _ => journal::Position::default(),
@@ -66,7 +66,7 @@ fn print(
     while let Some((frame, taken)) = Frame::split(rest).filter(|_| *left > 0) {
         let position = Position { epoch: records.epoch, seq };
         let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
-        // What is recorded says of what kind it is.
+        // A recording contains its topic's configuration.
         if let Ok(Recorded::State(fold)) = recording::recorded(&frame) {
             writer.meanings.learn(&name.topic, fold);
         }
@@ -82,7 +82,7 @@ fn print(
     Ok(())
 }
 
-/// The logs of a data directory, or the one log that a directory is.
+/// The logs of a data directory, or the one log in a log's directory.
 fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
     let logs = dir.join("logs");
     if !logs.is_dir() {
@@ -97,7 +97,7 @@ fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// `TOPIC/PARTITION`, and the subjects as the node's catalogue has them, where the log lies beside it.
+/// `TOPIC/PARTITION`, with the subjects from the node's catalogue if it is beside the log.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
     let pattern = pattern_of(dir).unwrap_or_else(|| topic.to_owned());

@@ -1,4 +1,4 @@
-//! `space command`: an entity is changed by the process that has it.
+//! `space command`: changes an entity, wherever it is.
 
 use std::io::Write;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     print(*entity, "changed in", done, console)
 }
 
-/// Prints that an entity is `what` a region: "changed in", say.
+/// Prints a result: `what` is a phrase such as "changed in".
 pub(super) fn print(entity: u64, what: &str, done: Commanded, console: &Console) -> Result<()> {
     let Commanded { process, region, tick } = done;
     let mut out = console.out();
@@ -75,7 +75,7 @@ pub(super) fn print(entity: u64, what: &str, done: Commanded, console: &Console)
     Ok(out.flush()?)
 }
 
-/// Three numbers.
+/// Parses three numbers.
 pub(super) fn point(text: &str) -> Result<[f32; 3], String> {
     let along: Result<Vec<f32>, _> = text.split(',').map(|along| along.trim().parse()).collect();
     let point: Option<[f32; 3]> = along.ok().and_then(|along| along.try_into().ok());

@@ -1,4 +1,4 @@
-//! How entities of a world of the command line move.
+//! The behaviour of the command line's worlds.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use dunlin::space::{
     Around, AroundLanes, Behaviour, LANES, Moment, Motion, Other, OtherLanes, Own, OwnLanes,
 };
 
-/// The kind of those that fly as they were recorded.
+/// The kind of recorded aircraft.
 pub const AIRCRAFT: u32 = 1;
 
-/// A flock, and recorded aircraft among it, by their kind. Birds do not see aircraft.
+/// A flock, with recorded aircraft. Birds ignore aircraft.
 #[derive(Debug, Clone)]
 pub struct Life {
     pub flock: Flock,
     pub aircraft: Arc<Tracks<3>>,
 }
 
-/// Only those who flock.
+/// Filters out aircraft.
 struct Birds<'a, A>(&'a A);
 
 impl<A: Around<3>> Around<3> for Birds<'_, A> {
@@ -52,7 +52,7 @@ impl Behaviour<3> for Life {
         }
     }
 
-    /// Who stands beside an aircraft is asked alone, as it is.
+    /// Birds beside an aircraft are moved one by one, the others in groups.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -81,7 +81,7 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// Counts who is asked together, or asks each alone.
+    /// Counts grouped calls, or moves each entity alone.
     #[derive(Clone)]
     struct Asked {
         life: Life,
@@ -125,10 +125,10 @@ mod tests {
         Life { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
     }
 
-    /// Id, generation and state of everybody.
+    /// Id, generation and state of all entities.
     type Ledger = Vec<(EntityId, u32, u64)>;
 
-    /// The world after each of some ticks, and how many groups were asked together and were not.
+    /// The world after several ticks, and how many groups were moved together and apart.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let asked = Asked {

@@ -1,13 +1,13 @@
-//! A world seen from above, in characters: two by four dots each (the Braille patterns of Unicode).
+//! A map of a world in characters of two by four dots (Unicode Braille patterns).
 
-/// A picture being made.
+/// A map being drawn.
 #[derive(Debug)]
 pub struct Map {
     columns: usize,
     rows: usize,
     low: [f32; 2],
     scale: [f32; 2],
-    /// Dots of each character, and whose it is: the region of the last dot, or a mark of its own.
+    /// The dots of each character, the region of its last dot, and a mark that replaces the dots.
     cells: Vec<(u8, u32, Option<char>)>,
 }
 
@@ -28,7 +28,7 @@ impl Map {
         let place = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
         let (x, y) = (place[0] as usize, place[1] as usize);
         let inside = place.iter().all(|along| *along >= 0.0);
-        // The edge is part of the world; north is up.
+        // The upper edge belongs to the world; north is at the top.
         let (x, y) =
             (x.min(self.columns * 2 - 1), (self.rows * 4 - 1).checked_sub(y.min(self.rows * 4 - 1))?);
         inside.then_some((x, y))
@@ -50,7 +50,7 @@ impl Map {
         }
     }
 
-    /// The lines, each character in its region's colour where colours are wanted.
+    /// The lines, with a colour for each region if `coloured`.
     pub fn lines(&self, coloured: bool) -> Vec<String> {
         const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
         let line = |row: &[(u8, u32, Option<char>)]| {

@@ -1,4 +1,4 @@
-//! `space near`: the entities near an entity.
+//! `space near`: lists the entities near an entity.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -49,9 +49,9 @@ pub struct Arguments {
     once: bool,
 }
 
-/// How long `--once` waits for more after the last that came; when others are told that nobody is in sight.
+/// How long `--once` waits for another change, and when an empty list is final.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
-/// How long `--once` waits for the first: a busy process answers after its tick.
+/// How long `--once` waits for the first change; a busy process answers after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), Outage::default());
     while !stop.is_set() {
         let (asked, ends) = (client.clone(), stop.clone());
-        // A node that is away is not waited for.
+        // Do not wait for an unreachable node.
         let breaks_off = move || ends.is_set() || away(&asked).is_some();
         let change = interruptible(breaks_off, || viewer.next_timeout(LOOK)).map_err(refused)?;
         outage.look(&client, console.errors)?;
@@ -103,7 +103,7 @@ fn refused(why: ViewError) -> Refusal {
     Refusal(why.to_string())
 }
 
-/// Why nobody is in sight. An entity is in its own sight, unless its kind is left out.
+/// The error for an empty list. The centre itself is visible, unless its kind is left out.
 fn nobody(world: &World, center: EntityId, rule: Rule) -> Refusal {
     let checked = world.places().and_then(|places| places.check().map(|()| places));
     Refusal(match checked {
@@ -115,7 +115,7 @@ fn nobody(world: &World, center: EntityId, rule: Rule) -> Refusal {
     })
 }
 
-/// Until nobody else is told of.
+/// Collects changes until no more arrive.
 fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {
@@ -129,7 +129,7 @@ fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// As it is said; who only moves is said to programs alone.
+/// A change as text. Movements are printed only as JSON.
 fn line(viewer: &Viewer<3>, center: EntityId, change: Change, json: bool) -> Option<String> {
     let (event, id) = match change {
         Change::Entered(id) => ("enter", id),
@@ -183,7 +183,7 @@ fn object(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Value {
     })
 }
 
-/// From whom is watched around, where that one may be seen itself.
+/// The distance from the centre, if the centre is visible.
 fn distance(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Option<f32> {
     let center = viewer.visible().get(&center)?.position;
     let along = (0..3).map(|axis| (center[axis] - one.position[axis]).powi(2));

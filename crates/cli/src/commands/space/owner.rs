@@ -1,4 +1,4 @@
-//! `space owner`: which process owns which region.
+//! `space owner`: lists the regions with their owners.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,37 +23,37 @@ pub struct Arguments {
     name: String,
 }
 
-/// What is known of a region.
+/// A region's status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owned {
     pub region: u64,
-    /// Its owner's process and its epoch.
+    /// The owning process and its epoch.
     pub owner: Option<(u64, u64)>,
-    /// Where its owner's node is.
+    /// The address of the owner's node.
     pub url: Option<String>,
     pub standby: Option<u64>,
-    /// The standby has yet to begin.
+    /// The standby has not copied the region yet.
     pub begins: bool,
-    /// The region has begun once.
+    /// The region has begun before.
     pub began: bool,
 }
 
-/// A world's processes and regions, as they are now.
+/// A world's processes and regions.
 pub struct Owners {
     world: String,
     processes: usize,
-    /// Processes for which the world waits.
+    /// Processes that the world waits for.
     expected: usize,
     pub regions: Vec<Owned>,
 }
 
 impl Owners {
-    /// Of the world of this name, which has these regions.
+    /// Reads the processes and these regions of a world.
     pub fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
         find(kv, name, regions)
     }
 
-    /// Why nothing moves in this world, where nothing does.
+    /// The reason why nothing moves in the world, if that is so.
     pub fn trouble(&self) -> Option<String> {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
         let has_begun = self.regions.iter().any(|region| region.began || region.owner.is_some());
@@ -86,7 +86,7 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
             region,
             owner,
             url: place.and_then(|value| Some(value["url"].as_str()?.to_owned())),
-            // Process 0 is nobody.
+            // Process 0 means no standby.
             standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
             begins: standby.is_some_and(|value| value["before"].is_u64()),
             began: began.contains_key(&region),

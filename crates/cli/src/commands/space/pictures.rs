@@ -1,5 +1,5 @@
-//! Pictures of a process's regions, ten a second, for maps: records of topic `space.WORLD.map` on the node or cluster that
-//! the world's processes agree through. Only the newest of a region matters.
+//! Publishes compact snapshots of a process's regions for maps, ten a second, to topic `space.WORLD.map` on
+//! the node or cluster that holds the world's leases. Only the newest of each region matters.
 //!
 //! ```text
 //!  subject space.WORLD.map.REGION, little-endian, filled up to a multiple of 8
@@ -9,8 +9,8 @@
 //!      kinds u8 × count, where not all are 0; 255 for all above
 //! ```
 //!
-//! A region of more than [`ENTITIES_MAX`] gives none: its owner has better things to do. Neither has a cluster that does not
-//! answer: a picture that cannot be published is not published, and nobody waits for it but this thread.
+//! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is
+//! dropped; only this thread waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use super::owner::Owners;
 use super::spec::Spec;
 
 const EVERY: Duration = Duration::from_millis(100);
-/// How often it is asked who owns what.
+/// The interval at which the owners are read.
 const LOOK: Duration = Duration::from_millis(500);
 const ENTITIES_MAX: usize = 500_000;
-/// What late readers may still have; only the newest of each region is of use.
+/// The retention of the topic; only the newest snapshot of each region is useful.
 const HISTORY_BYTES: u64 = 16 << 20;
 const DRAIN_MAX: usize = 4_096;
 const VERSION: u32 = 1;
@@ -42,13 +42,13 @@ const HAS_KINDS: u32 = 2;
 const NOT_SAID: u32 = u32::MAX;
 const HEAD_BYTES: usize = 40;
 
-/// The thread that makes them; dropping it ends it.
+/// The thread that publishes the snapshots. Dropping it ends the thread.
 pub struct Pictures {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Maker {
     node: Node,
     client: Client,
@@ -56,14 +56,14 @@ struct Maker {
     regions: Vec<u32>,
     setup: Setup<3>,
     url: String,
-    /// The regions that are this process's, followed in it.
+    /// The regions that this process owns.
     followed: BTreeMap<u64, (Replica<RegionFold<3>, Subscriber>, Option<Publisher>)>,
     began: Instant,
     buffer: Vec<u8>,
 }
 
 impl Pictures {
-    /// Of the regions whose owner's node is at `url`, which is `node`.
+    /// Starts the thread for the regions whose owner's node is at `url`, which is `node`.
     pub fn start(node: Node, client: Client, spec: Spec, setup: Setup<3>, url: String) -> Result<Pictures> {
         let stop = Arc::new(AtomicBool::new(false));
         let (followed, began, buffer) = (BTreeMap::new(), Instant::now(), Vec::new());
@@ -72,7 +72,7 @@ impl Pictures {
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
             let (stop, ends) = (Arc::clone(&stop), Arc::clone(&stop));
-            // A node that does not answer holds up nobody's end.
+            // An unreachable node must not delay the end.
             move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
         Ok(Pictures { stop, thread: Some(thread.context("cannot start the thread of the map")?) })
@@ -84,7 +84,7 @@ impl Drop for Pictures {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It panicked, and has said so.
+            // A panic has already been printed.
             let _ = thread.join();
         }
     }
@@ -104,7 +104,7 @@ impl Maker {
         }
     }
 
-    /// Who is to be followed by now. Where it cannot be asked, those that were.
+    /// Updates the list of followed regions. If the owners cannot be read, the list stays.
     fn look(&mut self) {
         let Ok(found) = Owners::find(&self.client.kv(), &self.spec.name, &self.regions) else { return };
         let owned = found.regions;
@@ -137,7 +137,7 @@ impl Maker {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         let topic = format!("space.{}.map", self.spec.name);
         self.followed.retain(|region, (replica, publisher)| {
-            // A topic that is deleted is looked for again.
+            // A deleted topic is searched again.
             let mut is_there = true;
             let told = |report: Report<'_, _>| is_there &= !matches!(report, Report::Deleted { .. });
             if replica.drain(now_ns, DRAIN_MAX, told).is_err() || !is_there {
@@ -159,7 +159,7 @@ impl Maker {
     }
 }
 
-/// A publisher of a region's pictures; the topic is made by whoever comes first.
+/// Makes a publisher for a region's snapshots. The first process creates the topic.
 fn open(client: &Client, topic: &str, region: u64) -> Option<Publisher> {
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { pattern: Some(format!("{topic}.>")), retention, ..TopicConfig::default() };
@@ -187,7 +187,7 @@ fn encode(region: u32, world: &World<3>, state: &RegionState<3>, out: &mut Vec<u
     for (axis, column) in store.positions().into_iter().enumerate() {
         let (low, length) = (world.min()[axis], world.max()[axis] - world.min()[axis]);
         column.iter().for_each(|at| {
-            // What is beyond the box, on its way to be put back, is drawn at its edge.
+            // Entities beyond the box are drawn at its edge.
             let place = ((at - low) / length * 65_535.0) as u16;
             out.extend(place.to_le_bytes());
         });

@@ -1,4 +1,4 @@
-//! A process of a world: a node of its own with the regions' topics, the runner, and its part in the cluster's leases.
+//! A process of a world: a node with the regions' topics, and the runner of the regions.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::outcome::Refusal;
 use crate::signals::Stop;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
-/// What a viewer has not read yet, bytes: all who are in sight at first are told at once.
+/// Unread bytes of a viewer: the first message has all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
 /// Options of every process.
@@ -78,7 +78,7 @@ pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result
 }
 
 impl Process {
-    /// A node; `alone` where it holds what the processes agree on.
+    /// Starts the node; with `alone`, it also holds the world's leases.
     pub fn start(global: &Global, listen: SocketAddr, options: &Options, alone: bool) -> Result<Process> {
         let limits = Limits {
             memory_bytes_max: MEMORY_BYTES_MAX,
@@ -105,12 +105,12 @@ impl Process {
         Ok(Process { node, server, client, url, options: options.clone() })
     }
 
-    /// What all processes agree on.
+    /// The keys of the world's cluster.
     pub fn kv(&self) -> Kv {
         self.client.kv()
     }
 
-    /// Runs until it is told to end.
+    /// Runs until the command has to end.
     pub fn take_part(self, made: Made, console: &Console) -> Result<()> {
         let stop = Stop::on_signal()?;
         if self.options.end_with_stdin {
@@ -129,7 +129,7 @@ impl Process {
         let life = made.life.clone();
         let populate = move |host: &mut Host<3, Life>, region| made.populate(host, region);
         let tell = move |what| {
-            // Nobody listens any more when it ends.
+            // The receiver may have ended.
             let _ = sender.send(what);
         };
         let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, tell)?;
@@ -148,7 +148,7 @@ impl Process {
         Ok(())
     }
 
-    /// Where `/metrics` is.
+    /// The address of `/metrics`.
     fn http(&self) -> Option<String> {
         let http = self.server.addresses().iter().find(|(door, _)| *door == Door::Http);
         http.map(|(_, address)| format!("http://{address}"))

@@ -1,4 +1,4 @@
-//! `space run`: a node, what the world is made of, and the first process.
+//! `space run`: starts a node, describes the world, and starts its first process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -103,7 +103,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let description = made.description();
     match kv.cas(Description::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
-        // This process's node has just begun: another process of this world lives, and has written it again.
+        // This process's node is new: another process of the world still runs and has written the description
+        // again.
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;

@@ -1,4 +1,4 @@
-//! `space spawn` and `space despawn`: entities that clients put into a world and take out of it.
+//! `space spawn` and `space despawn`: add entities to a world and remove them.
 
 use std::time::Duration;
 

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use super::life::{AIRCRAFT, Life};
 use crate::outcome::Refusal;
 
-/// Numbers of those that flock; aircraft begin at 0.
+/// The first number of birds; aircraft begin at 0.
 const FLOCK_FROM: u64 = 1_000_000;
-/// Entities that fly slower than this part of the flock's highest speed are not many.
+/// Few birds are slower than this part of the flock's highest speed.
 const SLOW_PART: f32 = 1e-3;
-/// Neighbours that one of the flock has at first.
+/// The initial number of neighbours of a bird.
 const NEIGHBOURS: f32 = 30.0;
 
 /// The description of a world.
@@ -29,7 +29,7 @@ pub struct Spec {
     pub regions: u32,
     pub processes: u32,
     pub flock: u64,
-    /// A recording of aircraft, which every process opens.
+    /// A recording of aircraft, which every process must be able to open.
     pub aircraft: Option<PathBuf>,
     pub speed: f64,
     pub tick: Duration,
@@ -37,7 +37,7 @@ pub struct Spec {
     pub standby: bool,
 }
 
-/// A world as a process runs it.
+/// A world with everything that a process needs to run it.
 pub struct Made {
     pub setup: Setup<3>,
     pub life: Life,
@@ -47,7 +47,7 @@ pub struct Made {
 }
 
 impl Spec {
-    /// As it stands in the world's description.
+    /// The description's text.
     fn recipe(&self) -> Value {
         let Spec { edge, regions, processes, flock, aircraft, speed, seed, standby, .. } = self;
         let tick_us = self.tick.as_micros() as u64;
@@ -58,7 +58,7 @@ impl Spec {
         })
     }
 
-    /// The world of this name.
+    /// Reads the description of a world.
     pub fn read(kv: &Kv, name: &str) -> Result<Spec> {
         let description = describe(kv, name)?;
         if description.recipe.is_null() {
@@ -91,7 +91,7 @@ impl Spec {
         })
     }
 
-    /// All that a process needs to run it.
+    /// Loads everything that a process needs.
     pub fn make(&self) -> Result<Made> {
         let flights = self.aircraft.as_ref().map(|file| {
             let json = std::fs::read(file)
@@ -107,7 +107,7 @@ impl Spec {
         let mut setup = Setup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
         setup.standby = if self.standby { Standby::Required } else { Standby::None };
-        // Entities that stray along a border are not handed to and fro.
+        // Entities that move along a border are not handed over repeatedly.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
         let flock =
@@ -138,7 +138,7 @@ impl Spec {
     }
 }
 
-/// The description of the world of this name.
+/// Reads the stored description of a world.
 pub fn describe(kv: &Kv, name: &str) -> Result<Description> {
     Description::read(kv, name).map_err(|error| match error {
         DescriptionError::Kv(error) => error.into(),
@@ -147,13 +147,13 @@ pub fn describe(kv: &Kv, name: &str) -> Result<Description> {
 }
 
 impl Made {
-    /// As all who look for the world find it.
+    /// The description to store.
     pub fn description(&self) -> Description {
         let Spec { processes, standby, .. } = self.spec;
         Description::of(&self.setup, &self.spec.region_ids(), processes as usize, standby, self.spec.recipe())
     }
 
-    /// What stands still although it has a velocity, where coordinates are too far apart for slow entities; nothing where they are not.
+    /// The slowest speed that has an effect, if coordinates are so large that slower entities do not move.
     pub fn slowest(&self) -> Option<String> {
         let far = self
             .setup
@@ -173,12 +173,12 @@ impl Made {
         })
     }
 
-    /// How many entities there are in all.
+    /// The number of all entities.
     pub fn entities(&self) -> u64 {
         self.spec.flock + self.flights.as_ref().map_or(0, |flights| flights.tracks.len() as u64)
     }
 
-    /// Takes in those who begin in a region.
+    /// Adds the entities that begin in a region.
     pub fn populate(&self, host: &mut Host<3, Life>, region: RegionId) {
         let flying = self.flights.iter().flat_map(|flights| &flights.tracks).map(|(id, track)| {
             let begin = track.at(0.0);

@@ -1,4 +1,4 @@
-//! `space watch`: the regions' topics, drawn.
+//! `space watch`: draws the regions of a world from their topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -54,44 +54,44 @@ pub struct Arguments {
     once: bool,
 }
 
-/// How often it is asked who owns what.
+/// The interval at which the owners are read.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long `--once` waits for all regions.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same where the world's keys say that nothing moves.
+/// How long `--once` waits if the world's keys say that nothing moves.
 const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
-/// How long a picture is put off that lacks entities of the one before: longer than a hand-over takes.
+/// How long a map is delayed if entities of the one before are missing: longer than a handover takes.
 const PUT_OFF: Duration = Duration::from_millis(500);
-/// How often `--once` brings all regions to the present, until nobody is between two pictures.
+/// How often `--once` updates all regions until no entity is missing.
 const LOOKS_MAX: u32 = 5;
 const DRAIN_MAX: usize = 4_096;
 
-/// A region as its owner's node tells of it.
+/// A region, followed at its owner's node.
 struct Seen {
     url: String,
     client: Client,
     replica: Replica<RegionFold<3>, Subscriber>,
-    /// The topic's last record when it was begun to be followed: what is known up to there is no older than that.
+    /// The topic's last record when following began; a state before it is too old.
     newest: Option<Position>,
 }
 
 impl Seen {
-    /// The region's state, if it is whole and no older than when it was begun to be followed.
+    /// The region's state, if it is complete and recent enough.
     fn state(&self) -> Option<&RegionState<3>> {
         let (_, position, fold) = self.replica.states().next()?;
         self.newest.is_none_or(|newest| newest <= position).then(|| fold.state())
     }
 }
 
-/// How far a region's topic is.
+/// The last position of a region's topic.
 fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
     let described = client.describe_topic(topic).context("asking how far a region is")?;
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
-/// All regions of a world, followed wherever they are.
+/// All regions of a world, followed at their owners.
 pub struct Watcher {
-    /// The node with the topics of a world that no process runs: they were replayed.
+    /// The node with the replayed topics of a world that no process runs.
     replayed: Option<Client>,
     kv: Kv,
     name: String,
@@ -101,7 +101,7 @@ pub struct Watcher {
     seen: BTreeMap<u64, Seen>,
     pub owned: Vec<Owned>,
     began: Instant,
-    /// Why the world is not there, as far as its keys say.
+    /// Why the world is not available, according to its keys.
     trouble: Option<String>,
 }
 
@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let census = Census::of(watcher.states().map(|(_, state)| state));
             let lacks = census.lacks(&before);
             if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || lacks > 0) {
-                // Whoever was between two regions as they were read is in one by now.
+                // Entities that were between two regions have arrived by now.
                 (before, looks) = (census, looks + 1);
                 watcher.ask_for_newest();
                 continue;
@@ -158,7 +158,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(())
 }
 
-/// Asks who owns what. A node that is away is not waited for unless the picture is the only one: it goes on with what is known.
+/// Reads the owners. With `waits`, waits for an unreachable node; otherwise the last known owners stay.
 fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Result<()> {
     let (asked, ends) = (client.clone(), stop.clone());
     let breaks_off = move || ends.is_set() || !waits && away(&asked).is_some();
@@ -169,7 +169,7 @@ fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Res
 }
 
 impl Watcher {
-    /// Of the world of this name; where no process runs one, of its regions' topics at this node.
+    /// Watches a world, or the topics of its regions at this node if no process runs it.
     fn find(client: &Client, name: &str) -> Result<Watcher> {
         match Description::read(&client.kv(), name) {
             Err(DescriptionError::Unknown { .. }) => {}
@@ -209,7 +209,7 @@ impl Watcher {
         })
     }
 
-    /// Of the world of this name.
+    /// Watches the world with this name.
     pub fn of(kv: Kv, name: &str) -> Result<Watcher> {
         let description = describe(&kv, name)?;
         let Some(world) = description.world() else {
@@ -225,7 +225,7 @@ impl Watcher {
         Ok(Watcher { replayed: None, kv, name, regions, world, schema, seen, owned, began, trouble })
     }
 
-    /// Follows each region where it is now.
+    /// Follows each region at its current owner.
     pub fn look(&mut self) -> Result<()> {
         if self.replayed.is_none() {
             let found = Owners::find(&self.kv, &self.name, &self.regions)?;
@@ -236,7 +236,7 @@ impl Watcher {
             if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
                 continue;
             }
-            // Its node may be gone by now: it is looked for again.
+            // The owner's node may be gone; the next look tries again.
             if let Ok(seen) = self.follow(url, owned.region) {
                 self.seen.insert(owned.region, seen);
             }
@@ -244,18 +244,18 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes in what they told.
+    /// Applies the changes that have arrived.
     pub fn drain(&mut self) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         self.seen.retain(|_, seen| {
-            // A topic that is deleted is looked for again.
+            // A deleted topic is searched again.
             let mut is_there = true;
             let told = |report: Report<'_, _>| is_there &= !matches!(report, Report::Deleted { .. });
             seen.replica.drain(now_ns, DRAIN_MAX, told).is_ok() && is_there
         });
     }
 
-    /// The regions whose state is whole.
+    /// The regions with a complete state.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
         self.seen.iter().filter_map(|(region, seen)| Some((*region, seen.state()?)))
     }
@@ -274,7 +274,7 @@ impl Watcher {
         let id = RegionId(region as u32);
         let topic = topic_of(&self.name, id);
         let subscriber = client.subscribe(&topic, options).context("following a region")?;
-        // Readers share snapshots: one may have been taken a while ago.
+        // Subscribers share snapshots, so that one may be old.
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());
         let make = move |_: &LogName| {
@@ -283,21 +283,21 @@ impl Watcher {
         Ok(Seen { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
     }
 
-    /// Whether every region is known as it was when it was asked for.
+    /// Whether the state of every region is recent enough.
     fn is_whole(&self) -> bool {
         !self.owned.is_empty() && self.states().count() == self.owned.len()
     }
 
-    /// From here on a region is whole once it is known as it is now.
+    /// Requires states that are not older than now.
     fn ask_for_newest(&mut self) {
         self.seen.retain(|region, seen| {
             let newest = newest(&seen.client, &topic_of(&self.name, RegionId(*region as u32)));
-            // One whose node is gone by now is looked for again.
+            // If the owner's node is gone, the region is searched again.
             newest.map(|newest| seen.newest = newest).is_ok()
         });
     }
 
-    /// An error that names the regions that are not known, and why.
+    /// Fails with the names of missing regions and the reasons.
     fn check_whole(&self) -> Result<()> {
         if let Some(trouble) = &self.trouble {
             return Err(Refusal(trouble.clone()).into());
@@ -317,7 +317,7 @@ impl Watcher {
         .into())
     }
 
-    /// Why a region's state is not known.
+    /// Why a region's state is missing.
     fn why_unknown(&self, owned: &Owned) -> String {
         match (owned.owner, &owned.url) {
             (None, _) if !owned.began => "has not begun".to_owned(),
@@ -412,7 +412,7 @@ fn count(census: &Census, owned: &Owned) -> Headcount {
     census.headcount(RegionId(owned.region as u32))
 }
 
-/// The terminal's width and height; of a pipe, what a person can read.
+/// The terminal's width and height, or a readable size for a pipe.
 pub fn size() -> (usize, usize) {
     terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()))
 }

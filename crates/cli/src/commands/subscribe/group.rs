@@ -1,4 +1,4 @@
-//! `sub --group`: a member of a group.
+//! `sub --group`: reads as a member of a group.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub enum Ack {
     Never,
 }
 
-/// The default of nodes and of the embedded API, which a client has to say.
+/// The default of nodes and of the embedded API; clients have to send it.
 const ATTEMPTS_DEFAULT: u32 = 5;
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
@@ -76,7 +76,7 @@ impl GroupArguments {
         if self.work { GroupKind::Work } else { GroupKind::Share }
     }
 
-    /// Where records go that failed too often; empty for nowhere.
+    /// The subject for dead letters; empty to drop them.
     fn dead_letter_of(&self, topic: &str) -> String {
         match self.dead_letters.as_deref() {
             None => format!("dead.{topic}"),
@@ -86,7 +86,7 @@ impl GroupArguments {
     }
 }
 
-/// Becomes a member of the group, which is of one topic.
+/// Joins a group of one topic.
 pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Member> {
     let [topic] = arguments.patterns.as_slice() else {
         return Err(Refusal(
@@ -105,7 +105,7 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
     let options = GroupOptions {
         member: arguments.name.clone(),
         kind: asked.kind(),
-        // Jobs that were published before the first worker came are to be done, too.
+        // Records published before the first worker started are part of the work.
         start: arguments.from.unwrap_or(if arguments.group.work { Start::Earliest } else { Start::Latest }),
         claim: asked.deadline,
         attempts_max: asked.attempts.unwrap_or(ATTEMPTS_DEFAULT),

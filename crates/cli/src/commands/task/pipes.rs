@@ -1,11 +1,12 @@
-//! What goes into a command and what comes out of it, on the thread that runs it.
+//! The pipes of a task's command, handled on the thread that runs it.
 //!
-//! A pipe ends when nobody holds it any more, and that need not be when the command does: what it has started may have it still, for ever. So
-//! nobody here waits for a pipe's end. Threads that read would have to be left behind with it.
+//! A pipe ends when its last holder closes it, which may be a process that the command started, long after
+//! the command. So this module never waits for the end of a pipe, and uses no reader threads, which would be
+//! left behind.
 //!
 //! Invariants:
-//! - Nothing here waits for longer than it is told to, whoever has the other ends.
-//! - What a command writes is read, so that it does not wait for us. Beyond what is kept it is counted and dropped.
+//! - No call waits longer than its limit.
+//! - All output is read, so that the command does not block. Bytes beyond the limit are counted and dropped.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,15 +16,15 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 
-/// Read at once.
+/// Bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What was written to a pipe.
+/// The output of one pipe.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Its beginning.
+    /// The first bytes.
     pub kept: Vec<u8>,
-    /// Of all of it.
+    /// The total number of bytes.
     pub bytes: u64,
 }
 
@@ -39,14 +40,14 @@ pub struct Pipes<'p> {
 
 #[derive(Debug)]
 struct Output {
-    /// `None` when it has ended.
+    /// `None` after the end of the pipe.
     pipe: Option<OwnedFd>,
     bytes_max: usize,
     written: Written,
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes a child's pipes: it reads the payload, and of what it writes so many bytes are kept.
+    /// Takes a child's pipes: writes `payload` to it, and keeps this many bytes of its output.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],
@@ -57,17 +58,17 @@ impl<'p> Pipes<'p> {
         let stdout = Output::of(child.stdout.take().map(OwnedFd::from), stdout_bytes_max);
         let stderr = Output::of(child.stderr.take().map(OwnedFd::from), stderr_bytes_max);
         for pipe in [&stdin, &stdout.pipe, &stderr.pipe].into_iter().flatten() {
-            // Of this side alone: the other is a file of its own.
+            // This affects only this end of the pipe.
             ioctl_fionbio(pipe, true)?;
         }
         Ok(Pipes { stdin, payload, stdout, stderr, chunk: vec![0; CHUNK_BYTES] })
     }
 
-    /// Waits until there is something to read or room to write, at most so long, and does it.
+    /// Waits at most `longest` until a pipe can be read or written, and does so.
     pub fn turn(&mut self, longest: Duration) {
         let Pipes { stdin, payload, stdout, stderr, chunk } = self;
         if payload.is_empty() {
-            // The command reads to the end.
+            // The end of the payload closes the pipe.
             *stdin = None;
         }
         let of = |pipe, flags| Option::as_ref(pipe).map(|pipe: &OwnedFd| PollFd::new(pipe, flags));
@@ -75,7 +76,7 @@ impl<'p> Pipes<'p> {
             [of(&*stdin, PollFlags::OUT), of(&stdout.pipe, PollFlags::IN), of(&stderr.pipe, PollFlags::IN)];
         let mut pipes: Vec<PollFd<'_>> = pipes.into_iter().flatten().collect();
         let longest = Timespec::try_from(longest).ok();
-        // Broken off by a signal, it is asked again soon enough.
+        // After an interruption by a signal, the caller calls again.
         if !matches!(poll(&mut pipes, longest.as_ref()), Ok(1..)) {
             return;
         }
@@ -83,7 +84,7 @@ impl<'p> Pipes<'p> {
             match write(&*pipe, payload) {
                 Ok(bytes) => *payload = payload.get(bytes..).unwrap_or_default(),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // A command that does not read is no failure.
+                // A command may ignore its payload.
                 Err(_) => *stdin = None,
             }
         }
@@ -91,12 +92,12 @@ impl<'p> Pipes<'p> {
         stderr.read(chunk);
     }
 
-    /// Whether nothing more can come out.
+    /// Whether no more output can arrive.
     pub fn are_read(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }
 
-    /// What came out: to the standard output, and to that for errors.
+    /// The standard output and the error output.
     pub fn written(self) -> (Written, Written) {
         (self.stdout.written, self.stderr.written)
     }
@@ -107,7 +108,7 @@ impl Output {
         Output { pipe, bytes_max, written: Written::default() }
     }
 
-    /// Takes what is there.
+    /// Reads the available bytes.
     fn read(&mut self, chunk: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match read(pipe, &mut *chunk) {
@@ -167,7 +168,7 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let payload = vec![0; 1 << 20];
         let mut pipes = Pipes::of(&mut child, &payload, 1, 1).unwrap();
-        // It returns: the pipe of the payload is full, the others are silent.
+        // No call blocks, although the payload's pipe is full and the others are silent.
         (0..100).for_each(|_| pipes.turn(Duration::from_millis(1)));
         assert!(!pipes.are_read());
         child.kill().unwrap();

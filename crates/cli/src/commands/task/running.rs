@@ -1,9 +1,10 @@
-//! A task's command: begun, followed and ended.
+//! Runs the command of a task.
 //!
 //! Invariants:
-//! - A task is over when its command has ended, by itself or killed, and [`LAST_WORDS`] later at the latest: who holds its pipes still, with whatever
-//!   it has started, is not waited for.
-//! - Nothing of a command's process group outlives its task. What has left the group (`setsid`) is out of reach.
+//! - A task ends at most [`LAST_WORDS`] after its command, whether the command ended by itself or was killed,
+//!   even if another process still holds its pipes.
+//! - No process of the command's group outlives its task. Processes that left the group (`setsid`) are out of
+//!   reach.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -17,23 +18,23 @@ use super::usage::Usage;
 use super::warden::Warden;
 use crate::signals::Stop;
 
-/// How often a command is looked at, when it has run for a while.
+/// The interval at which a long-running command is checked.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time after SIGTERM until a command is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// When a command has ended, who holds its output still may write for so long.
+/// How long processes that still hold the output may write after the command has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What a command that has failed for good ends with.
+/// The exit code for a failure without retries.
 const FOR_GOOD: i32 = 100;
-/// Of what a command that failed says why, so many bytes are kept.
+/// Bytes of the error output that are kept.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
-/// Of what it writes; the cluster refuses a longer result.
+/// The largest result that the cluster accepts.
 fn result_bytes_max() -> u32 {
     scheduler::Limits::default().result_bytes_max
 }
 
-/// How commands are run.
+/// Runs the commands of tasks.
 #[derive(Debug)]
 pub struct Running<'r> {
     pub command: &'r [String],
@@ -56,7 +57,7 @@ impl Failed {
 }
 
 impl Running<'_> {
-    /// Runs the command for a task: what it wrote, and what it took.
+    /// Runs the command for a task. Returns its output and what it used.
     pub fn run_one(&self, given: &Given) -> (Result<Vec<u8>, Failed>, Used) {
         let began = Instant::now();
         let (came, used) = match start(self.command, given) {
@@ -85,14 +86,14 @@ impl Running<'_> {
         while !pipes.are_read() && Instant::now() < until && !self.orphaned.is_set() {
             pipes.turn(LOOK);
         }
-        // It has not been waited for yet, so its number is nobody else's.
+        // The process was not waited for, so that its number is not used again.
         signal(pid, Signal::KILL);
         self.warden.ended(&child);
         let came = what_came(child.wait(), pipes);
         (came, Used { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..Used::default() })
     }
 
-    /// Until the command has ended, by itself or because it was told to. It is to be waited for.
+    /// Waits until the command has ended, by itself or on request. The caller has to reap it.
     fn until_ended(&self, pid: Option<Pid>, pipes: &mut Pipes<'_>, given: &Given, began: Instant) -> Usage {
         let (mut asked, deadline) = (None, began + given.timeout());
         let (mut usage, mut look_at) = (Usage::default(), began);
@@ -149,7 +150,7 @@ fn start<'g>(program: &[String], given: &'g Given) -> std::io::Result<(Child, Pi
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Ctrl-C is for us alone; what it starts is ended with it.
+        // Ctrl-C reaches only this process, which ends the commands itself.
         .process_group(0);
     let mut child = command.spawn()?;
     match Pipes::of(&mut child, given.payload(), result_bytes_max() as usize, ERROR_BYTES_MAX) {
@@ -164,7 +165,7 @@ fn start<'g>(program: &[String], given: &'g Given) -> std::io::Result<(Child, Pi
 
 fn signal(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
-        // It may have ended meanwhile.
+        // The process may have ended meanwhile.
         let _ = kill_process_group(pid, signal);
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks, tenants, queues and workers as people and programs read them.
+//! Tasks, tenants, queues and workers as text and JSON.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::commands::kv::{line, shown as text};
 use crate::console::{Console, grouped, sized};
 use crate::table::Table;
 
-/// A task's or worker's number, as it is written everywhere.
+/// A task's or worker's number as printed text.
 pub fn hex(id: u64) -> String {
     format!("{id:x}")
 }
@@ -55,7 +55,7 @@ fn reason(failure: Failure) -> &'static str {
     }
 }
 
-/// All of a task, or what came of it alone.
+/// Prints all values of a task, or only its result.
 pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
     if result {
@@ -119,7 +119,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
     Ok(out.flush()?)
 }
 
-/// A time by the clock on the wall, as the cluster's own count is nobody's outside, and how far that is from now.
+/// Converts the cluster's milliseconds to a wall clock time, with the distance from now.
 fn time(ms: u64, now_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(unix_ms(ms, now_ms));
     let at = humantime::format_rfc3339_millis(at);
@@ -157,7 +157,7 @@ fn retries(retry: &Retry) -> String {
     }
 }
 
-/// As HTTP has it.
+/// The same form as in the HTTP interface.
 fn retry_object(retry: &Retry) -> Value {
     let retries = retry.retries;
     match retry.backoff {
@@ -184,7 +184,7 @@ fn needs(task: &TaskView) -> String {
     all.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// A key may be there more than once.
+/// A list, because a key may appear more than once.
 fn pairs(labels: &[Labelled]) -> Value {
     labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
 }
@@ -216,7 +216,7 @@ pub fn object(task: &TaskView, now_ms: u64) -> Value {
     })
 }
 
-/// Of a list, which comes without what tasks were given and what they brought: better no field than an empty one.
+/// A list has neither payloads nor results, so that their fields are omitted.
 fn line_object(task: &TaskView, now_ms: u64) -> Value {
     let mut object = object(task, now_ms);
     if let Some(fields) = object.as_object_mut() {

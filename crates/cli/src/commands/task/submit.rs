@@ -1,4 +1,4 @@
-//! `task submit`: one task, or one for each line.
+//! `task submit`: submits one task, or one for each line.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -93,14 +93,15 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Lines that become one command.
+/// The largest number of lines in one command.
 const TOGETHER_MAX: usize = 500;
-/// Bytes of them, one line apart.
+/// The largest size of these lines in bytes, unless one line is larger.
 const TOGETHER_BYTES_MAX: usize = 1 << 20;
-/// Between two looks at a task that is waited for: soon at first.
+/// The shortest and longest intervals at which a waiting command reads the task.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// Until it is said why a task that is waited for has not begun, and between two looks at that.
+/// The time after which a waiting command prints why the task has not started, and the interval of that
+/// check.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
@@ -147,7 +148,7 @@ fn submit(
     console: &Console,
     submitted: &mut Vec<u64>,
 ) -> Result<()> {
-    // A time before 1970 is far from now, and not none.
+    // A time before 1970 means a start in the past, not the absence of a time.
     let unix_ms = |at: SystemTime| (unix_ns(at) / 1_000_000).max(1);
     let at = match arguments.delay {
         Some(delay) => Some(
@@ -185,12 +186,13 @@ fn submit(
     if !arguments.quiet && !console.json {
         done.tasks.iter().filter(|taken| taken.known).try_for_each(|taken| say_known(tasks, taken.task))?;
     }
-    // As it was asked to.
+    // The cluster has requested this pause.
     std::thread::sleep(done.slow_down);
     Ok(())
 }
 
-/// Nothing is begun by a key that is known: how far its task is may not be what was meant.
+/// Reports that the idempotency key is known: no new task was created, and the existing one may have any
+/// stage.
 fn say_known(tasks: &Tasks, task: u64) -> Result<()> {
     let how_far = tasks.why(task).unwrap_or_else(|error| error.to_string());
     Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {how_far}", show::hex(task))?)
@@ -261,7 +263,7 @@ fn wait_for(tasks: &Tasks, task: u64, stop: &Stop, console: &Console) -> Result<
     Ok(None)
 }
 
-/// Says why a task is not begun, unless that was said; numbers alone make nothing new of it.
+/// Prints why a task has not started, unless only numbers changed since the last time.
 fn say_why(task: u64, why: &str, said: String, console: &Console) -> Result<String> {
     let in_short: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
     if in_short != said {

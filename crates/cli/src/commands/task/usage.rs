@@ -1,7 +1,8 @@
-//! What a command took of processor and memory, as the kernel has counted it.
+//! The processor time and memory of a command, as counted by the kernel.
 //!
-//! The kernel forgets a process's memory as soon as it has ended, so that is looked at while it runs: a peak of the last moment may be
-//! missed. Its processor time, and that of the children it has waited for, stands until it is waited for.
+//! The kernel forgets a process's memory when it ends, so that memory is read while it runs; a peak at the
+//! end may be missed. The processor time of the process and its reaped children stays until the process is
+//! reaped.
 
 use std::fs::read_to_string;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Looks at a child; whether it has ended, and is to be waited for.
+    /// Reads the counters of a child. Returns whether it has ended and has to be reaped.
     pub fn look(&mut self, pid: Option<Pid>) -> bool {
         let Some(pid) = pid else { return true };
         let number = pid.as_raw_nonzero();
@@ -32,21 +33,21 @@ impl Usage {
         let ticks = read_to_string(format!("/proc/{number}/stat")).ok().and_then(|text| ticks(&text));
         let by_ticks =
             ticks.map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64));
-        // Ticks are coarse; this is exact, and of the first thread alone.
+        // Clock ticks are coarse; this value is exact, but only for the first thread.
         let exact = read_to_string(format!("/proc/{number}/schedstat")).ok().and_then(|text| exact(&text));
         self.cpu = by_ticks.unwrap_or_default().max(exact.unwrap_or_default());
         true
     }
 }
 
-/// The most memory that was resident, bytes.
+/// The largest resident memory in bytes.
 fn peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1_024)
 }
 
-/// Of the processor for the process and the children that it has waited for: fields 14 to 17, the second being a name in
-/// brackets (proc_pid_stat(5)).
+/// The processor time of the process and its reaped children, fields 14 to 17 of proc_pid_stat(5). Field 2 is
+/// a name in parentheses.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()

@@ -1,12 +1,4 @@
-//! A process beside a worker that outlives it when it is killed, and then kills what its commands left running.
-//!
-//! ```text
-//!   worker ──── pipe: (+ or -, process group i32) … ────► warden: at the pipe's end kills the groups that are left
-//! ```
-//! A worker that is asked to end sees to its commands itself. To one that is killed nothing is left to say: the kernel closes its end of the
-//! pipe. The signal that a process may have the kernel send it at its parent's death would reach the command alone, and not what that has started.
-//!
-//! Invariant: the warden is of no group that is killed along with the worker, and holds none of its outputs open.
+//! A process that outlives a killed worker, and then kills the commands that the worker left behind.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -20,7 +12,7 @@ const BEGUN: u8 = b'+';
 const ENDED: u8 = b'-';
 const WORD_BYTES: usize = 5;
 
-/// The worker's end. Dropped, the warden is told to end, and waited for.
+/// The worker's side. Dropping it ends the warden and waits for it.
 #[derive(Debug)]
 pub struct Warden {
     pipe: Mutex<Option<ChildStdin>>,
@@ -28,7 +20,7 @@ pub struct Warden {
 }
 
 impl Warden {
-    /// Starts it: this program, as `task warden`.
+    /// Starts the warden: this program with the command `task warden`.
     pub fn start() -> io::Result<Warden> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["task", "warden"])
@@ -41,12 +33,13 @@ impl Warden {
         Ok(Warden { pipe, child })
     }
 
-    /// This command has begun, in a process group of its own.
+    /// Reports that a command has begun in its own process group.
     pub fn begun(&self, command: &Child) {
         self.say(BEGUN, command);
     }
 
-    /// It has ended; its number may be another's as soon as it is waited for, so this comes first.
+    /// Reports that a command has ended. Call this before reaping it, because its number may be used again
+    /// afterwards.
     pub fn ended(&self, command: &Child) {
         self.say(ENDED, command);
     }
@@ -54,7 +47,7 @@ impl Warden {
     fn say(&self, what: u8, command: &Child) {
         let [a, b, c, d] = command.id().to_le_bytes();
         if let Some(pipe) = &mut *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Who has killed the warden has chosen to go without.
+            // The warden may have been killed on purpose.
             let _ = pipe.write_all(&[what, a, b, c, d]);
         }
     }
@@ -67,20 +60,20 @@ impl Drop for Warden {
     }
 }
 
-/// The warden itself: hears what runs until nobody is left to say more, and kills it.
+/// Runs the warden process: reads reports until the pipe ends, and kills the groups that are left.
 pub fn run() {
     for group in left(&mut io::stdin().lock()) {
-        // It may have ended meanwhile.
+        // The group may have ended meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// What had begun and not ended when the pipe did.
+/// The groups that had begun and not ended when the pipe ended.
 fn left(from: &mut impl Read) -> HashSet<Pid> {
     let (mut groups, mut word) = (HashSet::new(), [0; WORD_BYTES]);
     while from.read_exact(&mut word).is_ok() {
         let [what, a, b, c, d] = word;
-        // Neither everybody (-1) nor the group that asks (0), whatever the pipe says.
+        // Never signal all processes (-1) or the own group (0), whatever the pipe contains.
         let Some(group) = Pid::from_raw(i32::from_le_bytes([a, b, c, d])).filter(|pid| !pid.is_init()) else {
             continue;
         };

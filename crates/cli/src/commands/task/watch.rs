@@ -1,4 +1,4 @@
-//! `task watch`: what happens to tasks.
+//! `task watch`: prints events of tasks.
 
 use std::io::Write;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Arguments {
     count: Option<usize>,
 }
 
-/// How soon a watch notices that it is time to end.
+/// The interval at which a watch checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {

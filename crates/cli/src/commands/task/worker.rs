@@ -1,4 +1,4 @@
-//! `task worker`: does tasks of some kinds, each with a command.
+//! `task worker`: runs tasks of some kinds, each with a command.
 
 use std::io::Write;
 use std::thread;
@@ -76,7 +76,7 @@ pub struct Arguments {
     command: Vec<String>,
 }
 
-/// How soon a slot without a task notices that it is time to end.
+/// The interval at which an idle slot checks whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 /// Maximum time to send the last results when the worker ends.
 const FLUSH: Duration = Duration::from_secs(2);

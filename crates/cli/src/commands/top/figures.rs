@@ -1,4 +1,4 @@
-//! What is shown, as text: the same for the screen and for plain output.
+//! The overview's content as text, for the screen and for plain output.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Listed {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Names and what they come to, in the order in which they are read.
+/// Names and values in order.
 pub fn figures(told: &Told) -> Vec<(&'static str, String)> {
     let stats = told.of("stats");
     let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
@@ -157,7 +157,7 @@ pub fn nodes(told: &Told) -> Listed {
     }
 }
 
-/// The leader of each shard of the tasks, with its term.
+/// The leader and term of each shard of the tasks.
 fn led(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {
@@ -219,7 +219,7 @@ fn doors(stats: &Value) -> String {
             door["address"].as_str().map_or_else(String::new, |address| format!(" {}", plain(address)));
         format!("{}{address} {}", text(&door["door"]), whole(&door["open"]))
     };
-    // A door that is shut has no address, and nobody came through it.
+    // Hide listeners that have no address and no connections.
     let is_open = |door: &&Value| !door["address"].is_null() || door["open"].as_u64() > Some(0);
     list(&stats["doors"]).filter(is_open).map(door).collect::<Vec<_>>().join(", ")
 }
@@ -244,7 +244,7 @@ fn bytes(number: &Value) -> String {
     number.as_f64().map_or_else(none, |bytes| sized(bytes as u64))
 }
 
-/// By the second, with three digits that count.
+/// Formats a rate per second with three significant digits.
 fn rate(number: &Value) -> String {
     let Some(number) = number.as_f64() else { return none() };
     match number {
@@ -259,7 +259,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(none, plain)
 }
 
-/// Names are anybody's: what a terminal would take for a command is not shown to it.
+/// Escapes control characters in names.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

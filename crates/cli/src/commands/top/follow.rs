@@ -1,4 +1,4 @@
-//! Reads what a node says of itself, in a thread of its own: the screen goes on while a node is away.
+//! Reads a node's status in a thread, so that the screen stays responsive while the node is unreachable.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -14,37 +14,37 @@ use crate::arguments::Global;
 use crate::connect::connect;
 use crate::outage::away;
 
-/// Between two tries to reach a node that is away.
+/// The pause between attempts to reach the node.
 const AGAIN: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_millis(200);
 const EVENTS_MAX: usize = 64;
 const PATTERN: &str = "$node.>";
 
-/// What came.
+/// A message of the thread.
 enum Heard {
     Said {
         about: String,
         what: Value,
     },
     Away(String),
-    /// The node knows us, and says no.
+    /// The node refuses this client.
     Refused(anyhow::Error),
 }
 
-/// What became of it.
+/// The result of waiting.
 pub enum News {
-    /// Something is to be seen.
+    /// The status has changed.
     Told,
     Refused(anyhow::Error),
 }
 
-/// Follows a node until it is dropped.
+/// Follows a node's status until it is dropped.
 pub struct Follow {
     heard: Receiver<Heard>,
 }
 
 impl Follow {
-    /// An error where there is no node, or none that lets us.
+    /// Starts to follow. Fails if the node is unreachable or refuses.
     pub fn start(global: &Global) -> Result<Follow> {
         let opened = open(global)?;
         let (sender, heard) = channel();
@@ -54,7 +54,7 @@ impl Follow {
         Ok(Follow { heard })
     }
 
-    /// Takes in what there is by now, after waiting for it so long at most.
+    /// Applies the messages that have arrived, after waiting at most `wait` for the first.
     pub fn next(&self, wait: Duration, told: &mut Told) -> Option<News> {
         let mut next = self.heard.recv_timeout(wait).ok();
         let mut news = None;
@@ -81,7 +81,7 @@ fn open(global: &Global) -> Result<(Client, Subscriber)> {
     Ok((client, subscriber))
 }
 
-/// Until nobody listens.
+/// Runs until the receiver is dropped.
 fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Heard>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
@@ -93,7 +93,7 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Hea
             match open(global) {
                 Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
-                    // Nobody may listen any more.
+                    // The receiver may be dropped.
                     let _ = sender.send(Heard::Refused(error));
                     return;
                 }
@@ -104,7 +104,7 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Hea
     }
 }
 
-/// Until nobody listens; an error when the node is gone.
+/// Reads until the receiver is dropped. Fails when the node is lost.
 fn read(client: &Client, subscriber: &mut Subscriber, sender: &Sender<Heard>) -> Result<(), SubscribeError> {
     loop {
         if let Some(away) = away(client) {
@@ -128,7 +128,7 @@ fn read(client: &Client, subscriber: &mut Subscriber, sender: &Sender<Heard>) ->
     }
 }
 
-/// As opposed to a node that cannot be reached.
+/// Whether the node has refused, rather than being unreachable.
 fn is_refusal(error: &anyhow::Error) -> bool {
     let of_subscriber = error.chain().filter_map(|cause| cause.downcast_ref::<SubscribeError>());
     let of_node = error.chain().any(|cause| cause.is::<dunlin_client::AskError>());

@@ -1,4 +1,4 @@
-//! The overview where nobody watches: what the screen shows, one below the other.
+//! The overview as plain text, for output that is not a terminal.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use super::told::Told;
 use crate::console::Paint;
 use crate::table::Table;
 
-/// Rows of a table; the dashboard has all.
+/// Rows per table; the dashboard shows all.
 const ROWS_MAX: usize = 20;
 
 pub fn write(told: &Told, out: &mut impl Write, paint: Paint) -> io::Result<()> {

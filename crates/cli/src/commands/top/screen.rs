@@ -1,4 +1,4 @@
-//! The overview on a terminal of any size: what does not fit is left out from below, and by columns from the right.
+//! The overview on a terminal. A small terminal shows fewer rows and columns.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,10 +9,10 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use super::figures::{self, Listed};
 use super::told::Told;
 
-/// From here on tables stand side by side.
+/// The width from which tables are side by side.
 const WIDE: u16 = 110;
 const CHART_HEIGHT: u16 = 5;
-/// Wider columns are cut.
+/// The widest column; longer texts are cut.
 const COLUMN_MAX: usize = 32;
 
 pub fn draw(told: &Told, frame: &mut Frame<'_>) {
@@ -89,7 +89,7 @@ fn draw_table(listed: &Listed, frame: &mut Frame<'_>, area: Rect) {
     let mut taken = 0;
     for column in 0..listed.heading.len() {
         let wanted = width(column);
-        // A column is shown whole, or what is left of the first that is too wide.
+        // The first column that does not fit is cut, later ones are omitted.
         let given = wanted.min(room.saturating_sub(taken));
         if given < wanted.min(4) {
             break;

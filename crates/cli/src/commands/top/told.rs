@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-/// What a node says, in the order in which it does.
+/// The parts of a node's status, in order of arrival.
 pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
-/// Seconds of rates that are remembered.
+/// Seconds of rates in the history.
 const HISTORY_MAX: usize = 600;
 
 /// The last status of a node.
@@ -15,7 +15,7 @@ const HISTORY_MAX: usize = 600;
 pub struct Told {
     url: String,
     said: BTreeMap<String, Value>,
-    /// Records a second, the oldest first.
+    /// Records per second, oldest first.
     history: VecDeque<u64>,
     away: Option<Away>,
 }
@@ -62,27 +62,27 @@ impl Told {
         &self.url
     }
 
-    /// What it said last of this; null where it has not.
+    /// The last value of a part; null if there is none.
     pub fn of(&self, about: &str) -> &Value {
         self.said.get(about).unwrap_or(&Value::Null)
     }
 
-    /// The last of the second's sayings: when it was said, Unix ms.
+    /// When the last part was published, in Unix ms.
     pub fn said_at(&self) -> Option<u64> {
         self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
     }
 
-    /// It has said all, and rates, for which it has to look twice.
+    /// Whether all parts and rates are known; rates need two measurements.
     pub fn is_whole(&self) -> bool {
         ALL.iter().all(|about| self.said.contains_key(*about)) && !self.of("stats")["rates"].is_null()
     }
 
-    /// The last rates, as many as there are of so many, the oldest first.
+    /// The last rates, at most `count`, oldest first.
     pub fn history(&self, count: usize) -> Vec<u64> {
         self.history.iter().skip(self.history.len().saturating_sub(count)).copied().collect()
     }
 
-    /// All of it.
+    /// The status as one object.
     pub fn object(&self) -> Value {
         let mut object: Map<String, Value> =
             self.said.iter().map(|(about, what)| (about.clone(), what.clone())).collect();

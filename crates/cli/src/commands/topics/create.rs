@@ -102,7 +102,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
 }
 
 impl Arguments {
-    /// 0 asks for the node's default.
+    /// 0 means the node's default.
     fn config(&self) -> TopicConfig {
         let narrow = |size: Size| u32::try_from(size.0).unwrap_or(u32::MAX);
         TopicConfig {

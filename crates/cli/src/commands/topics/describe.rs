@@ -1,4 +1,4 @@
-//! `topics describe`: one topic, for people or as one object.
+//! `topics describe`: prints one topic as text or JSON.
 
 use std::io::Write;
 
@@ -77,7 +77,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     Ok(())
 }
 
-/// The settings that say how it stands with each log.
+/// Prints the status of each log.
 fn write_of_logs(topic: &TopicDescription, prefix: &str, out: &mut impl Write) -> Result<()> {
     for (name, value) in &topic.settings {
         if let Some(partition) = name.strip_prefix(prefix) {

@@ -12,7 +12,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Out of a topic's settings; `None` where the node is alone.
+    /// Reads the owner from a topic's settings; `None` for a node without a cluster.
     pub fn of(settings: &[(String, String)]) -> Option<Owner> {
         let get =
             |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
@@ -29,7 +29,7 @@ impl Owner {
         format!("node {}, epoch {}{away}", self.node, self.epoch)
     }
 
-    /// In a sentence or two: what is counted beside this is what the node has that was asked.
+    /// The owner in a sentence, with a note that the counts are those of the queried node.
     pub fn in_full(&self) -> String {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let is = match self.is.as_str() {

@@ -32,7 +32,7 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
     Ok(password)
 }
 
-/// A secret without the line's end that editors put behind it.
+/// Removes the line end that editors append.
 pub fn without_line_end(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();

@@ -1,4 +1,4 @@
-//! Where a recording's records go.
+//! Targets of an import: a node, a recording, or neither.
 
 use std::path::{Path, PathBuf};
 
@@ -18,17 +18,17 @@ use crate::state::State;
 
 /// Takes a recording's books and records, in their order.
 pub trait Outlet {
-    /// The next book.
+    /// Adds the next book.
     fn book(&mut self, recorded: &Recorded) -> Result<()>;
 
-    /// A record of one of the books.
+    /// Adds a record of a book.
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()>;
 
-    /// The file has ended: waits until all of it is stored; how many records are, where that is what this is for.
+    /// Waits until all records of the file are stored. Returns their number, if the target stores any.
     fn finish(&mut self) -> Result<Option<u64>>;
 }
 
-/// For reading alone.
+/// Only checks the files.
 pub struct Nowhere;
 
 impl Outlet for Nowhere {
@@ -45,15 +45,15 @@ impl Outlet for Nowhere {
     }
 }
 
-/// A recording: a log for each book, and a state of each, which says what it adds up to.
+/// A recording with a log for each book, and the checksums of its states.
 pub struct Folder {
     out: PathBuf,
     books: Vec<Book>,
-    /// The books of the file that is being read.
+    /// The books of the current file.
     of_file: Vec<usize>,
-    /// Of the file, since it was last asked.
+    /// Records written since the count was last taken.
     written: u64,
-    /// The record that is being written.
+    /// The current record.
     frame: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ struct Book {
     time_ns: u64,
 }
 
-/// Records of a book between two sums.
+/// The number of a book's records between two checksums.
 const SUM_EVERY: u64 = 1_000;
 
 impl Folder {
@@ -73,7 +73,7 @@ impl Folder {
         Folder { out: out.to_owned(), books: Vec::new(), of_file: Vec::new(), written: 0, frame: Vec::new() }
     }
 
-    /// Ends the recording in good order: what is in it, and how many bytes on disk.
+    /// Closes the recording. Returns its counts and its size on disk.
     pub fn close(self) -> Result<(Counted, u64)> {
         let (mut topics, mut counted, mut bytes) = (Topics::new(), Counted::default(), 0);
         for mut book in self.books {
@@ -115,7 +115,7 @@ impl Outlet for Folder {
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
         let book = &mut self.books[self.of_file[book]];
         let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
-        // A replay goes by the exchange's time, as far as that never goes back.
+        // A replay uses the exchange's times, which must not go back.
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
         recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;
@@ -140,7 +140,7 @@ impl Outlet for Folder {
     }
 }
 
-/// A running node: a topic for each book.
+/// A running node, with a topic for each book.
 pub struct Node<'a> {
     client: &'a Client,
     /// 0 for the node's default.
@@ -156,7 +156,7 @@ impl<'a> Node<'a> {
         Node { client, retention_bytes, topics: Vec::new(), outage: Outage::default(), stop, errors }
     }
 
-    /// Repeats what fails for want of a node. One that is told to stop meanwhile leaves it at that.
+    /// Repeats a call until the node is reachable. Returns early if the command has to end.
     fn persist<T>(
         &mut self,
         topic: usize,
@@ -209,7 +209,7 @@ impl Outlet for Node<'_> {
     }
 }
 
-/// 0 asks for the node's default.
+/// 0 means the node's default.
 fn node_defaults() -> TopicConfig {
     TopicConfig { partitions: 0, record_bytes_max: 0, ..TopicConfig::default() }
 }

@@ -1,13 +1,4 @@
-//! The list of a recording's topics, written when it ends: without it nobody could tell that one of them is missing.
-//!
-//! ```text
-//! dunlin recording 2
-//! 15825 4be2d01f6ac93870 md.1.200806927.228749     records, the identity of the log's first file, and the topic
-//! 300994 90c1e2f7b3a4d586 md.bitstamp.btcusd
-//! 2 topics
-//! ```
-//!
-//! A list of version 1 has no identities: a log of another recording with as many records passes for its own.
+//! The list of a recording's topics, written at its end. It shows when a topic is missing.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,16 +13,16 @@ const NAME: &str = "topics";
 const HEADING: &str = "dunlin recording 2";
 const HEADING_1: &str = "dunlin recording 1";
 
-/// What the list says of a topic's log.
+/// A topic's entry in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub records: u64,
-    /// None in a list of version 1.
+    /// `None` in a list of version 1.
     pub identity: Option<u64>,
 }
 
 impl Entry {
-    /// Of a log that was closed.
+    /// The entry of a closed log.
     pub fn of(dir: &Path, records: u64) -> Result<Entry> {
         let reader = Reader::open(Arc::new(RealDisk), dir).context("reading what was recorded")?;
         Ok(Entry { records, identity: reader.identity() })
@@ -41,7 +32,7 @@ impl Entry {
 /// Logs by topic.
 pub type Topics = BTreeMap<String, Entry>;
 
-/// Writes the list beside the logs, to the disk.
+/// Writes the list beside the logs and syncs it.
 pub fn write(recording: &Path, topics: &Topics) -> Result<()> {
     let path = recording.join(NAME);
     let mut text = format!("{HEADING}\n");
@@ -56,7 +47,7 @@ pub fn write(recording: &Path, topics: &Topics) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What is wrong with the list of a recording in which these were found.
+/// Compares the list with the logs that were found. Returns the differences.
 pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
     let listed = match std::fs::read_to_string(recording.join(NAME)) {
         Ok(text) => match parse(&text) {
@@ -100,7 +91,7 @@ fn parse(text: &str) -> Option<Topics> {
             false => (None, rest),
         };
         let entry = Entry { records: records.parse().ok()?, identity };
-        // A topic has one line.
+        // Each topic has one line.
         if topics.insert(topic.to_owned(), entry).is_some() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! One topic's log of a recording, while it is written.
+//! The log of one topic while it is recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::{Counted, END, STATE, SUM, folder, text_of};
 use crate::progress::bytes_in;
 use crate::state::State;
 
-/// Bytes put together before they are written.
+/// Bytes collected before they are written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// One topic's log of a recording.
+/// The log of one recorded topic.
 pub struct Log {
     topic: String,
     dir: PathBuf,
@@ -29,7 +29,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log of a topic that this recording has none of yet.
+    /// Creates the log of a new topic.
     pub fn create(recording: &Path, topic: &str) -> Result<Log> {
         let dir = folder(recording, topic);
         let opened = Journal::open(Arc::new(RealDisk), &dir, topic, Config::default());
@@ -55,30 +55,30 @@ impl Log {
         self.counted
     }
 
-    /// Records so far, the recorder's own among them.
+    /// All records so far, including those that the recorder added.
     pub fn records(&self) -> u64 {
         self.next_seq - 1
     }
 
-    /// A record of the topic, as it is.
+    /// Appends a record of the topic unchanged.
     pub fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         frame.append_to(&mut self.frames);
         self.counted.records += 1;
         self.added(frame.append_time_ns())
     }
 
-    /// Any state of its kind becomes this one.
+    /// Appends a complete state.
     pub fn state(&mut self, state: &State) -> Result<()> {
         self.counted.states += 1;
         self.own((STATE, &text_of(&state.config())), &state.whole())
     }
 
-    /// What the state adds up to here.
+    /// Appends the checksum of the state.
     pub fn sum(&mut self, state: &State) -> Result<()> {
         self.own((SUM, &format!("{:016x}", state.checksum())), b"")
     }
 
-    /// The topic was deleted.
+    /// Appends the mark of the topic's deletion.
     pub fn end(&mut self) -> Result<()> {
         self.own((END, ""), b"")
     }
@@ -126,17 +126,17 @@ impl Log {
         Ok(())
     }
 
-    /// Brings all of it to the disk.
+    /// Syncs the log to disk.
     pub fn sync(&mut self) -> Result<()> {
         let synced = self.write().and_then(|()| self.journal.sync().map(drop));
         synced.map_err(|error| self.refused(error))
     }
 
-    /// Ends it in good order; how many bytes it has on disk.
+    /// Closes the log. Returns its size on disk.
     pub fn close(mut self) -> Result<u64> {
         let written = self.write();
         let Log { topic, dir, journal, .. } = self;
-        // On a full disk, too, there is room left to say where it ends.
+        // A full disk still has room for the end mark.
         let closed = journal.close();
         written.and(closed).map_err(|error| refused(&topic, error))?;
         Ok(bytes_in(&dir))

@@ -1,17 +1,17 @@
-//! What can be typed while books are watched.
+//! Commands that can be typed while books are watched.
 
 use crate::outcome::Refusal;
 
-/// What was typed.
+/// A typed command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Follow one more.
+    /// Watch another book.
     Subscribe(String),
-    /// Follow one less.
+    /// Stop watching a book.
     Unsubscribe(String),
-    /// Print the ladders once.
+    /// Print the books once.
     Show,
-    /// Say what can be typed.
+    /// Print the commands.
     Help,
     /// End.
     Quit,
@@ -26,7 +26,7 @@ show           print the order books once
 help           print this list
 quit           end";
 
-/// Reads a line.
+/// Parses a line.
 pub fn parse(line: &str) -> Result<Command, Refusal> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {

@@ -1,6 +1,6 @@
-//! What a person, or a pipe, sees of watched books.
+//! The view of watched books.
 //!
-//! On a terminal the ladders are drawn over themselves, a few times a second. In a pipe each change is a line.
+//! A terminal shows tables that are redrawn in place; a pipe receives a line for each change.
 
 use std::io::{BufWriter, Stdout, Write};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::format::publishers_text;
 use crate::ladder;
 use crate::state::State;
 
-/// Between two drawings.
+/// The interval between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 pub struct View {
@@ -30,8 +30,8 @@ pub struct View {
 }
 
 enum Manner {
-    /// Drawn over itself: how many lines there are and for which window, when they are due again, and whether there is
-    /// news.
+    /// Redrawn in place: the number of lines, the window they were drawn for, when the next drawing is due,
+    /// and whether anything has changed.
     Terminal {
         lines: usize,
         window: Window,
@@ -75,7 +75,7 @@ impl View {
         Ok(())
     }
 
-    /// A book is wrong, and is being brought back.
+    /// Reports a wrong book, which is being replaced.
     pub fn trouble(&mut self, topic: &str, trouble: &Trouble) -> Result<()> {
         let text = match trouble {
             Trouble::Hole { first, last } => format!("updates {first} to {last} never came; asking for them"),
@@ -89,7 +89,7 @@ impl View {
         self.aside(topic, &text)
     }
 
-    /// Whether anybody publishes to a book.
+    /// Shows how many publishers a book has.
     pub fn publishers(&mut self, publishers: &Publishers) -> Result<()> {
         self.aside(&publishers.log.topic, &publishers_text(publishers, now_ns()))
     }
@@ -107,7 +107,7 @@ impl View {
         Ok(())
     }
 
-    /// Says something to whoever types; ladders go on below it.
+    /// Prints an answer to a typed command; the tables continue below it.
     pub fn answer(&mut self, text: &str) -> Result<()> {
         if let Manner::Terminal { lines, news, .. } = &mut self.manner {
             (*lines, *news) = (0, true);
@@ -119,14 +119,14 @@ impl View {
         Ok(self.out.flush()?)
     }
 
-    /// Somebody has typed a line's end: what was drawn lies one line higher.
+    /// Notes that a typed line end has moved the drawing up by one line.
     pub fn went_down(&mut self) {
         if let Manner::Terminal { lines, .. } = &mut self.manner {
             *lines += usize::from(*lines > 0);
         }
     }
 
-    /// All ladders as text.
+    /// All books as text.
     pub fn ladders<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> String {
         self.lines(replicas, self.depth, usize::MAX).join("\n")
     }
@@ -159,7 +159,7 @@ impl View {
         lines
     }
 
-    /// Shows what there is to show, if it is time to.
+    /// Draws the changes, if a drawing is due.
     pub fn draw<'a>(
         &mut self,
         replicas: impl Iterator<Item = &'a Replica<State, Subscriber>> + Clone,
@@ -175,10 +175,10 @@ impl View {
         let ladders = replicas.clone().map(|replica| replica.states().count()).sum();
         let lines = window.fit(self.lines(replicas, window.depth(self.depth, ladders), window.columns));
         if window != *drawn_for {
-            // Lines may have been broken meanwhile: begins on an empty screen.
+            // Clear the screen, because a resize may have wrapped lines.
             write!(self.out, "\x1b[2J\x1b[H")?;
         } else if before > 0 {
-            // Up to where it began; each line then wipes what was there.
+            // Return to the first line; each line then overwrites the old one.
             write!(self.out, "\x1b[{before}A\r")?;
         }
         for line in &lines {

@@ -1,4 +1,4 @@
-//! The terminal's window: how much of what there is to show it holds.
+//! The size of the terminal's window, and what fits into it.
 
 use terminal_size::{Height, Width};
 
@@ -9,29 +9,29 @@ pub struct Window {
     rows: usize,
 }
 
-/// Of one ladder besides its levels: its title and its heading.
+/// Lines of a book's table besides its levels: title and heading.
 const LADDER_HEAD: usize = 2;
 
 impl Window {
-    /// As it is now; it may be another at the next look.
+    /// The current size, which may change.
     pub fn now() -> Window {
         let (Width(columns), Height(rows)) =
             terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
         Window { columns: usize::from(columns).max(20), rows: usize::from(rows).max(4) }
     }
 
-    /// Lines that can be drawn over themselves: all but the one that is typed on.
+    /// Lines that can be redrawn: all but the input line.
     fn lines(self) -> usize {
         self.rows - 1
     }
 
-    /// Levels of a side of each ladder, at most as many as were asked for, so that all ladders are seen.
+    /// Levels per side so that all books fit, at most `asked`.
     pub fn depth(self, asked: usize, ladders: usize) -> usize {
         let each = self.lines() / ladders.max(1);
         asked.min(each.saturating_sub(LADDER_HEAD)).max(1)
     }
 
-    /// What fits; the last line says how much does not.
+    /// Cuts the lines to the window; the last line says how many are left out.
     pub fn fit(self, mut lines: Vec<String>) -> Vec<String> {
         if lines.len() > self.lines() {
             let more = lines.len() - self.lines() + 1;
@@ -43,7 +43,7 @@ impl Window {
     }
 }
 
-/// Cuts a line after so many columns; colours go on to their end.
+/// Cuts a line to this many columns, and keeps its colour codes.
 fn cut(line: &mut String, columns: usize) {
     let (mut kept, mut width, mut colour) = (String::with_capacity(line.len()), 0, false);
     for c in line.chars() {
