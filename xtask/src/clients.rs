@@ -47,7 +47,7 @@ impl Place {
             protos: root.join("crates/server/proto"),
         };
         std::fs::create_dir_all(&place.installed)
-            .with_context(|| format!("cannot make {}", place.installed.display()))?;
+            .with_context(|| format!("cannot create {}", place.installed.display()))?;
         Ok(place)
     }
 }

@@ -41,7 +41,7 @@ fn suite(arguments: &[&str]) -> Result<()> {
     let clients = workspace::target_directory()?.join("nats-clients");
     let sources = workspace::root().join("tests/clients/nats_suites");
     let dunlin = workspace::dunlin()?;
-    std::fs::create_dir_all(&clients).with_context(|| format!("cannot make {}", clients.display()))?;
+    std::fs::create_dir_all(&clients).with_context(|| format!("cannot create {}", clients.display()))?;
     let program = clients.join("nats_suites");
     let mut build = Command::new("go");
     process::run(build.args(["build", "-o"]).arg(&program).arg(".").current_dir(&sources))
@@ -54,7 +54,7 @@ fn suite(arguments: &[&str]) -> Result<()> {
 fn run_with(libraries: &[(&str, Install, &str)], filter: &str) -> Result<()> {
     let clients = workspace::target_directory()?.join("nats-clients");
     let sources = workspace::root().join("tests/clients");
-    std::fs::create_dir_all(&clients).with_context(|| format!("cannot make {}", clients.display()))?;
+    std::fs::create_dir_all(&clients).with_context(|| format!("cannot create {}", clients.display()))?;
     for (name, install, needs) in libraries {
         install(&clients, &sources).with_context(|| format!("cannot install {name}; it needs {needs}"))?;
     }

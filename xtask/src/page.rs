@@ -51,7 +51,8 @@ pub fn run(options: &Options) -> Result<()> {
         tests.args(["--only", case]);
     }
     if let Some(directory) = &options.pictures {
-        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         tests.arg("--pictures").arg(std::path::absolute(directory)?);
     }
     if let Some(directory) = &options.readme {

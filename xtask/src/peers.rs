@@ -17,7 +17,7 @@ use crate::workspace;
 pub fn run() -> Result<()> {
     let peers = workspace::root().join("peers");
     let build = peers.join("build");
-    std::fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
+    std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
     libzmq(&peers, &build)?;
     go(&peers.join("nats"), &build, "nats-server", "github.com/nats-io/nats-server/v2")?;
     go(&peers.join("nats"), &build, "nats_load", "./load")?;

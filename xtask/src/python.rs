@@ -85,7 +85,7 @@ pub fn ready() -> Result<PathBuf> {
     // A new file: a program that has loaded the old one keeps it.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
-    fs::rename(&fresh, &extension).with_context(|| format!("cannot make {}", extension.display()))?;
+    fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;
     let tools = Tools::ready()?;
     let find = "import site, sys; print(site.getsitepackages()[0])";
     let folder = process::text(Command::new(&tools.program).args(["-c", find]))?;

@@ -51,7 +51,7 @@ pub fn build() -> Result<Programs> {
 /// Where they are.
 fn go_programs() -> Result<PathBuf> {
     let dir = workspace::target_directory()?.join("chaos");
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     go(&dir, "toxiproxy", "github.com/Shopify/toxiproxy/v2/cmd/server")?;
     go(&dir, "linear", "./linear")?;
     Ok(dir)

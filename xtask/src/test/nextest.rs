@@ -185,10 +185,10 @@ fn command(selection: &Selection) -> Result<Command> {
 /// This program, to run tests below it: a copy, because building the workspace replaces the original.
 fn runner() -> Result<PathBuf> {
     let folder = workspace::target_directory()?.join("tools");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let (runner, fresh) = (folder.join("run-test"), folder.join(format!("run-test.{}", std::process::id())));
     std::fs::copy("/proc/self/exe", &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
-    std::fs::rename(&fresh, &runner).with_context(|| format!("cannot make {}", runner.display()))?;
+    std::fs::rename(&fresh, &runner).with_context(|| format!("cannot create {}", runner.display()))?;
     Ok(runner)
 }
 

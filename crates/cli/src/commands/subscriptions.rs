@@ -83,11 +83,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 /// The subscriptions that were found.
 #[derive(Default)]
 struct Found {
-    /// Those that are known one by one.
+    /// Subscriptions that are listed individually.
     readers: Vec<Reads>,
-    /// How many there are besides groups.
+    /// The number of subscriptions outside of groups.
     total: usize,
-    /// Groups, which read as one and are counted among their topics' readers.
+    /// The number of groups; each counts as one subscription of its topic.
     groups: usize,
 }
 
@@ -98,7 +98,7 @@ fn find(client: &Client, pattern: &str) -> Result<Found> {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
-            // It has gone since.
+            // The topic was deleted meanwhile.
             Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe {}", topic.name))?,
         };

@@ -85,7 +85,7 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.write_all(text.as_bytes())?,
-                // The payload is the user's own business here, bytes and all, but for what a terminal obeys.
+                // The payload is written unchanged, except for control characters on a terminal.
                 Part::Field(Field::Payload) => text::payload(record.payload(), is_terminal, out)?,
                 Part::Field(field) => field.write(record, attempt, out)?,
             }
@@ -123,7 +123,7 @@ fn headers(record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A time for people, with all of its nanoseconds.
+/// A time as RFC 3339 text, with nanoseconds.
 pub fn rfc3339(unix_ns: u64) -> String {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(unix_ns);
     humantime::format_rfc3339_nanos(time).to_string()

@@ -1,4 +1,4 @@
-//! Events for people: one line each, whatever a payload holds.
+//! Events as text, one line each.
 
 use std::io::{self, Write};
 
@@ -7,8 +7,8 @@ use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Publishers, Reco
 
 use crate::console::{Paint, grouped};
 
-/// `SEQ payload`, with the subject first where there may be several, and before the payload which attempt this is if it
-/// is not the first. What the payload means stands in its place, where that is known.
+/// Writes `SEQ payload`. The subject comes first if there may be several, and a repeated attempt's number
+/// before the payload. If the payload's meaning is known, it replaces the bytes.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -31,7 +31,7 @@ pub fn record(
     out.write_all(b"\n")
 }
 
-/// A state that a reader begins or goes on with: a sentence, and below it its entries.
+/// Writes a state as a sentence, with its entries below.
 pub fn state(
     snapshot: &Snapshot,
     meaning: Option<(String, Vec<String>)>,
@@ -47,7 +47,7 @@ pub fn state(
     lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// One line that cannot be taken for a record's: its first word is in capitals.
+/// Writes a notice. Its first word is in capitals, so that it cannot be mistaken for a record.
 pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -> io::Result<()> {
     let of = |log: &LogName| if many { format!("  in {}", log_name(log)) } else { String::new() };
     match notice {
@@ -57,7 +57,7 @@ pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -
         Notice::Deleted { log, last } => {
             writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
         }
-        // Nothing was lost and nothing is to be done.
+        // Nothing was lost.
         Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
         Notice::Snapshot(snapshot) => state(snapshot, None, many, paint, out),
         Notice::Publishers(told) => {
@@ -85,13 +85,13 @@ fn lagging_line(lagging: &Lagging, paint: Paint) -> String {
     let (behind, retained) = (grouped(lagging.behind), grouped(lagging.retained));
     let mark = paint.warning("LAGGING");
     if lagging.behind > lagging.retained {
-        // The rest of what lies ahead is gone already, which a gap will tell.
+        // The remaining records have been deleted already; a gap will report them.
         return format!("{mark}  behind {behind}, and only {retained} of them are still retained");
     }
     format!("{mark}  behind {behind} of {retained} retained")
 }
 
-/// Whether a publisher of a state is connected, and how old the state is.
+/// The number of connected publishers of a state, and the state's age.
 pub fn publishers_text(told: &Publishers, now_ns: u64) -> String {
     let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
     let state = match told.connected {
@@ -126,21 +126,22 @@ fn log_name(log: &LogName) -> String {
     if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
 }
 
-/// [`escape`] as text.
+/// [`escape`] to text.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = Vec::new();
-    // A vector takes all that is written.
+    // Writing to a vector does not fail.
     let _ = escape(bytes, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Whether a terminal obeys it instead of showing it: control characters, and those that turn the direction of text.
+/// Whether a terminal interprets the character: control characters, and characters that change the text
+/// direction.
 pub fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }
 
-/// A payload's bytes as they are, but for a terminal without what it would obey, lines' ends apart.
+/// Writes a payload unchanged; for a terminal, control characters other than line ends are escaped.
 pub fn payload(bytes: &[u8], is_terminal: bool, out: &mut impl Write) -> io::Result<()> {
     if !is_terminal {
         return out.write_all(bytes);
@@ -152,12 +153,12 @@ pub fn payload(bytes: &[u8], is_terminal: bool, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// Text of several lines as it is, but without what else a terminal would obey.
+/// Escapes control characters, except line ends.
 pub fn escaped_lines(text: &str) -> String {
     text.split('\n').map(|line| escaped(line.as_bytes())).collect::<Vec<_>>().join("\n")
 }
 
-/// Text as it is, but on one line and without what a terminal would obey.
+/// Escapes control characters, including line ends.
 pub fn escape(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     let harmless = |byte: &u8| (b' '..=b'~').contains(byte) || *byte == b'\t';
     if bytes.iter().all(harmless) {

@@ -27,7 +27,7 @@ pub struct Client {
 impl Client {
     pub fn new(timeout: Duration) -> Result<Client> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("cannot make a client for the collector")?;
+        let runtime = runtime.context("cannot create an HTTP client for the collector")?;
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
         Ok(Client { http, runtime, timeout })
     }

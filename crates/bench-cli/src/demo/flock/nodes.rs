@@ -56,11 +56,11 @@ impl Nodes {
     /// A cluster of so many, in a directory that goes with it.
     pub fn start(count: usize, extras: Extras, stop: &Stop) -> Result<Nodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
+        std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
         let mut nodes = Nodes { base, extras, nodes: Vec::new() };
         for number in 1..=count {
             let dir = nodes.base.join(format!("node-{number}"));
-            std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
             let is_usual = nodes.extras.dashboard && number == 1;
             let door = |usual: u16| if is_usual { usual_or_any(usual) } else { any() };
             let tcp = door(USUAL_TCP)?;

@@ -115,12 +115,12 @@ impl Drop for Temporary {
 
 fn temporary() -> Result<Temporary> {
     let dir = std::env::temp_dir().join(format!("dunlin-dev-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     Ok(Temporary(dir))
 }
 
 fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: &Path) -> Result<Member> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     // Reserved until the node opens them.
     let mut reserved = Vec::new();
@@ -145,7 +145,7 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     let mut member = Member { child, dir: dir.to_owned(), ready: String::new() };
     BufReader::new(out).read_line(&mut member.ready)?;
     if !member.ready.starts_with("READY ") {
-        bail!("it printed {:?} instead of a READY line", member.ready.trim());
+        bail!("its first line is {:?} instead of READY", member.ready.trim());
     }
     let _ = std::fs::remove_file(dir.with_extension("token"));
     Ok(member)

@@ -226,7 +226,7 @@ impl Recorder {
         list::write(&self.out, &topics)?;
         let more = match self.passed_over {
             0 => String::new(),
-            passed => format!("; {} updates are in the states only", grouped(passed)),
+            passed => format!("; {} missed updates are covered by recorded states", grouped(passed)),
         };
         recording::told(counted, topics.len(), bytes, &more, console)
     }

@@ -150,7 +150,7 @@ fn verify(dir: &Path, strict: bool, progress: &Progress) -> Found {
 }
 
 fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Result<()> {
-    let report = dunlin_journal::verify(&RealDisk, dir).context("it cannot be verified")?;
+    let report = dunlin_journal::verify(&RealDisk, dir).context("cannot check the log's files")?;
     if !report.name.is_empty() {
         found.topic.clone_from(&report.name);
     }
@@ -165,7 +165,7 @@ fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Res
             found.problems.push("it has no record".to_owned());
         }
     }
-    let reader = Reader::open(Arc::new(RealDisk), dir).context("it cannot be read")?;
+    let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the log")?;
     found.identity = reader.identity();
     apply(&reader, found, progress)
 }

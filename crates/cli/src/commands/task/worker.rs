@@ -113,7 +113,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         }
     });
     if orphaned.is_set() {
-        // Whoever started it is gone, and most likely the node with it: nobody is there to say good-bye to.
+        // The parent process has ended, and most likely the node with it, so that a graceful end is
+        // impossible.
         std::process::exit(1);
     }
     attachment.flush(FLUSH);
@@ -154,7 +155,7 @@ fn slot(
         if stop.is_set() {
             attachment.drain();
         }
-        // By us, or by somebody who asked the cluster for it.
+        // This process or an operator has drained the worker.
         if attachment.is_drained() {
             return;
         }

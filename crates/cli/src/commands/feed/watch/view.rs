@@ -78,13 +78,21 @@ impl View {
     /// Reports a wrong book, which is being replaced.
     pub fn trouble(&mut self, topic: &str, trouble: &Trouble) -> Result<()> {
         let text = match trouble {
-            Trouble::Hole { first, last } => format!("updates {first} to {last} never came; asking for them"),
-            Trouble::Diverged { at, .. } => format!("not its owner's book at {at}; asking for it"),
-            Trouble::Refused { at, why } => format!("{why}, at {at}; asking for the book"),
-            Trouble::BeganAnew { last, .. } => {
-                format!("the topic began anew after {last}: the book is gone until it is published again")
+            Trouble::Hole { first, last } => {
+                format!("updates {first} to {last} are missing; requesting them")
             }
-            Trouble::Unknown { at } => format!("updates from {at} on, of a book not known; asking for it"),
+            Trouble::Diverged { at, .. } => {
+                format!("the book differs from its owner's at {at}; requesting the owner's")
+            }
+            Trouble::Refused { at, why } => format!("{why}, at {at}; requesting the book"),
+            Trouble::BeganAnew { last, .. } => {
+                format!(
+                    "the topic began a new epoch after {last}; the book is empty until it is published again"
+                )
+            }
+            Trouble::Unknown { at } => {
+                format!("updates from {at} on belong to an unknown book; requesting it")
+            }
         };
         self.aside(topic, &text)
     }
