@@ -1,6 +1,7 @@
-//! A worker, as `python/dunlin/worker.py` has it: what it is given, and what came of it.
+//! The native part of a Python worker (`python/dunlin/worker.py`).
 //!
-//! Any number of threads may be in it. A child process never touches it: its parent's thread and connection are not there.
+//! Several threads may use it. A child process may not, because it has neither the parent's thread nor its
+//! connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,18 +15,18 @@ use crate::events::timeout;
 use crate::failure::Failure;
 use crate::handle::detached;
 
-/// Who leaves waits so long for its answers to be heard of.
+/// How long a leaving worker waits for responses to its results.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What a task is in Python: id, token, kind, tenant, payload, attempt, seconds.
+/// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
 type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 
-/// See the module.
+/// An attached worker.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawAttachment {
     process: u32,
     attachment: Mutex<Option<Arc<Attachment>>>,
-    /// What was given and not answered, by token.
+    /// Assigned and unfinished tasks, by token.
     given: Mutex<HashMap<u64, Given>>,
 }
 
@@ -50,7 +51,7 @@ impl RawAttachment {
         lock(&self.attachment).clone().ok_or(Failure::Closed)
     }
 
-    /// Does something with a task that was given and not answered; nothing with any other.
+    /// Calls a function with an unfinished task; does nothing for any other token.
     fn with(
         &self,
         py: Python<'_>,
@@ -90,7 +91,7 @@ impl RawAttachment {
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
         let (attachment, patience) = (self.attached()?, timeout(Some(seconds))?.unwrap_or_default());
         let next = detached(py, || attachment.next(patience)).0;
-        // Why it has ended is more than that it has.
+        // The reason for the worker's end is a better error than the end itself.
         let Some(given) = next.map_err(|ended| Failure::from(attachment.error().unwrap_or(ended)))? else {
             return Ok(None);
         };
@@ -108,7 +109,7 @@ impl RawAttachment {
         Ok(Some(task))
     }
 
-    /// Whether nobody waits for it any more; so it is of what was answered, too.
+    /// Whether the task has to stop, or is finished.
     fn is_stopped(&self, token: u64) -> bool {
         lock(&self.given).get(&token).is_none_or(Given::is_stopped)
     }
@@ -145,7 +146,7 @@ impl RawAttachment {
         self.with(py, token, |attachment, given| attachment.progress(given, permille, note))
     }
 
-    /// For so many seconds from now on; as many as it had if they are 0.
+    /// Restarts the task's timeout, with `seconds` or, if 0, the task's own.
     fn extend(&self, py: Python<'_>, token: u64, seconds: f64) -> PyResult<()> {
         let more = timeout(Some(seconds))?.filter(|more| !more.is_zero());
         self.with(py, token, |attachment, given| attachment.extend(given, more))
@@ -161,13 +162,13 @@ impl RawAttachment {
         Ok(self.attached()?.is_drained())
     }
 
-    /// Who it is now, 0 while it is nobody; tasks given, answers taken in, answers too late, tasks lost to others.
+    /// The worker's number (0 for none), and the counts of assigned, completed, late and lost tasks.
     fn load(&self) -> PyResult<(u64, u64, u64, u64, u64)> {
         let load = self.attached()?.load();
         Ok((load.worker, load.given, load.answered, load.stale, load.lost))
     }
 
-    /// What it has goes to others, when what it answered has been heard of.
+    /// Leaves after responses to all results; unfinished tasks go to other workers.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         if self.process != std::process::id() {
             return Err(Failure::Forked.into());

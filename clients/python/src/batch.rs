@@ -1,4 +1,4 @@
-//! Many records at once, as columns.
+//! A batch of records, as columns.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::column::{Column, I64, Kind, U8, U32, U64};
 use crate::record::PyRecord;
 use crate::records::{Head, Heads, Payloads, Records};
 
-/// Consecutive records, in the order in which they came. Columns are views: nothing is copied for them.
+/// Consecutive records in order. Columns are views without copies.
 #[pyclass(frozen, sequence, name = "Batch", module = "dunlin")]
 pub struct PyBatch(pub Arc<Records>);
 
 impl PyBatch {
-    /// A field of the heads; with `more` also of the one after the last record.
+    /// A field of all heads; with `more`, including the one after the last record.
     fn column<'py>(
         &self,
         py: Python<'py>,
@@ -30,7 +30,7 @@ impl PyBatch {
     }
 }
 
-/// A NumPy array where there is NumPy, else a memoryview: both show the column where it lies.
+/// A NumPy array if NumPy is available, otherwise a memoryview, without a copy.
 pub fn as_array(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyAny>> {
     let column = Bound::new(py, column)?.into_any();
     py.import("dunlin._arrays")?.getattr("as_array")?.call1((column,))
@@ -53,25 +53,25 @@ impl PyBatch {
         self.column(py, I64, offset_of!(Head, append_ns), 0)
     }
 
-    /// 0 where the publisher gave none.
+    /// Event times; 0 if the publisher gave none.
     #[getter]
     fn event_times_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, I64, offset_of!(Head, event_ns), 0)
     }
 
-    /// Which of `logs` each record is of.
+    /// The index in `logs` of each record's log.
     #[getter]
     fn log_numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, U32, offset_of!(Head, log), 0)
     }
 
-    /// Where each payload begins in `data`, and where the last one ends: one number more than there are records.
+    /// Where each payload begins in `data`, and where the last one ends.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, U64, offset_of!(Head, payload_at), 1)
     }
 
-    /// Topic and partition of each log that records are of.
+    /// Topic and partition of the records' logs.
     #[getter]
     fn logs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(
@@ -80,7 +80,7 @@ impl PyBatch {
         )
     }
 
-    /// All payloads, one behind the other.
+    /// All payloads, without separators.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let len = self.0.head(self.0.len()).payload_at as usize;
@@ -88,7 +88,7 @@ impl PyBatch {
         PyMemoryView::from(Bound::new(py, column)?.as_any())
     }
 
-    /// The payloads as an array of `dtype`, of which each is one; nothing is copied.
+    /// The payloads as an array of `dtype`, one element each, without a copy.
     fn as_array<'py>(&self, py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let numpy = py.import("numpy")?;
         let dtype = numpy.getattr("dtype")?.call1((dtype,))?;

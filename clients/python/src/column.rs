@@ -1,10 +1,10 @@
-//! Numbers and bytes that Python reads where they lie, through the buffer protocol.
+//! Numbers and bytes that Python reads in place, through the buffer protocol.
 //!
-//! A [`Column`] shows one field of a slice of structures, or the whole of a slice, to `memoryview` and NumPy. It holds
-//! what the slice lies in, which nobody writes to any more, so that a view may outlive everything else.
+//! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. It
+//! keeps the slice's owner alive, and the slice does not change, so that a view may outlive all other
+//! objects.
 //!
-//! `unsafe` because the protocol is C's: it takes a pointer. Turned down: copies (NumPy would copy 56 bytes a record
-//! that a batch has already put where they stay).
+//! The buffer protocol passes C pointers and needs `unsafe`. Copies instead would cost 56 bytes a record.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use crate::records::Head;
 
-/// Numbers of one kind that stand at equal distances in bytes that do not change.
+/// Numbers of one format, at equal distances in bytes that do not change.
 #[pyclass(frozen, name = "Column", module = "dunlin")]
 pub struct Column {
     owner: Arc<dyn Held>,
@@ -28,13 +28,13 @@ pub struct Column {
     dimensions: usize,
 }
 
-/// What keeps bytes where they are.
+/// Keeps bytes at their address.
 pub trait Held: Send + Sync {
-    /// The bytes; the same at each call, as long as it lives.
+    /// The bytes; the same at each call.
     fn bytes(&self) -> &[u8];
 }
 
-/// One number's name in the buffer protocol, and its size.
+/// A number's format in the buffer protocol, and its size in bytes.
 pub struct Kind(pub &'static CStr, pub usize);
 
 pub const U8: Kind = Kind(c"B", 1);
@@ -43,10 +43,10 @@ pub const F32: Kind = Kind(c"f", 4);
 pub const U64: Kind = Kind(c"Q", 8);
 pub const I64: Kind = Kind(c"q", 8);
 
-/// Structures of numbers without a byte between them, so that all their bytes may be read.
+/// Structures of numbers without padding, so that all their bytes may be read.
 ///
 /// # Safety
-/// Whoever implements it says so.
+/// The implementer guarantees this layout.
 unsafe trait Plain {}
 
 const _: () = assert!(size_of::<Head>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
@@ -61,7 +61,7 @@ unsafe impl Plain for f32 {}
 // SAFETY: `repr(transparent)` around a number.
 unsafe impl Plain for EntityId {}
 
-/// The bytes of such structures.
+/// The bytes of the structures.
 #[expect(private_bounds, reason = "what is plain is decided in this file")]
 pub fn bytes_of<T: Plain>(all: &[T]) -> &[u8] {
     // SAFETY: every byte of them is part of a number, and bytes need no alignment.
@@ -74,7 +74,7 @@ impl Column {
         Column::table(owner, kind, start, [len, 1], [stride, 0], 1)
     }
 
-    /// Rows of two numbers that follow one another without a gap.
+    /// Rows of two adjacent numbers.
     pub fn pairs(owner: Arc<dyn Held>, kind: Kind, rows: usize) -> Column {
         let bytes = kind.1;
         Column::table(owner, kind, 0, [rows, 2], [2 * bytes, bytes], 2)
@@ -104,7 +104,7 @@ impl Column {
         self.shape[0] as usize
     }
 
-    /// Fills in where the numbers lie. The view holds this object, and it the bytes.
+    /// Fills in the view. The view keeps this object alive, and this object the bytes.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill in"));
@@ -119,7 +119,7 @@ impl Column {
             return Err(PyBufferError::new_err("these numbers do not stand side by side"));
         }
         let rows = column.shape[0];
-        // One past the end at most, where the column is empty.
+        // At most one past the end, for an empty column.
         let start = column.owner.bytes()[column.start..].as_ptr();
         // SAFETY: `view` is not null and the caller's to fill in. The pointers lead into `slf`, which the view holds
         // by `obj` and which is frozen, or into the bytes that `slf` holds and nobody writes to: `readonly` says so,

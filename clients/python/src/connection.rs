@@ -1,4 +1,4 @@
-//! A connection to a node, and everything that is made of it. `Client` in Python says it with keywords and types.
+//! A connection to a node, with all handles made from it. Python's `Client` adds keywords and types.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,26 +25,26 @@ use crate::state::State;
 use crate::subscription::{self, Subscription};
 use crate::topics::{self, Wanted};
 
-/// Requesters kept for the next request; more are made while more are under way.
+/// Requesters that are kept for later requests; concurrent requests create more.
 const REQUESTERS_KEPT: usize = 32;
 
-/// See the module.
+/// A connection to a node.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Connection {
     client: Handle<Client>,
     requesters: Handle<Vec<Requester>>,
     responder: Handle<Responder>,
-    /// What is closed along with it.
+    /// Handles to close with the connection.
     made: Mutex<Vec<Weak<dyn Close>>>,
 }
 
 impl Connection {
-    /// For a call: what is kept longer keeps the connection.
+    /// The client for one call. Keeping it longer would keep the connection open.
     pub fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.client.with_in_turn(py, |client| Ok(client.clone()))
     }
 
-    /// Does something that may wait.
+    /// Calls a function that may wait.
     pub fn ask<R: Send>(
         &self,
         py: Python<'_>,
@@ -55,7 +55,7 @@ impl Connection {
         interrupting(py, move || watched.is_closed(), || call(&client))
     }
 
-    /// It is closed along with the connection.
+    /// Closes this handle with the connection.
     pub fn adopt(&self, closer: &Arc<dyn Close>) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|other| other.strong_count() > 0);
@@ -195,7 +195,7 @@ impl Connection {
         Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
     }
 
-    /// The replica of a topic's state, its kind and the options of its kind.
+    /// Makes a replica of a topic's state. Returns it with the state's kind and options.
     #[pyo3(signature = (topic, *, name, conflate, wait))]
     fn follow(
         &self,
@@ -221,7 +221,7 @@ impl Connection {
             let config = fold.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
             State::of(&config)?;
             let of = config.clone();
-            // It was made of the same configuration once.
+            // The same configuration was valid before.
             let make = move |_: &_| State::of(&of).unwrap_or_else(|_| State::Last(Default::default()));
             Ok((Replica::new(client.subscribe(topic, options)?, make), config, append_ns))
         })?;
@@ -230,7 +230,7 @@ impl Connection {
         Ok((replica, config.kind, config.options))
     }
 
-    /// The first reply: its payload and headers.
+    /// The payload and headers of the first reply.
     #[pyo3(signature = (subject, payload, *, timeout, key = None, headers = None))]
     fn request<'py>(
         &self,
@@ -261,7 +261,7 @@ impl Connection {
         Ok((PyBytes::new(py, &reply.payload), PyTuple::new(py, headers.collect::<Vec<_>>())?))
     }
 
-    /// Answers a request at the subject that it named.
+    /// Replies to a request at its reply subject.
     #[pyo3(signature = (subject, payload, *, headers = None))]
     fn reply<'py>(
         &self,
@@ -284,7 +284,7 @@ impl Connection {
         self.ask(py, |client| Ok(client.delete_topic(name)?))
     }
 
-    /// Name, pattern, partitions, reliable, records, bytes, appended and readers of each.
+    /// Name, pattern, partitions, reliable, records, bytes, appended and readers of each topic.
     #[expect(clippy::type_complexity, reason = "a row, which Python names")]
     fn topics(
         &self,
@@ -303,7 +303,7 @@ impl Connection {
         topics::described(py, &topic)
     }
 
-    /// Ends it and everything that was made of it.
+    /// Closes the connection and all handles made from it.
     fn close(&self, py: Python<'_>) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         detached(py, || made.iter().filter_map(Weak::upgrade).for_each(|one| one.close()));

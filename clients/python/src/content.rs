@@ -1,22 +1,22 @@
-//! What Python gives to be published, taken out of its objects.
+//! Payloads and headers, extracted from Python objects.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
 
-/// A payload: borrowed where nobody can change it, else copied.
+/// A payload: borrowed if it is immutable, otherwise copied.
 pub enum Content {
-    /// Of `bytes`.
+    /// From `bytes`.
     Bytes(PyBackedBytes),
-    /// Of `str`.
+    /// From `str`.
     Text(PyBackedStr),
-    /// Of anything else with a buffer.
+    /// From any other object with a buffer.
     Copied(Vec<u8>),
 }
 
 impl Content {
-    /// Takes it out of `bytes`, `str`, or anything that has a buffer.
+    /// Extracts the payload from `bytes`, `str`, or an object with a buffer.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Content> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Content::Bytes(bytes.clone().into()));
@@ -45,7 +45,7 @@ impl Content {
     }
 }
 
-/// Headers: a mapping, or pairs where names repeat. Values are bytes or str.
+/// Headers from a mapping, or from pairs if names repeat. Values are bytes or str.
 pub fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
     let pairs = match object.cast::<PyMapping>() {
         Ok(mapping) => mapping.items()?.into_any(),

@@ -1,4 +1,4 @@
-//! Records that are being published, out of Python's arguments.
+//! Records to publish, from Python's arguments.
 
 use dunlin_frame::Meta;
 use dunlin_topic::{Draft, Payload};
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::content::{self, Content};
 
-/// What a publisher is told beside the payload.
+/// The arguments of a publish call besides the payload.
 #[derive(Default)]
 pub struct Given<'py> {
     key: Option<Bound<'py, PyAny>>,
@@ -31,13 +31,13 @@ impl<'py> Given<'py> {
     }
 }
 
-/// A record on its way, its bytes held.
+/// A record to publish, with its bytes.
 pub struct Outgoing {
     payload: Content,
     rest: Option<Box<Rest>>,
 }
 
-/// What few records have.
+/// The values that few records have.
 struct Rest {
     key: Option<Content>,
     headers: Vec<(String, Vec<u8>)>,
@@ -48,12 +48,12 @@ struct Rest {
 }
 
 impl Outgoing {
-    /// A payload and nothing else.
+    /// A record with only a payload.
     pub fn plain(payload: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
         Ok(Outgoing { payload: Content::of(payload)?, rest: None })
     }
 
-    /// `prefix` is what the subjects of the publisher's topic begin with.
+    /// Makes a record. `prefix` is the literal prefix of the publisher's pattern.
     pub fn of(payload: &Bound<'_, PyAny>, given: Given<'_>, prefix: Option<&str>) -> PyResult<Outgoing> {
         let tail = match (&given.subject, prefix) {
             (None, None) => String::new(),
@@ -78,12 +78,12 @@ impl Outgoing {
         Ok(Outgoing { payload: Content::of(payload)?, rest: Some(Box::new(rest)) })
     }
 
-    /// Its bytes.
+    /// The payload's bytes.
     pub fn payload(&self) -> &[u8] {
         self.payload.as_slice()
     }
 
-    /// Hands it over as a draft.
+    /// Calls `publish` with the record as a draft.
     pub fn with<R>(&self, publish: impl FnOnce(Draft<'_>) -> R) -> R {
         let Some(rest) = &self.rest else { return publish(Draft::from(self.payload.as_slice())) };
         let headers: Vec<(&str, &[u8])> =
@@ -100,7 +100,7 @@ impl Outgoing {
     }
 }
 
-/// What the subjects of a pattern begin with; `None` of a subject, which is all there is to say of it.
+/// The literal prefix of a pattern; `None` for a subject without wildcards.
 pub fn prefix_of_pattern(subject: &str) -> Option<String> {
     let wild = |token: &str| token == "*" || token == ">";
     let literal =

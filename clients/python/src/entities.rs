@@ -1,4 +1,4 @@
-//! All entities of a region at one moment, as columns that Python reads where they lie.
+//! All entities of a region at one time, as columns that Python reads in place.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use pyo3::types::PyTuple;
 use crate::batch::as_array;
 use crate::column::{Column, F32, Held, Kind, U32, U64, bytes_of};
 
-/// A region as it was after one record. The replica goes on with a copy as long as anybody holds this.
+/// A region after one record. While Python holds it, the replica continues with a copy.
 #[derive(Clone)]
 pub enum Moment {
     Plane(Arc<RegionState<2>>),
     Space(Arc<RegionState<3>>),
 }
 
-/// Which of its columns.
+/// A column of the entities.
 #[derive(Clone, Copy)]
 enum Which {
     Ids,
@@ -69,7 +69,7 @@ impl Held for Lying {
     }
 }
 
-/// All entities of a region at one moment: row by row the same one in each column, without a copy.
+/// All entities of a region at one time. Each column has the entities in the same order, without a copy.
 #[pyclass(frozen, name = "Entities", module = "dunlin")]
 pub struct PyEntities(pub Moment);
 
@@ -87,31 +87,31 @@ impl PyEntities {
 
 #[pymethods]
 impl PyEntities {
-    /// Their numbers.
+    /// The entities' numbers.
     #[getter]
     fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, Which::Ids, U64)
     }
 
-    /// What they are, or whose.
+    /// The entities' kinds.
     #[getter]
     fn kinds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, Which::Kinds, U32)
     }
 
-    /// Where they are: an array for each axis.
+    /// The positions: an array for each axis.
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.axes(py, Which::Position)
     }
 
-    /// How fast they are, units a second: an array for each axis.
+    /// The velocities in units per second: an array for each axis.
     #[getter]
     fn velocities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.axes(py, Which::Velocity)
     }
 
-    /// The tick after which they were so.
+    /// The tick of this state.
     #[getter]
     fn tick(&self) -> u64 {
         match &self.0 {

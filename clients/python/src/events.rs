@@ -1,4 +1,4 @@
-//! What a subscription brings, one by one or in batches, for `for` and for `async for`.
+//! Events of a subscription, one by one or in batches, for `for` and `async for`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ use crate::record::PyRecord;
 use crate::records::Records;
 use crate::runtime::{self, Ready};
 
-/// Records that a `for` loop takes out of the client at once.
+/// The largest number of records taken from the client at once.
 const TAKEN_RECORDS_MAX: usize = 512;
-/// Bytes after which no more are taken at once.
+/// The number of bytes above which no more records are taken at once.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
-/// A subscription and what was taken out of it and not given to Python yet.
+/// A subscription, and the events taken from it but not returned to Python yet.
 pub struct Source {
     pub subscriber: Handle<Subscriber>,
     taken: Mutex<Taken>,
@@ -31,7 +31,7 @@ pub struct Source {
 #[derive(Default)]
 struct Taken {
     pieces: VecDeque<Piece>,
-    /// Records of the first piece that were given.
+    /// Returned records of the first piece.
     given: usize,
 }
 
@@ -40,14 +40,14 @@ enum Piece {
     Notice(Notice),
 }
 
-/// What an iterator gives.
+/// What an iterator returns.
 #[derive(Clone, Copy)]
 pub enum Shape {
     /// Records and notices.
     All,
-    /// Records; what is missing is an exception.
+    /// Records; missing records raise an exception.
     Records,
-    /// Batches of at most so many records, and notices.
+    /// Notices, and batches of at most this many records.
     Batches(usize),
 }
 
@@ -60,7 +60,7 @@ impl Source {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes more out of the client; `false` after `timeout` without anything. With `Some(ZERO)` it does not wait.
+    /// Takes more events from the client; `false` after `timeout`. `Some(ZERO)` does not wait.
     fn refill(&self, py: Python<'_>, shape: Shape, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
             if let Shape::Batches(records_max) = shape { records_max } else { TAKEN_RECORDS_MAX };
@@ -80,7 +80,7 @@ impl Source {
         Ok(any)
     }
 
-    /// The next thing that was taken already.
+    /// Returns the next event that was already taken.
     fn next_taken(&self, py: Python<'_>, shape: Shape) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(given) = self.taken().next(shape) else { return Ok(None) };
@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    /// The next thing, within the time.
+    /// Returns the next event; `None` after the timeout.
     pub fn next(
         &self,
         py: Python<'_>,
@@ -154,7 +154,7 @@ impl Taken {
     }
 }
 
-/// Everything that is there now, up to about so many records. An error behind it comes again at the next call.
+/// Takes all available events, up to about this many records. An error after them is raised by the next call.
 fn take_out(
     subscriber: &mut Subscriber,
     records_max: usize,
@@ -194,7 +194,7 @@ fn seal(records: &mut Records, pieces: &mut VecDeque<Piece>) {
     }
 }
 
-/// Iterates over a subscription.
+/// An iterator over a subscription.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Events {
     pub source: Arc<Source>,
@@ -226,7 +226,7 @@ impl Events {
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }
 
-    /// The next thing, if it is there now.
+    /// Returns the next event if one is available.
     #[pyo3(name = "_try_next")]
     fn try_next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self.source.next(py, self.shape, Some(Duration::ZERO)) {
@@ -235,7 +235,7 @@ impl Events {
         }
     }
 
-    /// A future that is done when there may be more.
+    /// A future that resolves when an event may be available.
     #[pyo3(name = "_wait")]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let subscriber = self.source.subscriber.clone();
@@ -243,7 +243,7 @@ impl Events {
             let ready =
                 subscriber.poll_until(|subscriber, cx| subscriber.poll_ready(cx).map_err(Failure::from));
             match ready.await {
-                // Told where it is looked for next.
+                // The next call reports it.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }
@@ -251,7 +251,7 @@ impl Events {
     }
 }
 
-/// How long a wait may take; `None` for ever.
+/// Converts a timeout in seconds; `None` means no limit.
 pub fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let timeout = seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)));
     timeout.transpose().map_err(|_| PyValueError::new_err("a timeout is a number of seconds"))

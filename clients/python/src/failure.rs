@@ -1,4 +1,4 @@
-//! What went wrong, on its way to being one of the exceptions in `python/dunlin/errors.py`.
+//! Failures, before they become the exceptions of `python/dunlin/errors.py`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use dunlin_wire::CODES;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Why a call fails.
+/// The failure of a call.
 #[derive(Debug)]
 pub enum Failure {
-    /// One of the one table of errors.
+    /// A code of the table of errors.
     Refused(ErrorCode, String),
-    /// The same with its numbers.
+    /// A code with its numbers.
     Numbered(ErrorCode, [u64; 3], String),
-    /// The answer was lost: it may or may not have been done.
+    /// The response was lost: the request may have been carried out.
     Unknown(String),
-    /// There is no connection; the next call goes on trying.
+    /// There is no connection; the next call tries again.
     Away(String),
-    /// The caller's own time is over.
+    /// The caller's timeout has passed.
     TimedOut(String),
-    /// The caller closed it.
+    /// The caller closed the handle.
     Closed,
-    /// It was made in another process.
+    /// The handle was made in another process.
     Forked,
-    /// Another thread is waiting in it.
+    /// Another thread is waiting in the handle.
     Busy,
-    /// The address or an argument means nothing.
+    /// The address or an argument is invalid.
     Value(String),
-    /// Python has something to say itself.
+    /// A Python exception.
     Python(PyErr),
 }
 
-/// The interpreter is about to end: a thread that asked it for anything now would never come back, or panic.
+/// The interpreter is about to end. A thread that enters it from now on would hang or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Threads between the end of a wait and their last use of the interpreter for it.
+/// Threads between the end of a wait and their last use of the interpreter.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
-/// How long the end of the interpreter is held up for such threads.
+/// How long the interpreter's end waits for such threads.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
-/// Told when the interpreter is about to end, by the thread that ends it. Threads that still wait go on waiting, and end with the
-/// process: Python would end them where they ask for its lock, in the middle of what is not Python, and abort.
+/// Announces the interpreter's end, from the thread that ends it. Waiting threads keep waiting and end with
+/// the process; if they entered the interpreter, Python would end them inside foreign code, and abort.
 #[pyfunction(name = "_end")]
 pub fn end(py: Python<'_>) {
     ENDS.set(true);
@@ -60,24 +60,25 @@ pub fn end(py: Python<'_>) {
     });
 }
 
-/// Whether it is, and this is not the thread that ends it.
+/// Whether another thread is ending the interpreter.
 pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !ENDS.get()
 }
 
-/// Leave to use the interpreter: as long as it is held the interpreter does not end.
+/// Permission to use the interpreter, which does not end while this is held.
 #[derive(Debug)]
 pub struct Returning(());
 
 impl Returning {
-    /// `None` when the interpreter is about to end.
+    /// `None` if the interpreter is about to end.
     pub fn new() -> Option<Returning> {
         RETURNING.fetch_add(1, Ordering::SeqCst);
         let returning = Returning(());
         (!is_ending()).then_some(returning)
     }
 
-    /// The same for a thread that has no other way to go on than with the interpreter.
+    /// Like [`new`](Self::new), for a thread that cannot continue without the interpreter: blocks forever
+    /// instead.
     pub fn or_never() -> Returning {
         loop {
             match Returning::new() {
@@ -95,15 +96,15 @@ impl Drop for Returning {
 }
 
 thread_local! {
-    /// This is the thread that ends the interpreter.
+    /// This thread ends the interpreter.
     static ENDS: Cell<bool> = const { Cell::new(false) };
-    /// Set by somebody who does not want this thread's call any more.
+    /// Set by another thread to cancel this thread's call.
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-    /// What a signal handler raised while this thread waited.
+    /// The exception of a signal handler that ran while this thread waited.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Whether a signal handler has raised something. It is kept, and told when the wait is over.
+/// Runs signal handlers. Returns whether one raised an exception, which is kept until the wait has ended.
 pub fn signals_raise() -> bool {
     if ABANDONED.with_borrow(|abandoned| abandoned.as_ref().is_some_and(|it| it.load(Ordering::Acquire))) {
         return true;
@@ -117,7 +118,7 @@ pub fn signals_raise() -> bool {
     interrupted
 }
 
-/// A call that somebody may break off: it ends within 100 ms then.
+/// A call that another thread may cancel; it ends within 100 ms then.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 #[derive(Debug)]
 pub struct Abandonable(Arc<AtomicBool>);
@@ -129,12 +130,12 @@ impl Abandonable {
         Abandonable(Arc::default())
     }
 
-    /// Nobody wants its outcome any more.
+    /// Cancels the call.
     fn abandon(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Calls it on this thread.
+    /// Runs the call on this thread.
     fn run<'py>(&self, call: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         ABANDONED.set(Some(Arc::clone(&self.0)));
         let outcome = call.call0();
@@ -143,7 +144,7 @@ impl Abandonable {
     }
 }
 
-/// What a signal handler raised during the wait that ended.
+/// The exception that a signal handler raised during the last wait.
 pub fn take_raised() -> Option<PyErr> {
     RAISED.take()
 }
@@ -183,7 +184,7 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// A refusal that the client has no variant for comes as text that begins with its code.
+/// Parses a refusal that the client has no variant for: text that begins with its code.
 fn from_text(text: &str) -> Failure {
     let (name, rest) = text.split_once(": ").unwrap_or((text, ""));
     match CODES.iter().find(|row| row.name == name) {
@@ -342,7 +343,7 @@ impl From<RequestError> for Failure {
     }
 }
 
-/// The one table of errors: number, name, whether to try again, and what to do.
+/// The table of errors: number, name, whether to try again, and advice.
 pub fn codes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let rows = CODES.iter().map(|row| (row.code.number(), row.name, row.retry.to_string(), row.advice));
     PyTuple::new(py, rows.collect::<Vec<_>>())

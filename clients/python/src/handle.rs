@@ -1,4 +1,5 @@
-//! What Python holds of the client: closed from any thread, used by one at a time, and by no child process.
+//! Handles of the client's objects for Python: closed from any thread, used by one thread at a time, and
+//! never by a child process.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,7 +13,8 @@ use tokio::sync::Notify;
 
 use crate::failure::{Failure, Returning, signals_raise, take_raised};
 
-/// A value that is dropped only in the process that made it: in a child it would say good-bye on its parent's connection.
+/// A value that is dropped only in the process that made it. In a child process, dropping it would send on
+/// the parent's connection.
 #[derive(Debug)]
 struct Own<T> {
     process: u32,
@@ -27,7 +29,7 @@ impl<T> Drop for Own<T> {
     }
 }
 
-/// See the module. Cloning shares it.
+/// A shared handle. Clones refer to the same value.
 #[derive(Debug)]
 pub struct Handle<T>(Arc<Shared<T>>);
 
@@ -35,9 +37,9 @@ pub struct Handle<T>(Arc<Shared<T>>);
 struct Shared<T> {
     process: u32,
     closed: AtomicBool,
-    /// A thread may wait in it at present.
+    /// A thread may be waiting in the value.
     occupied: AtomicBool,
-    /// Wakes tasks that wait in it when it is closed.
+    /// Wakes waiting tasks when the handle is closed.
     ended: Notify,
     slot: Mutex<Own<T>>,
 }
@@ -48,9 +50,9 @@ impl<T> Clone for Handle<T> {
     }
 }
 
-/// Something that a connection closes along with itself.
+/// A handle that a connection closes.
 pub trait Close: Send + Sync {
-    /// Ends it; whoever waits in it is told within 100 ms.
+    /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);
 }
 
@@ -61,7 +63,7 @@ impl<T: Send> Close for Shared<T> {
             return;
         }
         self.ended.notify_waiters();
-        // Whoever is in it at present lets it go when it leaves.
+        // A thread that uses the value now drops it when it leaves.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_out(&mut slot);
             drop(slot);
@@ -96,27 +98,27 @@ impl<T: Send + 'static> Handle<T> {
         }))
     }
 
-    /// For whoever closes many.
+    /// The handle as a value to close.
     pub fn closer(&self) -> Arc<dyn Close> {
         Arc::clone(&self.0) as Arc<dyn Close>
     }
 
-    /// Whether it may be used.
+    /// Fails unless the handle may be used.
     pub fn check(&self) -> Result<(), Failure> {
         self.0.check()
     }
 
-    /// Whether somebody closed it.
+    /// Whether the handle is closed.
     pub fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    /// Ends it.
+    /// Closes the handle.
     pub fn close(&self, py: Python<'_>) {
         detached(py, || self.0.close());
     }
 
-    /// Ends it and gives the value back, unless another thread is in it.
+    /// Closes the handle and returns the value, unless another thread uses it.
     pub fn take(&self, py: Python<'_>) -> Option<T> {
         let shared = &self.0;
         let taken = shared.slot.try_lock().ok().and_then(|mut slot| shared.take_out(&mut slot));
@@ -124,7 +126,8 @@ impl<T: Send + 'static> Handle<T> {
         taken
     }
 
-    /// Uses it without the interpreter's lock, and may wait in it. Another thread that waits in it is an error.
+    /// Calls a function that may wait, without the interpreter's lock. Fails if another thread waits in the
+    /// value.
     pub fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -141,7 +144,7 @@ impl<T: Send + 'static> Handle<T> {
         })
     }
 
-    /// Uses it for a moment. A thread that waits in it is an error, a task that does is not.
+    /// Calls a function that does not wait. Fails if a thread waits in the value; a waiting task is allowed.
     pub fn look<R: Send>(
         &self,
         py: Python<'_>,
@@ -152,7 +155,7 @@ impl<T: Send + 'static> Handle<T> {
         Ok(outcome?)
     }
 
-    /// The same, on a thread that has nothing to do with the interpreter.
+    /// Like [`look`](Self::look), for a thread without the interpreter.
     fn look_in<R>(&self, call: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
         self.0.check()?;
         if self.0.occupied.load(Ordering::Acquire) {
@@ -161,7 +164,7 @@ impl<T: Send + 'static> Handle<T> {
         self.0.call(self.0.lock(), call)
     }
 
-    /// The same, after any other thread that is in it.
+    /// Like [`with`](Self::with), after any other thread that uses the value.
     pub fn with_in_turn<R: Send>(
         &self,
         py: Python<'_>,
@@ -171,7 +174,7 @@ impl<T: Send + 'static> Handle<T> {
         waiting(py, &self.0, || self.0.call(self.0.lock(), call))
     }
 
-    /// Waits in it as a task, until `poll` is ready or it is closed.
+    /// Waits as a task until `poll` is ready or the handle is closed.
     pub async fn poll_until<R>(
         &self,
         mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Poll<Result<R, Failure>>,
@@ -209,7 +212,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Calls what may wait; the wait ends when the handle is closed or a signal handler raises.
+/// Calls a function that may wait, until the handle is closed or a signal handler raises an exception.
 fn waiting<T: Send + 'static, R: Send>(
     py: Python<'_>,
     shared: &Arc<Shared<T>>,
@@ -219,12 +222,14 @@ fn waiting<T: Send + 'static, R: Send>(
     interrupting(py, move || watched.closed.load(Ordering::Acquire), call)
 }
 
-/// Calls it without the interpreter's lock. What comes back with the outcome is held as long as the interpreter is used for it.
+/// Calls a function without the interpreter's lock. The returned guard has to be held while the interpreter
+/// uses the result.
 pub fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, Returning) {
     py.detach(|| (call(), Returning::or_never()))
 }
 
-/// Calls what may wait without the interpreter's lock, until `ended` or a signal handler raises.
+/// Calls a function that may wait, without the interpreter's lock, until `ended` or a signal handler raises
+/// an exception.
 pub fn interrupting<R: Send>(
     py: Python<'_>,
     ended: impl Fn() -> bool + Send + 'static,

@@ -1,4 +1,4 @@
-//! A record that a group gave to this member.
+//! A record that a group delivered to this member.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
-/// A record of a group; in a `work` group it is to be acknowledged or given back. Any thread may do so.
+/// A record of a group. In a `work` group it has to be acknowledged or given back, from any thread.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
@@ -64,30 +64,30 @@ impl Job {
         PyPosition(record.records.position(record.index))
     }
 
-    /// Settles the claim; 0 in a `share` group.
+    /// The token that settles the claim; 0 in a `share` group.
     #[getter]
     fn token(&self) -> u64 {
         self.token
     }
 
-    /// 1 for the first time it is given out.
+    /// The number of the attempt, from 1.
     #[getter]
     fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How long the claim holds, seconds, from when the node sent it.
+    /// The duration of the claim in seconds, from the time the node sent the record.
     #[getter]
     fn claim(&self) -> f64 {
         self.claim.as_secs_f64()
     }
 
-    /// It is done.
+    /// Acknowledges the record.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// It is given back, not to be given out again before `delay` seconds are over.
+    /// Gives the record back, to be delivered again after `delay` seconds at the earliest.
     #[pyo3(signature = (delay = 0.0))]
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
         let delay = crate::events::timeout(Some(delay))?.unwrap_or_default();
@@ -97,7 +97,7 @@ impl Job {
         })
     }
 
-    /// It takes longer: the claim holds as long again from now on.
+    /// Renews the claim for its whole duration from now.
     fn renew(&self, py: Python<'_>) -> PyResult<()> {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.renew(tokens)?))
     }
@@ -107,14 +107,14 @@ impl Job {
     }
 }
 
-/// Settles claims; one whose deadline had passed is an error, which names the tokens.
+/// Settles claims. Fails for expired claims, whose tokens the error names.
 pub fn settle(
     py: Python<'_>,
     settler: &Handle<Settler>,
     tokens: &[u64],
     call: impl FnOnce(&Settler, &[u64]) -> Result<Settlement, Failure> + Send,
 ) -> PyResult<()> {
-    // Those of a share group are settled by being read.
+    // Records of a `share` group are settled when they are read.
     let tokens: Vec<u64> = tokens.iter().copied().filter(|token| *token != 0).collect();
     if tokens.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Keys and values, as `python/dunlin/kv.py` asks for them.
+//! Keys and values, for `python/dunlin/kv.py`.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use crate::lease::RawLease;
 use crate::lock::RawLock;
 use crate::watch::RawWatch;
 
-/// See the module.
+/// Calls about keys and values.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct Keys {
     connection: Py<Connection>,
     stale: bool,
 }
 
-/// What a value is compared with.
+/// The value to compare a key with.
 #[derive(FromPyObject)]
 enum Against {
     Number(u64),
     Bytes(Vec<u8>),
 }
 
-/// Key, how, what of it, against what.
+/// A comparison: key, operator, property, value.
 type Compared = (Vec<u8>, String, String, Against);
-/// What, key or start, value or end, lease or limit.
+/// An operation: its name, key or start, value or end, lease or limit.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
-/// A key and what it holds, in the order of `Entry`'s fields in Python.
+/// A key with its value, in the order of the fields of Python's `Entry`.
 pub fn row<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyTuple>> {
     let (key, value) = (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value));
     (key, value, entry.created, entry.modified, entry.version, entry.lease).into_pyobject(py)
@@ -99,7 +99,7 @@ impl Keys {
         found.map(|entry| row(py, &entry)).transpose()
     }
 
-    /// Writes a key; `expect` is the revision that has to have written it last. The revision.
+    /// Writes a key, if given only after revision `expect`. Returns the revision.
     fn put(
         &self,
         py: Python<'_>,
@@ -115,7 +115,7 @@ impl Keys {
         Ok(self.write(py, &command)?.revision)
     }
 
-    /// The revision, and how many keys were deleted.
+    /// Returns the revision and the number of deleted keys.
     fn delete(&self, py: Python<'_>, key: &[u8], expect: Option<u64>) -> PyResult<(u64, u64)> {
         let command = match expect {
             Some(expect) => Command::DeleteIf { key, expect },
@@ -130,7 +130,7 @@ impl Keys {
         Ok((written.revision, written.keys))
     }
 
-    /// The revision, keys and what they hold, and whether there are more.
+    /// Returns the revision, the keys with their values, and whether there are more.
     fn range<'py>(
         &self,
         py: Python<'py>,
@@ -142,8 +142,8 @@ impl Keys {
         Ok((page.revision, rows(py, &page.entries)?, page.more))
     }
 
-    /// The revision, whether all that was compared was so, and of each operation how many keys it changed, or what it read
-    /// and whether there is more.
+    /// Returns the revision, whether all comparisons held, and for each operation the number of changed keys,
+    /// or the keys read and whether there are more.
     fn transact<'py>(
         &self,
         py: Python<'py>,
@@ -173,12 +173,12 @@ impl Keys {
         Ok((done.revision, done.succeeded, results))
     }
 
-    /// The epoch of revisions, and the last of them.
+    /// The epoch of revisions, and the last revision.
     fn revision(&self, py: Python<'_>) -> PyResult<(u32, u64)> {
         self.ask(py, |kv| Ok(kv.revision()?))
     }
 
-    /// Watches keys that begin so: from a revision of an epoch, from the oldest that is held (revision 0), or from now on.
+    /// Watches keys with a prefix, from a revision of an epoch, from the oldest (revision 0), or from now on.
     fn watch(&self, py: Python<'_>, prefix: &[u8], start: Option<(u32, u64)>) -> PyResult<RawWatch> {
         let from = match start {
             None => WatchFrom::Now,
@@ -190,7 +190,7 @@ impl Keys {
         Ok(RawWatch { watch })
     }
 
-    /// A lease; with `keep` a thread keeps it alive.
+    /// Makes a lease; with `keep`, a thread renews it.
     fn lease(&self, py: Python<'_>, ttl: f64, keep: bool) -> PyResult<RawLease> {
         let ttl = timeout(Some(ttl))?.unwrap_or(Duration::ZERO);
         let lease = self.ask(py, |kv| {
@@ -206,14 +206,14 @@ impl Keys {
         Ok(lease)
     }
 
-    /// A lock that is to be taken under a lease.
+    /// Prepares a lock under a lease.
     fn lock(&self, py: Python<'_>, name: Vec<u8>, value: Vec<u8>, lease: Py<RawLease>) -> RawLock {
         let held = Handle::new(None);
         self.connection.get().adopt(&held.closer());
         RawLock { connection: self.connection.clone_ref(py), name, value, lease, held }
     }
 
-    /// Ends a lease by its number.
+    /// Revokes a lease by its number.
     fn revoke(&self, py: Python<'_>, lease: u64) -> PyResult<()> {
         self.ask(py, |kv| Ok(kv.revoke(lease)?))
     }

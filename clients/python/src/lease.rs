@@ -1,4 +1,4 @@
-//! A lease, as Python holds it.
+//! Leases for Python.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use crate::events::timeout;
 use crate::handle::{Handle, detached, interrupting};
 
-/// Between two looks at signals.
+/// The interval of signal checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// See the module. Closed, it is revoked.
+/// A lease. Closing it revokes it.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLease {
     id: u64,
@@ -26,7 +26,7 @@ impl RawLease {
         RawLease { id, ttl, pulse, lease: Handle::new(lease) }
     }
 
-    /// For a call: what is kept longer keeps the connection.
+    /// The pulse for one call. Keeping it longer would keep the connection open.
     pub fn pulse(&self, py: Python<'_>) -> PyResult<LeasePulse> {
         self.pulse.look(py, |pulse| Ok(pulse.clone()))
     }
@@ -39,13 +39,13 @@ impl RawLease {
         self.id
     }
 
-    /// Seconds for which it lives after it was kept alive.
+    /// Seconds that the lease lives after each renewal.
     #[getter]
     fn ttl(&self) -> f64 {
         self.ttl.as_secs_f64()
     }
 
-    /// Fails where it is not sure to live.
+    /// Fails unless the lease is sure to live.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.pulse.look(py, |pulse| Ok(pulse.check().map(drop)?))
     }
@@ -55,7 +55,7 @@ impl RawLease {
         interrupting(py, move || watched.is_closed(), || Ok(pulse.keep_alive()?))
     }
 
-    /// Waits until it is lost; why, or `None` if it is not after `timeout` seconds.
+    /// Waits until the lease is lost and returns the reason; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         let pulse = self.pulse(py)?;
@@ -72,7 +72,7 @@ impl RawLease {
         }
     }
 
-    /// It is kept alive no more, and not revoked either.
+    /// Stops renewing the lease, without revoking it.
     fn leave(&self, py: Python<'_>) {
         if let Some(lease) = self.lease.take(py) {
             detached(py, || lease.leave());

@@ -1,4 +1,4 @@
-//! One side of a book, as rows of prices and sizes.
+//! One side of an order book, as rows of prices and sizes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::batch::as_array;
 use crate::column::{Column, Held, I64, bytes_of};
 
-/// Rows of price and size in units, the best first, as they were at one moment.
+/// Rows of price and size in units, best first, at one time.
 pub struct Rows(pub Vec<[i64; 2]>);
 
 impl Held for Rows {
@@ -17,7 +17,8 @@ impl Held for Rows {
     }
 }
 
-/// One side of a book at one moment: rows of price and size. `numpy.asarray(levels)` shows them where they lie.
+/// One side of an order book at one time: rows of price and size. `numpy.asarray(levels)` shows them without
+/// a copy.
 #[pyclass(frozen, sequence, name = "Levels", module = "dunlin")]
 pub struct PyLevels {
     rows: Arc<Rows>,
@@ -36,7 +37,7 @@ impl PyLevels {
 
 #[pymethods]
 impl PyLevels {
-    /// Prices in units, the best first.
+    /// Prices in units, best first.
     #[getter]
     fn prices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, 0)
@@ -48,7 +49,7 @@ impl PyLevels {
         self.column(py, 8)
     }
 
-    /// Both, as an array of two columns.
+    /// Prices and sizes as an array of two columns.
     #[getter]
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         as_array(py, Column::pairs(Arc::clone(&self.rows) as Arc<dyn Held>, I64, self.rows.0.len()))

@@ -1,14 +1,15 @@
-//! The Python package `dunlin`: the part of it that is Rust, over the Rust client.
+//! The native part of the Python package `dunlin`, over the Rust client.
 //!
-//! What people import stands in `python/dunlin`; this module, `dunlin._dunlin`, has what is done per record or waits:
-//! records, notices, subscriptions, publishers, groups, replicas, keys with their watches, leases and locks, tasks and their workers, worlds.
+//! Users import `python/dunlin`. This module, `dunlin._dunlin`, implements what runs for each record or
+//! waits: records, notices, subscriptions, publishers, groups, replicas, keys, watches, leases, locks, tasks,
+//! workers and worlds.
 //!
 //! Invariants:
-//! - Whoever waits, or waits for a lock, has let go of the interpreter's lock, and looks at its signals each 100 ms.
-//! - A child process never touches what its parent made: it is refused, and nothing is said or closed on its behalf.
-//! - Bytes that Python sees through a buffer never change and live as long as it holds them.
+//! - A waiting thread does not hold the interpreter's lock, and checks for signals every 100 ms.
+//! - A child process cannot use its parent's handles: calls fail, and nothing is sent or closed.
+//! - Bytes that Python reads through a buffer never change, and live as long as the buffer.
 //!
-//! Outside the product's workspace; `Cargo.toml` says why.
+//! This crate is outside the main workspace; `Cargo.toml` gives the reason.
 
 mod content;
 mod failure;
@@ -52,7 +53,7 @@ mod world;
 
 use pyo3::prelude::*;
 
-/// `dunlin._dunlin`.
+/// The module `dunlin._dunlin`.
 #[pymodule(name = "_dunlin")]
 fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<position::PyPosition>()?;

@@ -1,4 +1,4 @@
-//! A lock, as Python holds it.
+//! Locks for Python.
 
 use dunlin_client::Lock;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::handle::Handle;
 use crate::lease::RawLease;
 
-/// See the module. Closed, it is given back, and whoever waits for it waits no more.
+/// A lock. Closing it releases it, or ends the wait for it.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLock {
     pub connection: Py<Connection>,
@@ -19,7 +19,7 @@ pub struct RawLock {
 
 #[pymethods]
 impl RawLock {
-    /// Takes it, or waits for it as long as its lease lives; its token.
+    /// Takes the lock and returns its token. With `wait`, waits as long as the lease lives.
     fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
         let (kv, pulse) = (self.connection.get().client(py)?.kv(), self.lease.get().pulse(py)?);
         let (name, value) = (&self.name, &self.value);
@@ -32,7 +32,7 @@ impl RawLock {
         })
     }
 
-    /// Changes what others see of the holder.
+    /// Changes the value that others see.
     fn proclaim(&self, py: Python<'_>, value: &[u8]) -> PyResult<()> {
         self.held.with_in_turn(py, |held| match held {
             Some(lock) => Ok(lock.proclaim(value)?),
@@ -40,7 +40,7 @@ impl RawLock {
         })
     }
 
-    /// Gives it to who waits for it longest, and says so if it was not held any more.
+    /// Releases the lock. Fails if the lock was lost.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let released = self.held.with_in_turn(py, |held| match held.take() {
             Some(lock) => Ok(lock.release()?),

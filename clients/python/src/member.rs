@@ -1,4 +1,4 @@
-//! A member of a group, as Python sees it.
+//! Members of groups for Python.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,8 @@ use crate::record::PyRecord;
 use crate::records::Records;
 use crate::runtime::{self, Ready};
 
-/// Shares the records of a topic with the group's other members: iterate it with `for` or `async for`.
+/// A member of a group, which shares a topic's records with the other members. Iterate it with `for` or
+/// `async for`.
 #[pyclass(frozen, name = "Member", module = "dunlin")]
 pub struct PyMember {
     pub topic: String,
@@ -27,10 +28,10 @@ pub struct PyMember {
     pub settler: Handle<Settler>,
 }
 
-/// A member, and how many records it has asked for and was not given yet.
+/// A member, and the number of requested records that have not arrived.
 pub struct Claiming {
     pub member: Member,
-    /// Records that it keeps asked for; none in a `share` group.
+    /// The number of records to keep requested; 0 in a `share` group.
     pub prefetch: u64,
     pub asked: u64,
 }
@@ -41,7 +42,7 @@ enum Taken {
 }
 
 impl Claiming {
-    /// Asks for what it should have asked for.
+    /// Requests records up to the prefetch number.
     fn claim(&mut self) {
         if self.asked < self.prefetch {
             self.member.claim(self.prefetch - self.asked);
@@ -49,7 +50,7 @@ impl Claiming {
         }
     }
 
-    /// What is there now: one thing at most, for what is taken and not used yet others could have.
+    /// Takes at most one event: other members could use records that wait here.
     fn take(&mut self) -> Result<Option<Taken>, Failure> {
         let taken = match self.member.try_next()? {
             None => return Ok(None),
@@ -155,22 +156,22 @@ impl PyMember {
         })
     }
 
-    /// The next job, or what the group lost; `None` after `timeout` seconds without either.
+    /// The next job or notice; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         self.next_within(py, self::timeout(timeout)?)
     }
 
-    /// All of these are done: one round trip.
+    /// Acknowledges several jobs in one round trip.
     fn ack(&self, py: Python<'_>, jobs: Vec<Py<Job>>) -> PyResult<()> {
         let tokens: Vec<u64> = jobs.iter().map(|job| job.get().token).collect();
         settle(py, &self.settler, &tokens, |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Goes, having used what it was given: a claim that is open is there for others at once.
+    /// Leaves the group. Open claims are available to other members at once.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
-            // Who waits in it on another thread ends it when it leaves.
+            // A thread that waits in the member ends it when it leaves.
             let left = self.member.take(py);
             detached(py, || left.map(|claiming| claiming.member.leave()));
             self.settler.close(py);

@@ -1,4 +1,4 @@
-//! What stands in a record's place, as Python's classes: for `match`, attributes are named as in `docs/topic.md`.
+//! Notices as Python classes, with attributes as in `docs/topic.md`, for use with `match`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ macro_rules! notices {
             pub struct $rust {
                 /// The topic.
                 topic: String,
-                /// Which of its logs.
+                /// The partition.
                 partition: u16,
                 $($(#[doc = $said])* $field: $kind,)*
             }
@@ -43,54 +43,54 @@ macro_rules! notices {
 }
 
 notices! {
-    /// Records were lost to this reader.
+    /// Records that this subscriber missed.
     PyGap "Gap" {
-        /// Of which epoch.
+        /// The epoch.
         epoch: u32,
-        /// The first that is missing.
+        /// The first missing sequence number.
         first: u64,
-        /// The last that is missing.
+        /// The last missing sequence number.
         last: u64,
-        /// How many.
+        /// The number of missing records.
         records: u64,
     }
-    /// More than half of the history lies ahead of this reader.
+    /// The subscriber is behind by more than half of the retained records.
     PyLagging "Lagging" {
-        /// Records it has yet to read.
+        /// The lag in records.
         behind: u64,
-        /// Records the log holds.
+        /// The number of retained records.
         retained: u64,
     }
-    /// The log began anew.
+    /// The log began a new epoch.
     PyEpochChanged "EpochChanged" {
         /// The epoch that ended.
         old: u32,
-        /// The last record of it that this reader was given.
+        /// The last record of the old epoch that this subscriber received.
         last_seen: u64,
-        /// The last record of it that is known to have existed, if anybody can know.
+        /// The last record of the old epoch that is known to have existed; `None` if unknown.
         known_through: Option<u64>,
-        /// Where the new epoch begins for this reader.
+        /// Where the new epoch begins for this subscriber.
         new_first: PyPosition,
     }
-    /// The state of a stateful topic, in the place of the records up to its position.
+    /// The state of a state topic, which replaces the records up to its position.
     PySnapshot "Snapshot" {
-        /// The last record that it holds.
+        /// The last record in the state.
         position: PyPosition,
-        /// What the state adds up to.
+        /// The state's checksum.
         checksum: u64,
-        /// Its bytes.
+        /// The state's bytes.
         data: Py<PyBytes>,
     }
-    /// Whether a publisher of a state is connected.
+    /// Whether a state has connected publishers.
     PyPublishers "Publishers" {
-        /// Whether at least one is.
+        /// Whether at least one is connected.
         connected: bool,
-        /// Since when that has been so, ns since the Unix epoch.
+        /// Since when, in ns since the Unix epoch.
         since_ns: u64,
-        /// When the newest record was appended, if there is one.
+        /// The time of the last append; `None` if there is no record.
         last_append_ns: Option<u64>,
     }
-    /// The log was deleted; nothing more comes from it.
+    /// The log was deleted; no more events follow.
     PyDeleted "Deleted" {
         /// Its last position.
         last: PyPosition,
@@ -105,7 +105,7 @@ impl PyPublishers {
     }
 }
 
-/// How a field is shown.
+/// Formats a field.
 trait Said {
     fn said(&self) -> String;
 }
@@ -146,12 +146,12 @@ impl Said for Py<PyBytes> {
     }
 }
 
-/// Whether a notice is told: what only helps to count, and what a replica checks itself by, is not.
+/// Whether Python receives the notice. Notices for counting and for replicas' checks are omitted.
 pub fn is_told(notice: &Notice) -> bool {
     !matches!(notice, Notice::Advance { .. } | Notice::Checksum(_))
 }
 
-/// Whether records are missing where this stands, and so who wants all records or an error gets the latter.
+/// Whether the notice reports missing records, so that iterators of records raise an exception.
 pub fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
@@ -160,7 +160,7 @@ pub fn is_loss(notice: &Notice) -> bool {
     }
 }
 
-/// The object that says it; `None` where [`is_told`] says no.
+/// The Python object; `None` if [`is_told`] is `false`.
 pub fn object(py: Python<'_>, notice: &Notice) -> PyResult<Option<Py<PyAny>>> {
     let of = |log: &Arc<LogName>| (log.topic.clone(), log.partition);
     let object = match notice {

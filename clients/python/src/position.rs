@@ -5,7 +5,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A place in a log: `EPOCH-SEQ`.
+/// A position in a log: `EPOCH-SEQ`.
 #[pyclass(frozen, name = "Position", module = "dunlin")]
 #[derive(Clone, Copy)]
 pub struct PyPosition(pub Position);
@@ -23,7 +23,7 @@ impl PyPosition {
         PyPosition(Position { epoch, seq })
     }
 
-    /// The position that `text` names.
+    /// Parses a position.
     #[staticmethod]
     fn parse(text: &str) -> PyResult<PyPosition> {
         text.parse().map(PyPosition).map_err(|error| PyValueError::new_err(format!("{error}")))

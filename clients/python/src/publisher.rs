@@ -1,4 +1,4 @@
-//! The publishing side, as Python sees it.
+//! Publishers for Python.
 
 use dunlin_client::Publisher;
 use dunlin_topic::{Publish, Receipt};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::position::PyPosition;
 
-/// Payloads that are handed to the client at once.
+/// The number of payloads passed to the client at once.
 const HANDED_MAX: usize = 512;
 
 /// Where a record, or the last of several, was appended.
@@ -30,20 +30,19 @@ impl PyReceipt {
         self.0.partition
     }
 
-    /// It was there already: this was sent again.
+    /// Whether the record existed already, because this was a retry.
     #[getter]
     fn duplicate(&self) -> bool {
         self.0.duplicate
     }
 
-    /// The topic is in another epoch than at this publisher's receipt before: it began anew, and records that were acknowledged
-    /// may be lost.
+    /// Whether the topic is in another epoch than at the last receipt: acknowledged records may be lost.
     #[getter]
     fn new_epoch(&self) -> bool {
         self.0.new_epoch
     }
 
-    /// What the acknowledgement stands for: memory, written or synced.
+    /// The acknowledgement level: memory, written or synced.
     #[getter]
     fn acknowledged(&self) -> String {
         self.0.acknowledged.to_string()
@@ -55,11 +54,11 @@ impl PyReceipt {
     }
 }
 
-/// Publishes to one subject, or to a topic's pattern. Threads may share it: they take turns.
+/// Publishes to one subject, or to a topic's pattern. Threads may share it, one at a time.
 #[pyclass(frozen, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,
-    /// Of a pattern: what its subjects begin with.
+    /// The literal prefix of a pattern.
     pub prefix: Option<String>,
     pub publisher: Handle<Publisher>,
 }
@@ -71,7 +70,8 @@ impl PyPublisher {
         &self.subject
     }
 
-    /// Publishes and waits for the node's answer. With `expect_seq` only if the log's last record has that sequence.
+    /// Publishes, and waits for the node's response. With `expect_seq`, only if the log's last record has
+    /// this sequence number.
     #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
         event_time_ns = None, expires_ns = None, expect_seq = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
@@ -100,7 +100,7 @@ impl PyPublisher {
             .map(PyReceipt)
     }
 
-    /// Publishes without waiting for the answer. What went wrong is told by a later call, at the latest by `flush`.
+    /// Publishes without waiting for the response. A later call reports errors, at the latest `flush`.
     #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
         event_time_ns = None, expires_ns = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
@@ -125,7 +125,7 @@ impl PyPublisher {
         self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))
     }
 
-    /// `send` for many payloads; how many there were.
+    /// `send` for several payloads. Returns their number.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let mut sent = 0;
@@ -140,7 +140,7 @@ impl PyPublisher {
         Ok(sent + self.send_all(py, &batch)?)
     }
 
-    /// `send` for each row of an array: its first axis counts the records. How many there were.
+    /// `send` for each row of an array, along its first axis. Returns the number of rows.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let view = PyMemoryView::from(rows)?;
@@ -162,7 +162,7 @@ impl PyPublisher {
         })
     }
 
-    /// Publishes all payloads as one append, all of them or none, and waits for the answer, which is the last one's.
+    /// Publishes all payloads as one append, either all or none. Returns the receipt of the last.
     fn publish_batch(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<PyReceipt> {
         self.check_subject()?;
         let all: Vec<Outgoing> =
@@ -174,18 +174,19 @@ impl PyPublisher {
         receipt.map(PyReceipt)
     }
 
-    /// Waits until all that was sent has been answered; the last answer, if anything was sent since the last flush.
+    /// Waits until all sent records are answered. Returns the last receipt, or `None` if nothing was sent
+    /// since the last flush.
     fn flush(&self, py: Python<'_>) -> PyResult<Option<PyReceipt>> {
         Ok(self.publisher.with_in_turn(py, |publisher| Ok(publisher.flush()?))?.map(PyReceipt))
     }
 
-    /// Bytes that were sent and have no answer.
+    /// The size of unanswered records in bytes.
     #[getter]
     fn unanswered_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.publisher.with_in_turn(py, |publisher| Ok(publisher.unanswered_bytes()))
     }
 
-    /// Ends it, after what was sent has been answered.
+    /// Closes the publisher after all sent records are answered.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.publisher.is_closed() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One record, as Python sees it.
+//! Records for Python.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::column::{Column, U8};
 use crate::position::PyPosition;
 use crate::records::{Payloads, Records};
 
-/// A record: subject, payload, position and what the publisher gave.
+/// A record: subject, payload, position, and the publisher's values.
 #[pyclass(frozen, name = "Record", module = "dunlin")]
 pub struct PyRecord {
     pub records: Arc<Records>,
@@ -30,13 +30,13 @@ impl PyRecord {
         self.records.subject(self.index)
     }
 
-    /// The content, copied.
+    /// The payload, copied.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.records.payload(self.index))
     }
 
-    /// The content where it lies; it keeps all records that came with this one.
+    /// The payload without a copy; the view keeps all records that arrived with this one.
     #[getter]
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let range = self.records.payload_range(self.index);
@@ -70,19 +70,19 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// Nothing between this sequence and the record's own is missing.
+    /// The sequence number after which no record before this one is missing.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq
     }
 
-    /// When the node appended it, ns since the Unix epoch.
+    /// When the node appended the record, in ns since the Unix epoch.
     #[getter]
     fn append_time_ns(&self) -> i64 {
         self.records.head(self.index).append_ns
     }
 
-    /// When it happened, as its publisher says, ns since the Unix epoch.
+    /// The publisher's event time, in ns since the Unix epoch.
     #[getter]
     fn event_time_ns(&self) -> Option<u64> {
         self.records.frame(self.index).event_time_ns()
@@ -98,13 +98,13 @@ impl PyRecord {
         self.records.frame(self.index).key().map(|key| PyBytes::new(py, key))
     }
 
-    /// Where a reply is expected.
+    /// The subject for replies.
     #[getter]
     fn reply(&self) -> Option<&str> {
         self.records.frame(self.index).reply()
     }
 
-    /// Name and value of each header, in the publisher's order; names may repeat.
+    /// Names and values of the headers, in the publisher's order; names may repeat.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let frame = self.records.frame(self.index);
@@ -112,7 +112,7 @@ impl PyRecord {
         PyTuple::new(py, pairs.collect::<Vec<_>>())
     }
 
-    /// The first header of this name.
+    /// The value of the first header with this name.
     fn header<'py>(&self, py: Python<'py>, name: &str) -> Option<Bound<'py, PyBytes>> {
         let frame = self.records.frame(self.index);
         frame.headers().find(|(other, _)| *other == name).map(|(_, value)| PyBytes::new(py, value))

@@ -1,6 +1,6 @@
-//! Records as they were taken from the client, a few thousand at a time.
+//! Records taken from the client, several thousand at a time.
 //!
-//! They are copied once, out of the receive buffer, so that what Python holds on to pins none of it:
+//! They are copied once, so that Python's references do not hold the receive buffer:
 //!
 //! ```text
 //! heads     seq prev_seq append event payload_at meta_at epoch log flags | … | one more, where the last ends
@@ -15,14 +15,14 @@ use dunlin_topic::{LogName, Position};
 
 use crate::column::{Held, bytes_of};
 
-/// A record but for its bytes.
+/// A record without its bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Head {
     pub seq: u64,
     pub prev_seq: u64,
     pub append_ns: i64,
-    /// 0 where the publisher gave none.
+    /// 0 if the publisher gave none.
     pub event_ns: i64,
     pub payload_at: u64,
     pub meta_at: u32,
@@ -31,7 +31,7 @@ pub struct Head {
     pub flags: u32,
 }
 
-/// See the module.
+/// A group of records.
 #[derive(Default)]
 pub struct Records {
     heads: Vec<Head>,
@@ -45,7 +45,7 @@ impl Records {
         Records { heads: Vec::with_capacity(records + 1), ..Records::default() }
     }
 
-    /// Adds a record; before [`end`](Records::end) only.
+    /// Adds a record, before [`end`](Records::end).
     #[inline]
     pub fn push(&mut self, position: Position, prev_seq: u64, frame: &Frame<'_>, log: &Arc<LogName>) {
         let log = self.log_number(log);
@@ -74,7 +74,7 @@ impl Records {
 
     #[cold]
     fn log_number_among_all(&mut self, log: &Arc<LogName>) -> u32 {
-        // A batch of records of very many logs is found its log from the last added on.
+        // The record's log is usually one of the last added.
         let found = self.logs.iter().rposition(|other| Arc::ptr_eq(other, log));
         found.unwrap_or_else(|| {
             self.logs.push(Arc::clone(log));
@@ -82,18 +82,18 @@ impl Records {
         }) as u32
     }
 
-    /// All are there: says where the last one ends.
+    /// Completes the group: notes where the last record ends.
     pub fn end(&mut self) {
         let (payload_at, meta_at) = (self.payloads.len() as u64, self.metas.len() as u32);
         self.heads.push(Head { payload_at, meta_at, ..Head::default() });
     }
 
-    /// Records, before [`end`](Records::end).
+    /// The number of records, before [`end`](Records::end).
     pub fn pushed(&self) -> usize {
         self.heads.len()
     }
 
-    /// Bytes of payloads and metas.
+    /// The size of payloads and metas in bytes.
     pub fn bytes(&self) -> usize {
         self.payloads.len() + self.metas.len()
     }
@@ -114,7 +114,7 @@ impl Records {
         &self.logs
     }
 
-    /// The records from this one on, by themselves.
+    /// A copy of the records from `first` on.
     pub fn from(&self, first: usize) -> Records {
         let mut rest = Records::with_room(self.len() - first);
         for index in first..self.len() {
@@ -138,7 +138,7 @@ impl Records {
         self.heads[index].payload_at as usize..self.heads[index + 1].payload_at as usize
     }
 
-    /// The record as the frame it was.
+    /// The record's frame.
     pub fn frame(&self, index: usize) -> Frame<'_> {
         let (head, next) = (&self.heads[index], &self.heads[index + 1]);
         let meta = &self.metas[head.meta_at as usize..next.meta_at as usize];
@@ -151,7 +151,7 @@ impl Records {
         subject
     }
 
-    /// The bytes of each payload, if all are as long as that.
+    /// The size of each payload, if all are of equal size.
     pub fn payload_bytes_each(&self) -> Option<usize> {
         let each = self.payload_range(0).len();
         (0..self.len()).all(|index| self.payload_range(index).len() == each).then_some(each)

@@ -1,4 +1,4 @@
-//! A replica of one topic's state, as Python sees it: what `Book`, `Table` and `Region` are made of.
+//! Replicas of a topic's state for Python, the base of `Book`, `Table` and `Region`.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -21,25 +21,25 @@ use crate::position::PyPosition;
 use crate::runtime::{self, Ready};
 use crate::state::State;
 
-/// Keeps a topic's state; see `Book`, `Table` and `Region` in Python.
+/// Keeps a topic's state, for Python's `Book`, `Table` and `Region`.
 #[pyclass(frozen, name = "Replica", module = "dunlin")]
 pub struct PyReplica {
     pub following: Handle<Following>,
     told: Mutex<VecDeque<Told>>,
 }
 
-/// A replica, and what it last knew of the time.
+/// A replica with its last times.
 pub struct Following {
     replica: Replica<State, Subscriber>,
-    /// That of the last change.
+    /// The epoch of the last change.
     epoch: Option<u32>,
-    /// The last record's append time, ns since the Unix epoch.
+    /// The append time of the last record, in ns since the Unix epoch.
     append_ns: Option<u64>,
     event_ns: Option<u64>,
     began: Instant,
 }
 
-/// What a replica has to tell.
+/// An event of a replica.
 pub enum Told {
     Changed {
         partition: u16,
@@ -64,13 +64,13 @@ impl Following {
         Following { replica, epoch: None, append_ns, event_ns: None, began: Instant::now() }
     }
 
-    /// Takes in what is there now, at most so many events; how many it was.
+    /// Applies at most `max` available events. Returns their number.
     fn drain(&mut self, max: usize, told: &mut VecDeque<Told>) -> Result<usize, Failure> {
         let Following { replica, epoch, append_ns, event_ns, began } = self;
         let drained = replica.drain(began.elapsed().as_nanos() as u64, max, |report| match report {
             Report::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
-                // A snapshot has no times, and those of another epoch's records are not of this state.
+                // A snapshot has no times, and times of another epoch do not belong to this state.
                 let is_new_epoch = epoch.replace(change.to.epoch).is_some_and(|old| old != change.to.epoch);
                 *append_ns = append.or(if is_new_epoch { None } else { *append_ns });
                 *event_ns = event;
@@ -90,7 +90,7 @@ impl Following {
                 told.push_back(Told::Publishers(publishers.clone()));
             }
             Report::Deleted { log, .. } => told.push_back(Told::Deleted { partition: log.partition }),
-            // That all is well is counted.
+            // Other reports are only counted.
             _ => {}
         });
         Ok(drained?)
@@ -110,7 +110,7 @@ fn text(trouble: &Trouble) -> String {
 }
 
 impl Told {
-    /// The name of its class in Python, and what that is made of.
+    /// Makes the event's Python object.
     fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import("dunlin.live")?;
         let made = match self {
@@ -125,13 +125,13 @@ impl Told {
     }
 }
 
-/// How many of these are of the state itself.
+/// The number of events that changed the state.
 fn changes(told: &VecDeque<Told>) -> usize {
     told.iter().filter(|told| !matches!(told, Told::Publishers(_))).count()
 }
 
 impl PyReplica {
-    /// `append_ns` is when the topic's last record was appended, as far as the node has said.
+    /// `append_ns` is the append time of the topic's last record, if known.
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
         PyReplica { following: Handle::new(Following::new(replica, append_ns)), told: Mutex::default() }
     }
@@ -142,7 +142,7 @@ impl PyReplica {
         if told.is_empty() {
             let take = |following: &mut Following| loop {
                 let mut told = VecDeque::new();
-                // One at a time, so that the state is what this change made it.
+                // One at a time, so that the state is that of the returned change.
                 while told.is_empty() && following.drain(1, &mut told)? > 0 {}
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
@@ -153,12 +153,12 @@ impl PyReplica {
             told = self.in_time(py, timeout, take)?;
         }
         let first = told.pop_front();
-        // A snapshot may be told of together with what was wrong before it.
+        // A snapshot may arrive with the trouble that it ends.
         self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
         first.map(|told| told.object(py)).transpose()
     }
 
-    /// Does what waits no longer than that.
+    /// Calls a function that waits at most this long.
     fn in_time<R: Send>(
         &self,
         py: Python<'_>,
@@ -171,7 +171,7 @@ impl PyReplica {
         }
     }
 
-    /// Looks at the state, once it is whole; `None` while it is not.
+    /// Calls a function with the state; `None` while the state is incomplete.
     fn look<R: Send>(
         &self,
         py: Python<'_>,
@@ -233,7 +233,7 @@ impl PyReplica {
         }
     }
 
-    /// A future that is done when there may be more, or it is time to ask for what was asked for in vain.
+    /// A future that resolves when an event may be available, or when a missing response is requested again.
     #[pyo3(name = "_wait")]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let following = self.following.clone();
@@ -248,13 +248,14 @@ impl PyReplica {
         })
     }
 
-    /// The next change; `None` after `timeout` seconds without one.
+    /// The next change; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         self.next_within(py, self::timeout(timeout)?)
     }
 
-    /// Takes in everything that is there, after a wait of at most `timeout` seconds for the first of it; how many changes.
+    /// Applies all available events, after waiting at most `timeout` seconds for the first. Returns the
+    /// number of changes.
     #[pyo3(signature = (timeout = Some(0.0)))]
     fn update(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<usize> {
         let timeout = self::timeout(timeout)?;
@@ -279,20 +280,20 @@ impl PyReplica {
         })
     }
 
-    /// Where the state stands; of the first partition, where there are several.
+    /// The state's position; with several partitions, that of the first.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<Option<PyPosition>> {
         let at = self.look(py, |states| states.iter().min_by_key(|state| state.0).map(|state| state.1))?;
         Ok(at.map(PyPosition))
     }
 
-    /// When the last record was appended, and when it happened, ns since the Unix epoch.
+    /// The append time and event time of the last record, in ns since the Unix epoch.
     #[getter]
     fn times_ns(&self, py: Python<'_>) -> PyResult<(Option<u64>, Option<u64>)> {
         self.following.look(py, |following| Ok((following.append_ns, following.event_ns)))
     }
 
-    /// Seconds since the last record was appended, by this machine's clock.
+    /// Seconds since the last append, by this machine's clock.
     #[getter]
     fn age(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let (append_ns, _) = self.times_ns(py)?;
@@ -300,7 +301,7 @@ impl PyReplica {
         Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
     }
 
-    /// The last notice of the state's publishers.
+    /// The last notice about the state's publishers.
     #[getter]
     fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
         self.following.look(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
@@ -311,7 +312,7 @@ impl PyReplica {
         self.look(py, |states| states.first().map(|(_, _, state)| state.checksum()))
     }
 
-    /// What has happened so far, by name.
+    /// Counts of events by name.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts: Counts = self.following.look(py, |following| Ok(following.replica.counts()))?;
@@ -335,20 +336,20 @@ impl PyReplica {
         Ok(dict)
     }
 
-    /// Price and size of the best level, units.
+    /// Price and size of the best level, in units.
     fn best(&self, py: Python<'_>, side: &str) -> PyResult<Option<(i64, i64)>> {
         let side = self::side(side)?;
         let best = self.book(py, |book| book.best(side))?;
         Ok(best.flatten().map(|Level { price, size }| (price, size)))
     }
 
-    /// The size at a price, units.
+    /// The size at a price, in units.
     fn size_at(&self, py: Python<'_>, side: &str, price: i64) -> PyResult<Option<i64>> {
         let side = self::side(side)?;
         Ok(self.book(py, |book| book.level(side, price))?.flatten().map(|level| level.size))
     }
 
-    /// The best levels of a side, all of them without a depth.
+    /// The best levels of a side; all without `depth`.
     #[pyo3(signature = (side, depth = None))]
     fn levels(&self, py: Python<'_>, side: &str, depth: Option<usize>) -> PyResult<PyLevels> {
         let side = self::side(side)?;
@@ -359,7 +360,7 @@ impl PyReplica {
         Ok(PyLevels::new(rows.unwrap_or_default()))
     }
 
-    /// How the best prices stand: open, apart, locked or crossed.
+    /// The relation of the best prices: open, apart, locked or crossed.
     #[getter]
     fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
         let touch = self.book(py, |book| book.touch())?;
@@ -379,7 +380,7 @@ impl PyReplica {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// How many levels, orders or keys there are.
+    /// The number of levels, orders or keys.
     #[getter]
     fn entries(&self, py: Python<'_>) -> PyResult<u64> {
         self.look(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
@@ -396,7 +397,7 @@ impl PyReplica {
         Ok(all.into_iter().map(|(key, value)| (PyBytes::new(py, &key), PyBytes::new(py, &value))).collect())
     }
 
-    /// All entities as they are now; `None` while they are not known, or of what is no region.
+    /// All current entities; `None` while unknown, or for another kind of state.
     #[getter]
     fn entities_now(&self, py: Python<'_>) -> PyResult<Option<PyEntities>> {
         self.look(py, |states| states.iter().find_map(|(_, _, state)| state.entities()).map(PyEntities))

@@ -1,4 +1,4 @@
-//! Waiting in `async` Python: one thread of a Tokio runtime watches the sockets and wakes asyncio's loops.
+//! Waiting in asyncio: one thread of a tokio runtime watches the sockets and wakes the event loops.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::failure::{Failure, Returning};
 
-/// The runtime and the process it runs in: threads do not outlive a fork.
+/// The runtime and its process, because threads do not survive a fork.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
 fn handle() -> Result<Handle, Failure> {
@@ -21,7 +21,7 @@ fn handle() -> Result<Handle, Failure> {
     {
         return Ok(runtime.handle().clone());
     }
-    // What a parent left behind has no threads: to drop it would wait for them.
+    // A forked runtime has no threads; dropping it would wait for them.
     std::mem::forget(runtime.take());
     let made = Builder::new_multi_thread().worker_threads(1).thread_name("dunlin").enable_all().build();
     let made = made.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
@@ -30,7 +30,7 @@ fn handle() -> Result<Handle, Failure> {
     Ok(handle)
 }
 
-/// An asyncio future of the running loop that is done with `None` when `work` is, or fails as it does.
+/// An asyncio future of the running loop that resolves when `work` does, or fails with its error.
 pub fn spawn<'py>(
     py: Python<'py>,
     work: impl Future<Output = Result<(), Failure>> + Send + 'static,
@@ -44,7 +44,7 @@ pub fn spawn<'py>(
     let (waker, told) = (event_loop.unbind(), future.clone().unbind());
     let task = handle()?.spawn(async move {
         let outcome = work.await;
-        // An interpreter that is ending, or a loop that was closed meanwhile, has nobody who could be told.
+        // If the interpreter is ending or the loop is closed, no future can be resolved.
         if let Some(_returning) = Returning::new() {
             Python::try_attach(|py| drop(tell(py, &waker, &told, outcome)));
         }
@@ -67,7 +67,7 @@ fn tell(
     Ok(())
 }
 
-/// What is there already, for `await`.
+/// An awaitable that already has its value.
 #[pyclass]
 pub struct Ready(Option<Py<PyAny>>);
 

@@ -1,4 +1,4 @@
-//! The state of a topic of whatever kind, as a replica keeps it.
+//! A state topic's state of any kind.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum State {
 }
 
 impl State {
-    /// An empty one, as the topic's configuration says.
+    /// An empty state with a topic's configuration.
     pub fn of(config: &FoldConfig) -> Result<State, Failure> {
         let refused = |error: dunlin_feed::OptionsError| Failure::Value(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// Its price levels, if it has any.
+    /// The price levels, if the state has any.
     pub fn levels(&self) -> Option<&dyn Levels> {
         match self {
             State::Book(book) => Some(book),
@@ -41,12 +41,12 @@ impl State {
         }
     }
 
-    /// Its values, if it has any.
+    /// The values, if the state has any.
     pub fn values(&self) -> Option<&LastValue> {
         if let State::Last(last) = self { Some(last) } else { None }
     }
 
-    /// Its entities as they are now, if it has any.
+    /// The current entities, if the state has any.
     pub fn entities(&self) -> Option<Moment> {
         if let State::Region(region) = self { Some(Moment::of(region)) } else { None }
     }

@@ -1,4 +1,4 @@
-//! Subscribing, and the subscription as Python sees it.
+//! Subscriptions for Python.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::events::{Events, Shape, Source, timeout};
 use crate::position::PyPosition;
 use crate::runtime::Ready;
 
-/// Reads one or more logs: iterate it with `for` or `async for`.
+/// Reads one or more logs. Iterate it with `for` or `async for`.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Subscription {
     pub pattern: String,
@@ -50,13 +50,13 @@ impl Subscription {
         self.events(Shape::All)
     }
 
-    /// The next record or notice; `None` after `timeout` seconds without one.
+    /// The next record or notice; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         self.source.next(py, Shape::All, self::timeout(timeout)?)
     }
 
-    /// Records only: where some are missing, `GapError` is raised, and the next call goes on behind it.
+    /// Iterates over records only. Missing records raise `GapError`; the next call continues after them.
     fn records(&self) -> PyResult<Events> {
         if self.follows_state {
             let why =
@@ -66,7 +66,7 @@ impl Subscription {
         Ok(self.events(Shape::Records))
     }
 
-    /// Batches of what is there, and notices between them.
+    /// Iterates over batches of available records, with notices between them.
     #[pyo3(signature = (records_max = 4096))]
     fn batches(&self, records_max: usize) -> PyResult<Events> {
         if records_max == 0 {
@@ -75,7 +75,7 @@ impl Subscription {
         Ok(self.events(Shape::Batches(records_max)))
     }
 
-    /// Ends it; whoever waits in it is done.
+    /// Ends the subscription, and all waits in it.
     fn close(&self, py: Python<'_>) {
         self.source.subscriber.close(py);
     }
@@ -104,7 +104,7 @@ impl Subscription {
     }
 }
 
-/// Where a subscription starts: a word, the position that was read last, or a time in ns since the Unix epoch.
+/// Where to start: a word, the last position read, or a time in ns since the Unix epoch.
 pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     if let Ok(position) = start.cast::<PyPosition>() {
         return Ok(Start::After(position.get().0));
@@ -123,7 +123,7 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     }
 }
 
-/// Where it goes on after a loss.
+/// Where to continue after a gap.
 pub fn on_gap(word: &str) -> PyResult<OnGap> {
     match word {
         "oldest" => Ok(OnGap::Oldest),
@@ -136,7 +136,7 @@ pub fn on_gap(word: &str) -> PyResult<OnGap> {
     }
 }
 
-/// How waits wait.
+/// How to wait.
 pub fn wait(word: &str) -> PyResult<Wait> {
     match word {
         "default" => Ok(Wait::Default),
@@ -146,7 +146,7 @@ pub fn wait(word: &str) -> PyResult<Wait> {
     }
 }
 
-/// What makes a subscription follow a state.
+/// Whether the subscription follows a state.
 pub fn follows_state(options: &SubscribeOptions) -> bool {
     options.start == Start::Snapshot || options.on_gap == OnGap::Snapshot || options.conflate
 }

@@ -1,4 +1,4 @@
-//! Tasks, as `python/dunlin/tasks.py` asks for them.
+//! Tasks, for `python/dunlin/tasks.py`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,18 +16,18 @@ use crate::attachment::RawAttachment;
 use crate::connection::Connection;
 use crate::failure::Failure;
 
-/// Of a tenant: name, waiting, running, completed, failed attempts, dead letters, seconds of a processor.
+/// A tenant: name, waiting, running and completed tasks, failed attempts, dead letters, CPU seconds.
 type TenantRow = (String, u64, u64, u64, u64, u64, f64);
-/// Of a worker: id, name, tasks it has, tasks it would take, tasks it did, whether it drains.
+/// A worker: id, name, current tasks, free slots, completed tasks, whether it is draining.
 type WorkerRow = (u64, String, u64, u64, u64, bool);
 
-/// See the module.
+/// Calls about tasks.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct TaskCalls {
     connection: Py<Connection>,
 }
 
-/// A task as `tasks.NewTask` has it.
+/// The fields of `tasks.NewTask`.
 #[derive(FromPyObject)]
 struct Draft {
     kind: String,
@@ -37,7 +37,7 @@ struct Draft {
     not_before_ms: u64,
     deadline_ms: u64,
     timeout_ms: u32,
-    /// Retries, base and cap of their delay; none for the usual.
+    /// Retries, and the first and largest delay in ms; `None` for the default.
     retry: Option<(u16, u32, u32)>,
     idempotency_key: PyBackedBytes,
     after: Vec<u64>,
@@ -78,7 +78,7 @@ impl Draft {
     }
 }
 
-/// A limit as `tasks.Limit` has it.
+/// The fields of `tasks.Limit`.
 #[derive(FromPyObject)]
 struct DraftLimit {
     key: String,
@@ -86,7 +86,7 @@ struct DraftLimit {
     rate: Option<(u32, u32, u32)>,
 }
 
-/// A tenant as `tasks.Tenant` has it.
+/// The fields of `tasks.Tenant`.
 #[derive(FromPyObject)]
 struct DraftTenant {
     name: String,
@@ -144,9 +144,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A task by the names of `tasks.TaskInfo`'s fields.
+/// A task, by the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's own count is nobody's outside.
+    // The cluster's clock has its own zero.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let when = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let found = PyDict::new(py);
@@ -213,7 +213,7 @@ impl TaskCalls {
         TaskCalls { connection }
     }
 
-    /// Ids, which of them were there already, and by how many seconds to slow down.
+    /// Returns the ids, which tasks existed already, and the requested pause in seconds.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
             self.ask(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
@@ -226,7 +226,7 @@ impl TaskCalls {
         info(py, &view, now_ms)
     }
 
-    /// A page, and from where the next goes on.
+    /// Returns a page of tasks, and where the next page begins.
     #[pyo3(signature = (tenant, queue, kind, stage, label, start, limit, whole))]
     #[expect(clippy::too_many_arguments, reason = "as many as a filter has parts; Python gives them names")]
     fn page<'py>(
@@ -265,7 +265,7 @@ impl TaskCalls {
         self.ask(py, |tasks| tasks.retry(task))
     }
 
-    /// How many were begun anew at once, and whether there are more.
+    /// Returns the number of restarted dead letters, and whether there are more.
     fn redrive(&self, py: Python<'_>, tenant: &str, count: u32, poisoned: bool) -> PyResult<(u64, bool)> {
         self.ask(py, |tasks| match poisoned {
             true => tasks.redrive_with_poisoned(tenant, count),
@@ -273,7 +273,7 @@ impl TaskCalls {
         })
     }
 
-    /// The same of those that were let go of.
+    /// Returns the number of removed dead letters, and whether there are more.
     fn discard(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
         self.ask(py, |tasks| tasks.discard(tenant, count))
     }
@@ -282,7 +282,7 @@ impl TaskCalls {
         self.ask(py, |tasks| tasks.set_tenant(draft.tenant()))
     }
 
-    /// Each tenant.
+    /// All tenants.
     fn tenants(&self, py: Python<'_>) -> PyResult<Vec<TenantRow>> {
         let tenants = self.ask(py, |tasks| tasks.tenants(""))?;
         let row = |view: &dunlin_client::scheduler::TenantView| {
@@ -293,7 +293,7 @@ impl TaskCalls {
         Ok(tenants.iter().map(row).collect())
     }
 
-    /// Each worker.
+    /// All workers.
     fn workers(&self, py: Python<'_>) -> PyResult<Vec<WorkerRow>> {
         let workers = self.ask(py, Tasks::workers)?;
         let rows = workers

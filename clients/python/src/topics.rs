@@ -1,4 +1,4 @@
-//! Topics, between Python's dictionaries and the client's structures.
+//! Conversion of topics between Python's dictionaries and the client's types.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::position::PyPosition;
 
-/// What a topic is created with; `None` is the default.
+/// The configuration of a new topic; `None` means the default.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Wanted {
@@ -71,7 +71,7 @@ impl Wanted {
     }
 }
 
-/// All about a topic, by name.
+/// A topic's description, by name.
 pub fn described<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     let config = &topic.config;

@@ -1,4 +1,4 @@
-//! A watch of keys, as Python reads it.
+//! Watches of keys for Python.
 
 use dunlin_client::{Change, Watch};
 use pyo3::prelude::*;
@@ -10,13 +10,13 @@ use crate::handle::Handle;
 use crate::keys::row;
 use crate::runtime;
 
-/// See the module.
+/// A watch.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWatch {
     pub watch: Handle<Watch>,
 }
 
-/// Its epoch, a revision, and of each key that it changed what it holds now, or its name alone.
+/// The epoch, a revision, and for each changed key its entry, or only its name if deleted.
 type Row<'py> = (u32, u64, Bound<'py, PyList>);
 
 fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
@@ -32,7 +32,7 @@ fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
 
 #[pymethods]
 impl RawWatch {
-    /// The next change; `None` after `timeout` seconds without one.
+    /// The next change; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Row<'py>>> {
         let timeout = self::timeout(timeout)?;
@@ -43,27 +43,27 @@ impl RawWatch {
         next.map(|next| change(py, &next)).transpose()
     }
 
-    /// The next change, if it is there.
+    /// The next change, if one is available.
     #[pyo3(name = "_try_next")]
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Row<'py>>> {
         let next = self.watch.look(py, |watch| Ok(watch.try_next()?))?;
         next.map(|next| change(py, &next)).transpose()
     }
 
-    /// A future that is done when there may be more.
+    /// A future that resolves when a change may be available.
     #[pyo3(name = "_wait")]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let watch = self.watch.clone();
         runtime::spawn(py, async move {
             match watch.poll_until(|watch, cx| watch.poll_ready(cx).map_err(Failure::from)).await {
-                // Told where it is looked for next.
+                // The next call reports it.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }
         })
     }
 
-    /// The last revision that was seen, of whatever keys; 0 before there was one.
+    /// The last revision seen, of any key; 0 before the first.
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
         self.watch.look(py, |watch| Ok(watch.revision()))

@@ -1,4 +1,4 @@
-//! Worlds, for `python/dunlin/space.py`: watching near an entity, commands to entities, spawns and despawns.
+//! Worlds, for `python/dunlin/space.py`: nearby entities, commands, spawns and despawns.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use crate::failure::Failure;
 use crate::handle::Handle;
 use dunlin_wire::ErrorCode;
 
-/// Between two looks at signals.
+/// The interval of signal checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// An entity as `space.Entity` has it: number, kind, region, tick, and two points.
+/// The fields of `space.Entity`: number, kind, region, tick, position and velocity.
 type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
 /// A world by its name.
@@ -29,22 +29,22 @@ pub struct RawWorld {
     is_plane: bool,
 }
 
-/// Who is in sight, in a plane or in space.
+/// A viewer in a plane or in space.
 enum Sight {
     Plane(Viewer<2>),
     Space(Viewer<3>),
 }
 
-/// See [`RawWorld::near`].
+/// The viewer of [`RawWorld::near`].
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawSight {
     sight: Handle<Sight>,
 }
 
-/// A change with its entity, unless that is out of sight by now.
+/// A change and its entity; `None` if the entity is no longer visible.
 struct Seen(Change, Option<Shown>);
 
-/// What is shown of an entity, copied out of the scene: a plane's points have two numbers.
+/// An entity copied out of the scene; points of a plane have two numbers.
 struct Shown {
     id: EntityId,
     kind: u32,
@@ -93,7 +93,7 @@ impl Sight {
     }
 }
 
-/// Refuses what cannot name a world.
+/// Fails for an invalid name of a world.
 #[pyfunction(name = "_check_world")]
 pub fn check_world(name: &str) -> PyResult<()> {
     check_world_name(name).map_err(|wrong| PyValueError::new_err(wrong.to_string()))
@@ -112,7 +112,7 @@ impl RawWorld {
         Ok(RawWorld { world, is_plane: dimensions == 2 })
     }
 
-    /// Watches around an entity.
+    /// Watches the surroundings of an entity.
     #[pyo3(signature = (connection, entity, within, *, kind, not_kind, bytes_per_tick))]
     #[expect(clippy::too_many_arguments, reason = "as many as a viewer may choose; Python gives them names")]
     fn near(
@@ -147,7 +147,7 @@ impl RawWorld {
         Ok(RawSight { sight })
     }
 
-    /// Changes an entity; the process that did so, the region, and the last tick before it.
+    /// Changes an entity. Returns the process, the region and the last tick before the change.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn command(
         &self,
@@ -175,7 +175,7 @@ impl RawWorld {
         Ok(place(done))
     }
 
-    /// Spawns an entity; the process that did so, the region, and the last tick before it.
+    /// Spawns an entity. Returns the process, the region and the last tick before it.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn spawn(
         &self,
@@ -200,7 +200,7 @@ impl RawWorld {
         Ok(place(done))
     }
 
-    /// Takes an entity out of the world; the process that did so, the region, and the last tick before it.
+    /// Removes an entity. Returns the process, the region and the last tick before it.
     #[pyo3(signature = (entity, *, timeout))]
     fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
         let within = self::timeout(Some(timeout))?.unwrap_or_default();
@@ -225,7 +225,7 @@ fn new<const D: usize>(
     Ok(Entity { velocity, kind, ..Entity::at(id, position) })
 }
 
-/// As many finite numbers as the world has dimensions.
+/// Fails unless there are as many finite numbers as dimensions.
 fn point<const D: usize>(given: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
     let Some(given) = given else { return Ok(None) };
     let point = <[f32; D]>::try_from(given).ok().filter(|point| point.iter().all(|along| along.is_finite()));
@@ -234,7 +234,7 @@ fn point<const D: usize>(given: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> 
 
 #[pymethods]
 impl RawSight {
-    /// What happened, to whom, and how it is now; `None` after `timeout` seconds without anything.
+    /// The next change with its entity; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(
         &self,
@@ -263,7 +263,7 @@ impl RawSight {
         }
     }
 
-    /// All who are in sight.
+    /// All visible entities.
     fn visible<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let all = self.sight.look(py, |sight| Ok(sight.all()))?;
         let rows = all.into_iter().map(|one| one.row(py)).collect::<PyResult<Vec<_>>>()?;
