@@ -134,5 +134,5 @@ def test_request_without_subscriber_raises_no_responder(client: dunlin.Client, t
 def test_reply_to_a_record_without_reply_subject_is_an_error(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"")
     record = next_record(client.subscribe(topic, start="earliest"))
-    with pytest.raises(ValueError, match="asks for no reply"):
+    with pytest.raises(ValueError, match="has no reply subject"):
         client.reply(record)

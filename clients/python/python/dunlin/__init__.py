@@ -1,4 +1,4 @@
-"""Dunlin: live state to many readers. Every subscriber sees every record in order, or is told what it missed.
+"""Dunlin's client for topics, groups, keys, tasks and worlds. A subscriber receives every record, or a report of a gap.
 
     with dunlin.connect("dunlin://localhost") as client:
         client.create_topic("ticks", exist_ok=True)
@@ -9,7 +9,7 @@
                     case dunlin.Record(payload=payload): print(payload)
                     case dunlin.Gap(first=first, last=last): print("missed", first, "to", last)
 
-`dunlin.aio.connect` is the same for asyncio.
+`dunlin.aio.connect` is the asyncio form.
 """
 
 import atexit as _atexit

@@ -1,4 +1,4 @@
-"""Columns as arrays, where there is NumPy."""
+"""Columns as NumPy arrays, if NumPy is available."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ except ImportError:  # It is optional.
 
 
 def as_array(column: Column) -> Any:
-    """A NumPy array, or else a memoryview, of the bytes where they lie."""
+    """A NumPy array, or a memoryview without NumPy, of the bytes without a copy."""
     return memoryview(column) if numpy is None else numpy.asarray(column)

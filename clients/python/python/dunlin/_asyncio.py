@@ -1,4 +1,4 @@
-"""What `async for` does when there is nothing yet."""
+"""Waiting for the next item in `async for`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Waits(Protocol[T_co]):
 
 
 async def next_of(source: _Waits[T_co]) -> T_co:
-    """The next thing of `source`, as long as it takes."""
+    """Waits for the next item of `source`."""
     while True:
         await source._wait()
         found = source._try_next()
@@ -24,7 +24,7 @@ async def next_of(source: _Waits[T_co]) -> T_co:
 
 
 def resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
-    """Tells a future how its wait ended, unless nobody waits any more."""
+    """Resolves a future, unless it is already done."""
     if future.done():
         return
     if error is None:

@@ -1,4 +1,4 @@
-"""The part of the package that is Rust."""
+"""The native module of the package."""
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @final
 class Abandonable:
-    """A call that another thread may break off: it ends within 100 ms then."""
+    """A call that another thread may cancel; it ends within 100 ms then."""
 
     def run(self, call: Callable[[], T]) -> T: ...
     def abandon(self) -> None: ...
@@ -34,7 +34,7 @@ class Column(Buffer):
 
 @final
 class Position:
-    """A place in a log: EPOCH-SEQ."""
+    """A position in a log: EPOCH-SEQ."""
 
     __match_args__ = ("epoch", "seq")
     def __init__(self, epoch: int, seq: int) -> None: ...
@@ -52,7 +52,7 @@ class Position:
 
 @final
 class Record:
-    """A record: subject, payload, position and what the publisher gave."""
+    """A record: subject, payload, position, and the publisher's values."""
 
     __match_args__ = ("subject", "payload")
     @property
@@ -122,7 +122,7 @@ class _Notice:
 
 @final
 class Gap(_Notice):
-    """Records were lost to this reader."""
+    """Records that this subscriber missed."""
 
     @property
     def epoch(self) -> int: ...
@@ -135,7 +135,7 @@ class Gap(_Notice):
 
 @final
 class Lagging(_Notice):
-    """More than half of the history lies ahead of this reader."""
+    """The subscriber is behind by more than half of the retained records."""
 
     @property
     def behind(self) -> int: ...
@@ -144,7 +144,7 @@ class Lagging(_Notice):
 
 @final
 class EpochChanged(_Notice):
-    """The log began anew."""
+    """The log began a new epoch."""
 
     @property
     def old(self) -> int: ...
@@ -157,7 +157,7 @@ class EpochChanged(_Notice):
 
 @final
 class Snapshot(_Notice):
-    """The state of a stateful topic, in the place of the records up to its position."""
+    """The state of a state topic, which replaces the records up to its position."""
 
     @property
     def position(self) -> Position: ...
@@ -168,7 +168,7 @@ class Snapshot(_Notice):
 
 @final
 class Publishers(_Notice):
-    """Whether a publisher of a state is connected."""
+    """Whether a state has connected publishers."""
 
     @property
     def connected(self) -> bool: ...
@@ -179,7 +179,7 @@ class Publishers(_Notice):
 
 @final
 class Deleted(_Notice):
-    """The log was deleted; nothing more comes from it."""
+    """The log was deleted; no more events follow."""
 
     @property
     def last(self) -> Position: ...
@@ -232,7 +232,7 @@ class Receipt:
     def acknowledged(self) -> Literal["memory", "written", "synced", "quorum"]: ...
     @property
     def new_epoch(self) -> bool:
-        """The topic began anew since this publisher's receipt before, and records that were acknowledged may be lost."""
+        """Whether the topic is in another epoch than at the last receipt: acknowledged records may be lost."""
 
 @final
 class Publisher:
@@ -302,7 +302,7 @@ class Job:
 
 @final
 class Member:
-    """Shares the records of a topic with the group's other members."""
+    """A member of a group, which shares a topic's records with the other members."""
 
     @property
     def topic(self) -> str: ...
@@ -322,7 +322,7 @@ class Member:
 
 @final
 class Levels:
-    """One side of a book at one moment: rows of price and size, units. Without NumPy arrays are memoryviews."""
+    """One side of an order book at one time: rows of price and size in units. Without NumPy, arrays are memoryviews."""
 
     @property
     def prices(self) -> npt.NDArray[np.int64]: ...
@@ -336,7 +336,7 @@ class Levels:
 
 @final
 class Entities:
-    """All entities of a region at one moment: row by row the same one in each column."""
+    """All entities of a region at one time, in the same order in each column."""
 
     @property
     def ids(self) -> npt.NDArray[np.uint64]: ...
@@ -351,7 +351,7 @@ class Entities:
     def __len__(self) -> int: ...
 
 class Changes(Generic[T_co]):
-    """Goes over the changes of a state, with `for` or `async for`. Another name of `Replica`."""
+    """Iterates the changes of a state, with `for` or `async for`. Another name of `Replica`."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> T_co: ...

@@ -1,13 +1,13 @@
-"""Ids of tasks and workers: numbers to the cluster, to people the same number as hexadecimal text."""
+"""Ids of tasks and workers: numbers in the cluster, printed as hexadecimal text."""
 
 
 def id_of(number: int) -> str:
-    """A number as it is shown everywhere."""
+    """The text of a number."""
     return f"{number:x}"
 
 
 def number_of(id: str) -> int:
-    """The number again."""
+    """The number of a text."""
     if isinstance(id, str) and id.isalnum() and id.isascii():
         try:
             return int(id, 16)

@@ -1,7 +1,7 @@
-"""Where a worker's tasks run: in this process's threads, or each in a process of its own that is kept for the next.
+"""Runs a worker's tasks: in threads of this process, or each in a separate process that is used again.
 
-A process that dies takes its one task along and nothing else: the task has failed, with the signal for its error, and the next gets a new
-process. One whose task is stopped is ended, for nothing else stops code that does not look.
+If a process dies, only its task fails, with the signal as the error, and the next task gets a new
+process. To stop a task, its process is ended, because nothing else stops code that does not check.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("spawn")
-"""A fork would copy threads' locks in whatever state they are in."""
+"""A fork would copy locks that other threads hold."""
 
 _LOOK = 0.05
-"""How often a wait for a process looks whether its task is to stop, seconds."""
+"""The interval at which a wait for a process checks whether to stop its task, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of one attempt."""
+    """The result of one attempt."""
 
     value: Any = None
     error: str | None = None
@@ -38,14 +38,14 @@ class Ran:
 
 
 def peak_memory_bytes() -> int:
-    """The most that this process has had in memory."""
+    """The largest resident memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Ran:
-    """An attempt that raised: the last line says what, those before it where.
+    """The result of an attempt that raised an exception, with its traceback.
 
-    Never raises, whatever the exception's text and attributes are: its `retry` counts only where it is a bool.
+    Never raises an exception itself. The exception's `retry` attribute counts only if it is a bool.
     """
     try:
         text = "".join(traceback.format_exception(error)).strip()
@@ -60,34 +60,34 @@ def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Ran:
 
 
 def sendable(text: str) -> str:
-    """The text with what UTF-8 has no form for (lone surrogates) written as an escape."""
+    """The text with lone surrogates, which UTF-8 cannot encode, as escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ran:
-    """In this thread. A process is the same for all of its threads, so that memory is not known of one of them."""
+    """Runs the function in this thread. Its memory is unknown, because threads share it."""
     started = time.thread_time_ns()
     try:
         value = function(*arguments)
     except BaseException as error:
-        # Whatever a task raises, be it SystemExit, is the task's own failure.
+        # Any exception of a task, even SystemExit, fails only the task.
         return failed(error, cpu_us=(time.thread_time_ns() - started) // 1000)
     return Ran(value, cpu_us=(time.thread_time_ns() - started) // 1000)
 
 
 class ProcessSlot:
-    """A place for one task at a time, in a process of its own. One thread uses it."""
+    """Runs one task at a time in a separate process. For use by one thread."""
 
     def __init__(self) -> None:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Pipe | None = None
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], is_stopped: Callable[[], bool]) -> Ran:
-        """Runs it there. The function and its arguments are pickled, and so is what it gives back."""
+        """Runs a function in the process. The function, its arguments and its result are pickled."""
         try:
             pipe = self._ready()
             pipe.send((function, arguments))
-        except Exception as error:  # pickle raises whatever what is pickled raises
+        except Exception as error:  # pickling may raise any exception
             self.end()
             return failed(error)
         while not pipe.poll(_LOOK):
@@ -105,7 +105,7 @@ class ProcessSlot:
         return ran
 
     def end(self) -> None:
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         process, self._process = self._process, None
         if self._pipe is not None:
             self._pipe.close()
@@ -118,7 +118,7 @@ class ProcessSlot:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             self.end()
             here, there = _CONTEXT.Pipe()
-            # A daemon: it ends with this process, if that ends in order.
+            # A daemon process ends when this process ends in order.
             self._process = _CONTEXT.Process(target=_serve, args=(there, os.getpid()), daemon=True)
             self._process.start()
             there.close()
@@ -138,8 +138,8 @@ class ProcessSlot:
 
 
 def _serve(pipe: Pipe, parent: int) -> None:
-    """What runs in a slot's process, until nobody is at the other end."""
-    # An interrupt from the terminal is for the worker, which lets its tasks end.
+    """The main function of a slot's process, until the pipe ends."""
+    # Ctrl-C is for the worker, which lets its tasks finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     while True:
@@ -162,7 +162,7 @@ def _serve(pipe: Pipe, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A parent that was killed closes no pipe while a task runs that does not read it."""
+    """Ends the process when its parent is gone: a running task does not read the pipe."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -1,7 +1,7 @@
 """The client for asyncio.
 
-Subscriptions, members, books and tables are the same objects as elsewhere: `async for` goes over them, watched by one
-thread for all. A call that waits for an answer runs on a thread of its own meanwhile.
+Subscriptions, members, books and tables are the same objects as in the blocking client; `async for` iterates them, and one
+thread watches all. Other waiting calls run on threads of a pool.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ S = TypeVar("S", Subscription, Member, Watch, Lease)
 
 _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
-"""Requests that wait at once; the others wait for one of them, so that threads are left for those who answer."""
+"""Concurrent requests; more wait, so that threads are left for responders."""
 _UNANSWERED_BYTES_MAX = 512 << 10
 
 
 class _Caller:
-    """Runs what waits on threads of its own. A call whose task is cancelled lets go of its thread within 100 ms."""
+    """Runs waiting calls on threads. A cancelled call releases its thread within 100 ms."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="dunlin")
@@ -50,7 +50,7 @@ class _Caller:
             raise
 
     async def apart(self, call: Callable[[], T]) -> T:
-        """Runs what may wait for another call to be made: on a thread that it takes from none of them."""
+        """Runs a call that may wait for another call, on a separate thread outside of the pool."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="dunlin-wait")
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, call)
@@ -62,7 +62,7 @@ class _Caller:
 
 
 class _Beginning(Generic[S]):
-    """What is being begun: await it, enter it with `async with`, or go over it with `async for`."""
+    """A handle being opened: await it, enter it with `async with`, or iterate it with `async for`."""
 
     def __init__(self, caller: _Caller, begin: Callable[[], S]) -> None:
         self._caller = caller
@@ -82,7 +82,7 @@ class _Beginning(Generic[S]):
 
 
 class Subscribing(_Beginning[Subscription]):
-    """A subscription that is being begun."""
+    """A subscription being opened."""
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         async with self as events:
@@ -91,7 +91,7 @@ class Subscribing(_Beginning[Subscription]):
 
 
 class Joining(_Beginning[Member]):
-    """A membership that is being begun."""
+    """A membership being opened."""
 
     async def __aiter__(self) -> AsyncIterator[Job | Gap]:
         async with self as jobs:
@@ -100,7 +100,7 @@ class Joining(_Beginning[Member]):
 
 
 class Watching(_Beginning[Watch]):
-    """A watch that is being begun."""
+    """A watch being opened."""
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         async with self as changes:
@@ -109,11 +109,11 @@ class Watching(_Beginning[Watch]):
 
 
 class Leasing(_Beginning[Lease]):
-    """A lease that is being granted: `async with kv.lease(10) as lease`."""
+    """A lease being granted: `async with kv.lease(10) as lease`."""
 
 
 class Locking:
-    """A lock that is waited for: `async with kv.lock("gate") as lock`. Whoever breaks off waits for it no more."""
+    """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait."""
 
     def __init__(self, caller: _Caller, lock: Lock) -> None:
         self._caller = caller
@@ -123,7 +123,7 @@ class Locking:
         try:
             await self._caller.apart(self._lock.acquire)
         except asyncio.CancelledError:
-            # The thread that waits is told so.
+            # Ends the wait of the thread.
             await asyncio.shield(self._caller(self._lock._abandon))
             raise
         return self
@@ -133,26 +133,26 @@ class Locking:
 
     @property
     def token(self) -> int:
-        """Grows from holder to holder."""
+        """The fencing token, which grows with each holder."""
         return self._lock.token
 
     @property
     def lease(self) -> Lease:
-        """Under which it is held."""
+        """The lease that holds the lock."""
         return self._lock.lease
 
     @property
     def is_held(self) -> bool:
-        """Whether it is sure to be held still, as far as its lease says."""
+        """Whether the lock is sure to be held, according to its lease."""
         return self._lock.is_held
 
     async def proclaim(self, value: Bytes) -> None:
-        """Changes what others see of the holder."""
+        """Changes the value that others see."""
         await self._caller(self._lock.proclaim, value)
 
 
 class AsyncKv:
-    """A `Kv` whose waits are awaited. Arguments are those of the methods of the same name there."""
+    """The asyncio form of `Kv`, with the same arguments."""
 
     def __init__(self, caller: _Caller, kv: Kv) -> None:
         self._caller = caller
@@ -160,44 +160,44 @@ class AsyncKv:
 
     @property
     def sync(self) -> Kv:
-        """The same, for calls that wait."""
+        """The blocking form."""
         return self._kv
 
     @property
     def stale(self) -> AsyncKv:
-        """The same, answered as the node has it, which may be late."""
+        """The same keys with stale reads: the node answers from its own state."""
         return AsyncKv(self._caller, self._kv.stale)
 
     async def get(self, key: Bytes) -> Entry | None:
-        """What a key holds."""
+        """Reads a key."""
         return await self._caller(self._kv.get, key)
 
     async def put(self, key: Bytes, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key; the revision."""
+        """Writes a key. Returns the revision."""
         return await self._caller(self._kv.put, key, value, lease=lease)
 
     async def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key if it was last written by revision `expect`."""
+        """Writes a key if `expect` is the revision of its last write."""
         return await self._caller(self._kv.cas, key, expect, value, lease=lease)
 
     async def delete(self, key: Bytes, *, expect: int | None = None) -> Written:
-        """Deletes a key, if it is there."""
+        """Deletes a key, if it exists."""
         return await self._caller(self._kv.delete, key, expect=expect)
 
     async def delete_range(self, start: Bytes, end: Bytes) -> Written:
-        """Deletes the keys from `start` up to, not including, `end`."""
+        """Deletes keys from `start` up to and excluding `end`."""
         return await self._caller(self._kv.delete_range, start, end)
 
     async def batch(self, puts: Mapping[str, Bytes] | Mapping[bytes, Bytes] | Iterable[tuple[Bytes, Bytes]]) -> int:
-        """Writes all of these in one revision."""
+        """Writes several keys in one revision."""
         return await self._caller(self._kv.batch, puts)
 
     async def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
-        """The first keys from `start` up to, not including, `end`."""
+        """Reads the first keys from `start` up to and excluding `end`."""
         return await self._caller(self._kv.range, start, end, limit=limit)
 
     async def prefix(self, prefix: Bytes, *, page: int = 0) -> AsyncIterator[Entry]:
-        """All keys that begin with `prefix`, asked for page by page: `async for entry in kv.prefix("jobs/")`."""
+        """Reads all keys that begin with `prefix`, page by page: `async for entry in kv.prefix("jobs/")`."""
         entries = self._kv.prefix(prefix, page=page)
         while (entry := await self._caller(next, entries, None)) is not None:
             yield entry
@@ -205,11 +205,11 @@ class AsyncKv:
     async def txn(
         self, compare: Iterable[Compare] = (), then: Iterable[Step] = (), otherwise: Iterable[Step] = ()
     ) -> Transacted:
-        """`then` where all that is compared is so, else `otherwise`, in one revision."""
+        """Runs `then` if all comparisons hold, else `otherwise`, in one revision."""
         return await self._caller(self._kv.txn, compare, then, otherwise)
 
     async def revision(self) -> tuple[int, int]:
-        """The epoch of revisions, and the last of them."""
+        """Reads the epoch and the last revision."""
         return await self._caller(self._kv.revision)
 
     def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watching:
@@ -217,11 +217,11 @@ class AsyncKv:
         return Watching(self._caller, partial(self._kv.watch, prefix, start=start))
 
     def lease(self, ttl: float, *, keep: bool = True) -> Leasing:
-        """A lease that a thread keeps alive."""
+        """Creates a lease that a thread renews."""
         return Leasing(self._caller, partial(self._kv.lease, ttl, keep=keep))
 
     async def revoke(self, lease: int) -> None:
-        """Ends a lease by its number."""
+        """Revokes a lease by its number."""
         await self._caller(self._kv.revoke, lease)
 
     def lock(
@@ -235,7 +235,7 @@ class AsyncKv:
         return self.lock(name, value=value, lease=lease, ttl=ttl)
 
     async def holder(self, name: Bytes) -> Entry | None:
-        """Who holds a lock, or is elected."""
+        """The holder of a lock, or the leader of an election."""
         return await self._caller(self._kv.holder, name)
 
 
@@ -269,7 +269,7 @@ class AsyncPublisher:
         return await self._caller(self._publisher.publish_batch, payloads)
 
     async def flush(self) -> Receipt | None:
-        """Waits until all that was sent has been answered."""
+        """Waits until all sent records are answered."""
         return await self._caller(self._publisher.flush)
 
     async def close(self) -> None:
@@ -342,7 +342,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends it, after what was published without waiting has been answered."""
+        """Closes the connection, after all sent records are answered."""
         try:
             await self._caller(self._client.close)
         finally:
@@ -363,7 +363,7 @@ class AsyncClient:
         return await self._caller(self._client.publish, subject, payload, **options)
 
     async def flush(self) -> None:
-        """Waits until all that was sent has been answered."""
+        """Waits until all sent records are answered."""
         await self._caller(self._client.flush)
 
     async def publisher(self, subject: str, *, quiet: bool = False) -> AsyncPublisher:
@@ -420,7 +420,7 @@ class AsyncClient:
         await self._caller(self._client.create_topic, name, **options)
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and all it holds."""
+        """Deletes a topic with all its records."""
         await self._caller(self._client.delete_topic, name)
 
     async def topics(self, pattern: str = "") -> list[TopicSummary]:
@@ -428,5 +428,5 @@ class AsyncClient:
         return await self._caller(self._client.topics, pattern)
 
     async def describe(self, topic: str) -> Topic:
-        """All about a topic."""
+        """Describes a topic."""
         return await self._caller(self._client.describe, topic)

@@ -1,4 +1,4 @@
-"""The client whose calls wait."""
+"""The client with blocking calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._dunlin import Headers, Payload
 
 Start: TypeAlias = Literal["earliest", "latest", "snapshot"] | Position | int
-"""A word, the position that was read last, or a time in ns since the Unix epoch."""
+"""A word, the last position read, or a time in ns since the Unix epoch."""
 OnGap: TypeAlias = Literal["oldest", "newest", "snapshot", "fail"]
 Wait: TypeAlias = Literal["default", "parked", "spin"]
 
@@ -27,7 +27,7 @@ _PUBLISHERS_MAX = 256
 
 
 class Reply(NamedTuple):
-    """The answer to a request."""
+    """The reply to a request."""
 
     payload: bytes
     headers: tuple[tuple[str, bytes], ...]
@@ -46,13 +46,13 @@ def connect(
     client_key: str | os.PathLike[str] | None = None,
     wait: Wait = "default",
 ) -> Client:
-    """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), or where DUNLIN_URL says, or
-    on this host. Of several nodes (`dunlin://one:4220,two:4220`) it uses one, and the next when that is gone.
+    """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), at DUNLIN_URL, or
+    on this host. With several nodes (`dunlin://one:4220,two:4220`), it uses one and changes to the next after a loss.
 
-    `name` is what operators see. To a node that asks who one is, give a `token`, or `user` and `password`; without them the
-    files are read that DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE, name. The client makes the connection anew when it is lost. For `tls://` there are files, PEM:
-    `ca` has the authorities that may vouch for the node, else DUNLIN_CA names it, else those of the system are trusted;
-    `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are who the client is, where the node asks.
+    `name` is shown to operators. For a node with users, give a `token`, or `user` and `password`. Without them, the client
+    reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. It reconnects after a loss. PEM files for `tls://`:
+    `ca`, or DUNLIN_CA, has the trusted authorities, by default those of the system;
+    `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require them.
     """
     url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
     credentials = _credentials(token, user, password)
@@ -71,13 +71,13 @@ def connect(
 
 
 def _content(path: str | os.PathLike[str] | None, variable: str) -> bytes | None:
-    """What is in the file that was named, or that the variable names."""
+    """The contents of the given file, or of the file that the variable names."""
     path = path or os.environ.get(variable)
     return Path(path).read_bytes() if path else None
 
 
 def _credentials(token: bytes | str, user: str, password: bytes | str) -> bytes:
-    """As HELLO carries them: a token, or a user, a zero byte and the password."""
+    """The bytes for HELLO: a token, or a user, a zero byte and the password."""
     if not token and not user:
         user = os.environ.get("DUNLIN_USER", "")
         token_file, password_file = os.environ.get("DUNLIN_TOKEN_FILE"), os.environ.get("DUNLIN_PASSWORD_FILE")
@@ -97,9 +97,9 @@ def _secret(path: str) -> bytes:
 
 
 class Client:
-    """A connection to a node, shared by everything that is made of it. Threads may share it; a forked child may not.
+    """A connection to a node, shared by all handles made from it. Threads may share it; a forked child may not.
 
-    It is a context manager, and closes along with it all that was made of it.
+    A context manager, which closes the connection and all handles made from it.
     """
 
     def __init__(self, connection: Connection, wait: Wait = "default") -> None:
@@ -117,7 +117,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends it, after what was published without waiting has been answered."""
+        """Closes the connection, after all sent records are answered."""
         if self._connection.closed:
             return
         try:
@@ -131,7 +131,7 @@ class Client:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection, as far as anybody has looked."""
+        """Whether the client was connected when a thread last looked."""
         return self._connection.is_up
 
     @property
@@ -140,7 +140,7 @@ class Client:
 
     @property
     def connections(self) -> int:
-        """How often the connection was made."""
+        """The number of connections so far."""
         return self._connection.connections
 
     @property
@@ -150,7 +150,7 @@ class Client:
 
     @property
     def tasks(self) -> Tasks:
-        """Tasks of the node's cluster: submitted, looked at, ended. `Worker` does them."""
+        """Tasks of the node's cluster. `Worker` runs them."""
         return self._tasks
 
     # Publishing.
@@ -167,7 +167,7 @@ class Client:
         expires_ns: int | None = None,
         expect_seq: int | None = None,
     ) -> Receipt:
-        """Publishes one record and waits until the node has it, as the receipt says: in memory or on disk."""
+        """Publishes one record and waits for the receipt, which says whether the record is in memory or on disk."""
         return self._publisher_to(subject).publish(
             payload,
             key=key,
@@ -189,7 +189,7 @@ class Client:
         event_time_ns: int | None = None,
         expires_ns: int | None = None,
     ) -> None:
-        """Publishes without waiting. What goes wrong is told by a later call to the same subject, or by `flush`."""
+        """Publishes without waiting. A later call for the same subject, or `flush`, reports errors."""
         self._publisher_to(subject).send(
             payload,
             key=key,
@@ -200,16 +200,16 @@ class Client:
         )
 
     def flush(self) -> None:
-        """Waits until all that was sent has been answered."""
+        """Waits until all sent records are answered."""
         with self._publishers_lock:
             publishers = list(self._publishers.values())
         for publisher in publishers:
             publisher.flush()
 
     def publisher(self, subject: str, *, quiet: bool = False) -> Publisher:
-        """A publisher to a subject, or to a topic's pattern: then each record is given its own subject.
+        """Makes a publisher to a subject, or to a topic's pattern; each record then needs its own subject.
 
-        Two records of one publisher keep their order. A `quiet` one asks for no acknowledgement.
+        Records of one publisher keep their order. A `quiet` publisher requests no acknowledgements.
         """
         return self._connection.publisher(subject, quiet=quiet)
 
@@ -241,10 +241,10 @@ class Client:
         conflate: bool = False,
         wait: Wait | None = None,
     ) -> Subscription:
-        """Reads all subjects that `pattern` matches (`*` one token, `>` the rest), also of topics made later.
+        """Subscribes to all subjects that match `pattern` (`*` one token, `>` the rest), also of topics created later.
 
-        Iterating it gives a `Record`, or what stands in records' place: `Gap`, `Lagging`, `EpochChanged`, `Snapshot`,
-        `Publishers`, `Deleted`. `records()` gives records alone and raises `GapError`; `batches()` gives thousands at once.
+        Iterating returns records and notices: `Record`, `Gap`, `Lagging`, `EpochChanged`, `Snapshot`,
+        `Publishers`, `Deleted`. `records()` returns only records and raises `GapError`; `batches()` returns thousands at once.
         """
         return self._connection.subscribe(
             pattern,
@@ -257,7 +257,7 @@ class Client:
         )
 
     def share(self, topic: str, group: str, *, name: str = "", start: Start = "latest") -> Member:
-        """Becomes a member of a group that shares a topic: each record goes to one member, at most once."""
+        """Joins a share group of a topic: each record goes to one member, at most once."""
         return self._join(topic, group, "share", name, start, None, 0, "", 0)
 
     def work(
@@ -272,10 +272,10 @@ class Client:
         dead_letter: str = "",
         prefetch: int = 1,
     ) -> Member:
-        """Becomes a member of a work queue: each record comes again until a member has acknowledged it.
+        """Joins a work group of a topic: each record is delivered until a member acknowledges it.
 
-        `claim` is how many seconds a member has for it. After `attempts_max` attempts it is published to
-        `dead_letter`, or dropped where that is empty; 0 is never. `prefetch` records are asked for ahead.
+        `claim` is the duration of a claim in seconds. After `attempts_max` attempts a record is published to
+        `dead_letter`, or dropped if that is empty; 0 is no limit. The member requests `prefetch` records ahead.
         """
         return self._join(topic, group, "work", name, start, claim, attempts_max, dead_letter, prefetch)
 
@@ -304,19 +304,19 @@ class Client:
         )
 
     def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
-        """A live order book, kept right. With `conflate` each change merges all since the one before."""
+        """Follows an order book. With `conflate`, each change merges all since the last."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Book = live(topic, followed, Book)
         return made
 
     def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
-        """The last value of each key, kept right."""
+        """Follows the last value of each key."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Table = live(topic, followed, Table)
         return made
 
     def region(self, world: str, region: int, *, name: str = "") -> Region:
-        """All entities of a region of a world, kept right; of the node of the process that owns it (`dunlin space owner` says which)."""
+        """Follows all entities of a region. Connect to the node of the region's owner, which `dunlin space owner` prints."""
         _check_world(world)
         topic = f"space.{world}.region.{region}"
         followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)
@@ -324,7 +324,7 @@ class Client:
         return made
 
     def world(self, name: str = "world", *, dimensions: int = 3) -> World:
-        """A world of moving entities, of 2 or 3 dimensions: who is near one of them, and what it is to do."""
+        """A world of moving entities in 2 or 3 dimensions."""
         return World(self._connection, name, dimensions)
 
     # Requests.
@@ -341,10 +341,10 @@ class Client:
         return Reply(*self._connection.request(subject, payload, timeout=timeout, headers=headers))
 
     def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
-        """Answers a request, or a subject where a reply is expected."""
+        """Sends a reply to a request, or to a reply subject."""
         subject = request if isinstance(request, str) else request.reply
         if subject is None:
-            raise ValueError(f"{request!r} asks for no reply")
+            raise ValueError(f"{request!r} has no reply subject")
         self._connection.reply(subject, payload, headers=headers)
 
     # Topics.
@@ -367,11 +367,11 @@ class Client:
         fold_options: Mapping[str, object] | None = None,
         exist_ok: bool = False,
     ) -> None:
-        """Creates a topic, which owns the subjects of `pattern`, or its name alone.
+        """Creates a topic, which owns the subjects of `pattern`, by default its name only.
 
-        `reliable` makes publishers wait for registered readers, and says what happens when that takes too long;
-        `durable` stores its records; `fold` keeps the state that they make. With `exist_ok`, one that exists with the
-        same configuration is as good.
+        `reliable` makes publishers wait for registered subscribers, and says what happens when that takes too long;
+        `durable` stores records on disk; `fold` keeps a state. With `exist_ok`, an existing topic with the
+        same configuration counts as success.
         """
         counts = {
             "partitions": (partitions, 0xFFFF),
@@ -396,15 +396,15 @@ class Client:
         self._connection.create_topic(name, wanted, exist_ok)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and all it holds."""
+        """Deletes a topic with all its records."""
         self._connection.delete_topic(name)
 
     def topics(self, pattern: str = "") -> list[TopicSummary]:
-        """The topics whose names match, in order of their names."""
+        """Lists the topics whose names match `pattern`, in order of name."""
         return [TopicSummary(*line) for line in self._connection.topics(pattern)]
 
     def describe(self, topic: str) -> Topic:
-        """All about a topic."""
+        """Describes a topic."""
         return described(self._connection.describe(topic))
 
     def __repr__(self) -> str:

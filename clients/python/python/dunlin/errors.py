@@ -1,8 +1,8 @@
-"""What can go wrong.
+"""The exceptions of this package.
 
-`Error` is the root. What the node refused is a `RefusedError`, one class for each row of the table that
-`dunlin errors` prints; `code` is the row's name, `retry` says whether trying again can help ("no", "later",
-"reconnect"), `advice` what to do. The others are this side's, and have no code.
+`Error` is the base class. A refusal by the node is a `RefusedError`, with one class for each row of the table that
+`dunlin errors` prints. `code` is the row's name, `retry` says whether to try again ("no", "later",
+"reconnect"), and `advice` what to do. Errors of the client have no code.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ _BY_CODE: dict[str, type[RefusedError]] = {}
 
 
 class Error(Exception):
-    """Anything that Dunlin raises, but for arguments that mean nothing (`ValueError`, `TypeError`)."""
+    """The base class of all exceptions, except `ValueError` and `TypeError` for invalid arguments."""
 
     code: str | None = None
-    """The name in the table of errors; `None` for what is not in it."""
+    """The name in the table of errors; `None` for an error of the client."""
     number: int | None = None
-    """Its number there."""
+    """The number in the table of errors."""
     retry: str = "no"
-    """Whether the same may be tried again: "no", "later" or "reconnect"."""
+    """Whether to try again: "no", "later" or "reconnect"."""
     advice: str = ""
-    """What to do about it."""
+    """What to do."""
     numbers: tuple[int, ...] = ()
-    """The numbers that its row of the table names."""
+    """The numbers that the code's row describes."""
 
 
 class DisconnectedError(Error, ConnectionError):
-    """The node cannot be reached. It is tried again by the next call: what was under way goes on from where it was."""
+    """The node cannot be reached. The next call tries again, and subscriptions continue at their positions."""
 
     retry = "reconnect"
-    advice = "Call again: that tries again, and goes on where it was."
+    advice = "Call again: the next call reconnects and continues."
 
 
 class UnknownOutcomeError(Error):
-    """The answer was lost: it may or may not have been done.
+    """The response was lost: the request may have been carried out.
 
-    What a `Publisher` sent is kept, and sent again under the same number when the node is back; `flush` tells.
+    A `Publisher` keeps its records and sends them again under the same numbers; `flush` returns the result.
     """
 
     retry = "later"
-    advice = "Flush the publisher; for anything else, look whether it was done."
+    advice = "Flush the publisher; otherwise check whether the request was carried out."
 
 
 class RequestTimeoutError(Error, TimeoutError):
-    """Nobody replied in time."""
+    """No reply arrived in time."""
 
     retry = "later"
 
 
 class GapError(Error):
-    """Records are missing where this was raised: `notice` says which. The iterator goes on behind them."""
+    """Records are missing; `notice` says which. The iterator continues after them."""
 
     def __init__(self, notice: Gap | EpochChanged) -> None:
         super().__init__(repr(notice))
@@ -68,15 +68,15 @@ class GapError(Error):
 
 
 class HandleClosedError(Error):
-    """It was closed on this side."""
+    """The handle was closed by this program."""
 
 
 class ForkedError(Error, RuntimeError):
-    """It was made in the parent process: connect again in the child."""
+    """The handle was made in the parent process. Connect again in the child process."""
 
 
 class BusyError(Error, RuntimeError):
-    """Another thread is waiting in it: subscriptions, members and replicas serve one at a time."""
+    """Another thread is waiting in the handle: subscriptions, members and replicas serve one thread at a time."""
 
 
 class RefusedError(Error):

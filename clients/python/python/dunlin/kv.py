@@ -1,4 +1,4 @@
-"""Keys and values that the cluster agrees on, their changes, leases, locks and elections.
+"""Keys and values of the cluster, watches, leases, locks and elections.
 
     kv = client.kv
     revision = kv.put("config/limit", "100")
@@ -7,7 +7,7 @@
     except errors.KeyMovedError as moved:
         print("somebody wrote it in revision", moved.modified)
 
-Keys are bytes, or text that stands for its UTF-8; what is read is bytes. `docs/control.md` says what is promised.
+Keys are bytes, or text encoded as UTF-8; reads return bytes. `docs/control.md` describes the guarantees.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ._dunlin import Connection, RawChange, RawEntry, RawLease, RawLock, RawStep, RawWatch
 
 Bytes: TypeAlias = bytes | str
-"""Bytes, or text that stands for its UTF-8."""
+"""Bytes, or text encoded as UTF-8."""
 
 
 def _bytes(given: Bytes) -> bytes:
@@ -33,48 +33,48 @@ def _bytes(given: Bytes) -> bytes:
 
 
 def prefix_end(prefix: Bytes) -> bytes:
-    """The first key after all that begin with `prefix`; empty where there is none."""
+    """The first key after those that begin with `prefix`; empty if there is none."""
     cut = _bytes(prefix).rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
 
 
 class Entry(NamedTuple):
-    """A key and what it holds."""
+    """A key with its value."""
 
     key: bytes
     value: bytes
     created: int
-    """The revision that created it. Of a lock's holder it is the token."""
+    """The revision that created the key; for a lock's holder, the token."""
     modified: int
-    """The revision that last wrote it."""
+    """The revision of the last write."""
     version: int
-    """How often it was written since it was created."""
+    """The number of writes since the key was created."""
     lease: int
-    """It goes when this lease ends; 0 for none."""
+    """The lease with which the key ends; 0 for none."""
 
 
 class Page(NamedTuple):
-    """Some keys of a range, in order."""
+    """Keys of a range, in order."""
 
     revision: int
-    """The last revision when they were looked for."""
+    """The last revision at the time of the read."""
     entries: list[Entry]
     more: bool
-    """There are more after the last of them."""
+    """Whether the range has more keys after the last."""
 
 
 class Written(NamedTuple):
-    """What was changed."""
+    """The result of a write."""
 
     revision: int
-    """The revision; the last there was where nothing was changed."""
+    """The revision of the write; the last revision if nothing changed."""
     keys: int
-    """Keys written or deleted."""
+    """The number of keys written or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class WasPut:
-    """A key was written; this is what it holds now."""
+    """A key was written."""
 
     entry: Entry
 
@@ -89,14 +89,14 @@ class WasPut:
 
 @dataclass(frozen=True, slots=True)
 class WasDeleted:
-    """A key was deleted, or went with its lease."""
+    """A key was deleted, or ended with its lease."""
 
     key: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one revision changed of the keys that are watched."""
+    """The watched changes of one revision."""
 
     epoch: int
     revision: int
@@ -108,7 +108,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """What has to be so of a key. Of a key that is not there all numbers are 0, and its value equals none."""
+    """A comparison. For a key that does not exist, all numbers are 0 and no value is equal."""
 
     key: Bytes
     what: Literal["version", "created", "modified", "lease", "value"]
@@ -121,12 +121,12 @@ class Compare:
 
 
 def unchanged(key: Bytes, revision: int) -> Compare:
-    """The key was last written by this revision; 0 for a key that is not there."""
+    """Requires that `revision` is the key's last write; 0 for a key that does not exist."""
     return Compare(key, "modified", "==", revision)
 
 
 def holds(key: Bytes, value: Bytes) -> Compare:
-    """The key has this value."""
+    """Requires that the key has this value."""
     return Compare(key, "value", "==", value)
 
 
@@ -144,7 +144,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes a key, if it is there."""
+    """Deletes a key, if it exists."""
 
     key: Bytes
 
@@ -154,7 +154,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRange:
-    """Deletes the keys from `start` up to, not including, `end`."""
+    """Deletes keys from `start` up to and excluding `end`."""
 
     start: Bytes
     end: Bytes
@@ -175,7 +175,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Reads the keys from `start` up to, not including, `end`; as many as may be where `limit` is 0."""
+    """Reads keys from `start` up to and excluding `end`; 0 is the largest possible limit."""
 
     start: Bytes
     end: Bytes
@@ -186,40 +186,40 @@ class Range:
 
 
 Step: TypeAlias = Put | Delete | DeleteRange | Get | Range
-"""One step of a transaction; it sees what those before it did."""
+"""A step of a transaction, which sees the changes of earlier steps."""
 
 
 class Transacted(NamedTuple):
-    """What a transaction did."""
+    """The result of a transaction."""
 
     revision: int
-    """The revision; the last there was where nothing was changed."""
+    """The revision of the write; the last revision if nothing changed."""
     succeeded: bool
-    """All that was compared was so: `then` was done."""
+    """Whether all comparisons held, so that `then` ran."""
     results: list[int | Page]
-    """Of each step how many keys it changed, or what it read."""
+    """For each step, the number of changed keys, or the keys read."""
 
 
 # ---- Watching, leases, locks
 
 
 class Watch:
-    """Tells what changes, revision by revision: iterate it with `for` or `async for`. One thread at a time.
+    """Receives changes, revision by revision. Iterate it with `for` or `async for`, in one thread at a time.
 
-    After `DisconnectedError` the next step goes on where it was. `CompactedError` ends it: history was given up before it
-    came to it, or revisions have begun anew; read the keys, and watch on from the revision after that answer's.
+    After `DisconnectedError` the next step continues at its revision. `CompactedError` ends the watch: its revision is
+    no longer in the history, or revisions have restarted. Read the keys, and watch from the revision after the read's.
     """
 
     def __init__(self, raw: RawWatch) -> None:
         self._raw = raw
 
     def next(self, timeout: float | None = None) -> Change | None:
-        """The next change; `None` after `timeout` seconds without one."""
+        """Waits for the next change; `None` after `timeout` seconds."""
         return _change(self._raw.next(timeout))
 
     @property
     def revision(self) -> int:
-        """The last revision that was seen, of whatever keys; 0 before there was one."""
+        """The last revision seen, of any key; 0 before the first."""
         return self._raw.revision
 
     @property
@@ -227,7 +227,7 @@ class Watch:
         return self._raw.closed
 
     def close(self) -> None:
-        """Ends it; whoever waits in it is done."""
+        """Closes it, and ends all waits in it."""
         self._raw.close()
 
     def __iter__(self) -> Watch:
@@ -265,9 +265,9 @@ class Watch:
 
 
 class Lease:
-    """What is tied to it goes when it ends: `ttl` seconds after it was last kept alive, which a thread does.
+    """A lease: keys and locks that depend on it end with it, `ttl` seconds after its last renewal by a thread.
 
-    A context manager; it is revoked at the end. Its holder counts it as lost before the cluster ends it.
+    A context manager, which revokes the lease at the end. The client counts a lease as lost before the cluster ends it.
     """
 
     def __init__(self, raw: RawLease) -> None:
@@ -275,17 +275,17 @@ class Lease:
 
     @property
     def id(self) -> int:
-        """Its number."""
+        """The lease's number."""
         return self._raw.id
 
     @property
     def ttl(self) -> float:
-        """How long it lives after it was kept alive, seconds."""
+        """The time to live after each renewal, in seconds."""
         return self._raw.ttl
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is sure to live still."""
+        """Whether the lease is sure to live."""
         try:
             self._raw.check()
         except errors.Error:
@@ -293,24 +293,24 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """Raises `NoLeaseError` where it is not sure to live still."""
+        """Raises `NoLeaseError` unless the lease is sure to live."""
         self._raw.check()
 
     def keep_alive(self) -> None:
-        """Has it live on, for who does not leave that to the thread."""
+        """Renews the lease, for leases without a thread."""
         self._raw.keep_alive()
 
     def wait_lost(self, timeout: float | None = None) -> str | None:
-        """Waits until it is lost, and says why; `None` if it is not after `timeout` seconds."""
+        """Waits until the lease is lost and returns the reason; `None` after `timeout` seconds."""
         return self._raw.wait_lost(timeout)
 
     def leave(self) -> int:
-        """It is kept alive no more, nor revoked: it ends by its time, or somebody else keeps it alive. Its number."""
+        """Stops renewing the lease without revoking it, and returns its number. It ends unless something else renews it."""
         self._raw.leave()
         return self.id
 
     def close(self) -> None:
-        """Revokes it, and with it goes what is tied to it."""
+        """Revokes the lease, with all keys and locks that depend on it."""
         self._raw.close()
 
     def __enter__(self) -> Lease:
@@ -328,10 +328,10 @@ def _number(lease: Lease | int) -> int:
 
 
 class Lock:
-    """A lock, or the office of who is elected: one holder at most, in the order in which they came.
+    """A lock or an election: one holder at a time, in order of arrival.
 
-    A context manager: entered, it waits for the lock, and left, gives it back. `token` grows from holder to holder; show it
-    to whatever the lock guards, which refuses one that is lower than the highest it was shown.
+    A context manager, which waits for the lock and releases it at the end. `token` grows with each holder. Pass it
+    to the resources that the lock guards, which refuse a lower token than they have seen.
     """
 
     def __init__(self, keys: Keys, name: bytes, value: bytes, lease: Lease | float, wait: bool) -> None:
@@ -346,7 +346,7 @@ class Lock:
         self._is_abandoned = False
 
     def acquire(self) -> int:
-        """Waits for the lock as long as its lease lives; its token. `LockHeldError` where it was asked not to wait."""
+        """Waits for the lock as long as its lease lives, and returns its token. Without waiting, may raise `LockHeldError`."""
         try:
             if self._lease is None or self._ttl is not None:
                 self._lease = Lease(self._keys.lease(self._ttl or 0.0, True))
@@ -361,47 +361,47 @@ class Lock:
 
     @property
     def token(self) -> int:
-        """Its token; 0 before it was held."""
+        """The fencing token; 0 before the lock is held."""
         return self._token
 
     @property
     def lease(self) -> Lease:
-        """Under which it is held."""
+        """The lease that holds the lock."""
         if self._lease is None:
             raise errors.HandleClosedError("it is not held")
         return self._lease
 
     @property
     def is_held(self) -> bool:
-        """Whether it is sure to be held still, as far as its lease says."""
+        """Whether the lock is sure to be held, according to its lease."""
         held = self._raw is not None and not self._raw.closed and self._token > 0
         return held and self._lease is not None and self._lease.is_alive
 
     def proclaim(self, value: Bytes) -> None:
-        """Changes what others see of the holder; `LockNotHeldError` where it is not held any more."""
+        """Changes the value that others see; raises `LockNotHeldError` if the lock is lost."""
         if self._raw is None:
             raise errors.HandleClosedError("it is not held")
         self._raw.proclaim(_bytes(value))
 
     def release(self) -> None:
-        """Gives it to who waits for it longest. `LockNotHeldError`, or `NoLeaseError`, where it was lost before."""
+        """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if it was lost before."""
         raw = self._raw
         try:
             if raw is not None and not raw.closed:
                 raw.release()
         except (errors.DisconnectedError, errors.UnknownOutcomeError):
-            # It goes with its lease, at the latest.
+            # The lock ends with its lease at the latest.
             pass
         finally:
             self._let_go()
 
     def _abandon(self) -> None:
-        """Nobody wants it any more; a thread that waits for it is told so."""
+        """Ends the wait of a thread for the lock."""
         self._is_abandoned = True
         self._let_go()
 
     def _let_go(self) -> None:
-        """Without an answer from anybody."""
+        """Releases lock and lease without waiting for a response."""
         if self._raw is not None:
             self._raw.close()
         if self._lease is not None and self._ttl is not None:
@@ -418,7 +418,7 @@ class Lock:
             try:
                 self.release()
             except errors.Error:
-                # What went wrong inside is what there is to tell.
+                # The exception from inside the block is more important.
                 pass
 
     def __repr__(self) -> str:
@@ -426,10 +426,10 @@ class Lock:
 
 
 class Kv:
-    """Keys and values of the cluster that the node is part of, as `client.kv`. Threads may share it.
+    """Keys and values of the node's cluster, as `client.kv`. Threads may share it.
 
-    What changes something is sent once: where its answer is lost, `CommandUnknownError` is raised, and whoever asked reads what
-    there is. What is read is as fresh as all that was answered to anybody before, but through `stale`.
+    A command is sent once: if its response is lost, `CommandUnknownError` is raised; read the keys to decide
+    what to do. Reads are linearizable, except through `stale`.
     """
 
     def __init__(self, connection: Connection, stale: bool = False) -> None:
@@ -438,47 +438,47 @@ class Kv:
 
     @property
     def stale(self) -> Kv:
-        """The same, whose questions are answered as the node has it, which may be late, without a word to the others."""
+        """The same keys with stale reads: the node answers from its own state, without asking the leader."""
         return Kv(self._connection, stale=True)
 
     def get(self, key: Bytes) -> Entry | None:
-        """What a key holds; `None` where there is none."""
+        """Reads a key; `None` if it does not exist."""
         found = self._keys.get(_bytes(key))
         return None if found is None else Entry(*found)
 
     def put(self, key: Bytes, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key, which goes when `lease` ends; the revision."""
+        """Writes a key, which ends with `lease`. Returns the revision."""
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), None)
 
     def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key if it was last written by revision `expect`, 0 for a key that is not there; else `KeyMovedError`."""
+        """Writes a key if `expect` is the revision of its last write, 0 for a missing key; else raises `KeyMovedError`."""
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), expect)
 
     def delete(self, key: Bytes, *, expect: int | None = None) -> Written:
-        """Deletes a key, if it is there; with `expect` only if that revision wrote it last, else `KeyMovedError`."""
+        """Deletes a key, if it exists. With `expect`, raises `KeyMovedError` unless that revision is the last write."""
         return Written(*self._keys.delete(_bytes(key), expect))
 
     def delete_range(self, start: Bytes, end: Bytes) -> Written:
-        """Deletes the keys from `start` up to, not including, `end`, to the last where that is empty.
+        """Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key.
 
-        At most as many as the cluster deletes at once: none are left when it says that it deleted none.
+        One call deletes a limited number of keys: repeat it until it reports 0.
         """
         return Written(*self._keys.delete_range(_bytes(start), _bytes(end)))
 
     def batch(self, puts: Mapping[str, Bytes] | Mapping[bytes, Bytes] | Iterable[tuple[Bytes, Bytes]]) -> int:
-        """Writes all of these in one revision."""
+        """Writes several keys in one revision."""
         pairs: Iterable[tuple[Bytes, Bytes]] = puts.items() if isinstance(puts, Mapping) else puts
         return self.txn(then=[Put(key, value) for key, value in pairs]).revision
 
     def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
-        """The first keys from `start` up to, not including, `end`, to the last where that is empty.
+        """Reads the first keys from `start` up to and excluding `end`; an empty `end` means the last key.
 
-        As many as may be where `limit` is 0. The next page begins with the last key and a zero byte behind.
+        A `limit` of 0 is the largest possible. The next page starts at the last key with a zero byte appended.
         """
         return _page(*self._keys.range(_bytes(start), _bytes(end), limit))
 
     def prefix(self, prefix: Bytes, *, page: int = 0) -> Iterator[Entry]:
-        """All keys that begin with `prefix`, asked for page by page; what changes meanwhile is in the pages after it."""
+        """Reads all keys that begin with `prefix`, page by page. Later pages show changes made meanwhile."""
         start, end = _bytes(prefix), prefix_end(prefix)
         while True:
             found = self.range(start, end, limit=page)
@@ -493,7 +493,7 @@ class Kv:
         then: Iterable[Step] = (),
         otherwise: Iterable[Step] = (),
     ) -> Transacted:
-        """`then` where all that is compared is so, else `otherwise`, in one revision."""
+        """Runs `then` if all comparisons hold, else `otherwise`, in one revision."""
         done = self._keys.transact(
             [one._raw() for one in compare], [step._raw() for step in then], [step._raw() for step in otherwise]
         )
@@ -502,30 +502,30 @@ class Kv:
         return Transacted(revision, succeeded, pages)
 
     def revision(self) -> tuple[int, int]:
-        """The epoch of revisions, and the last of them. In another epoch keys may be others than before."""
+        """Reads the epoch and the last revision. In another epoch, keys may differ."""
         return self._keys.revision()
 
     def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watch:
-        """Watches all keys that begin with `prefix`: from a revision of an epoch, from the oldest that is held, or from now on.
+        """Watches all keys that begin with `prefix`, from a revision of an epoch, from the oldest revision, or from now on.
 
-        `revision()` gives both numbers, and so does each `Change`. In a later epoch revisions have begun anew, and the same number is
-        another revision: the watch raises `CompactedError` then.
+        `revision()` and each `Change` have both numbers. In a later epoch, equal numbers are
+        different revisions, and the watch raises `CompactedError`.
         """
         if start is None or start == "oldest":
             return Watch(self._keys.watch(_bytes(prefix), None if start is None else (0, 0)))
         if isinstance(start, int):
-            raise ValueError(f"revision {start} of which epoch? Give both, as `revision()` does: start=(epoch, {start})")
+            raise ValueError(f"revision {start} needs its epoch, as `revision()` returns it: start=(epoch, {start})")
         epoch, revision = start
         if revision < 1:
             raise ValueError(f"revisions begin with 1, not {revision}")
         return Watch(self._keys.watch(_bytes(prefix), (epoch, revision)))
 
     def lease(self, ttl: float, *, keep: bool = True) -> Lease:
-        """A lease that ends `ttl` seconds after it was last kept alive; a thread does that unless told not to."""
+        """Creates a lease that ends `ttl` seconds after its last renewal. With `keep`, a thread renews it."""
         return Lease(self._keys.lease(ttl, keep))
 
     def revoke(self, lease: int) -> None:
-        """Ends a lease by its number, and with it what is tied to it."""
+        """Revokes a lease by its number, with all keys and locks that depend on it."""
         self._keys.revoke(lease)
 
     def lock(
@@ -533,20 +533,20 @@ class Kv:
     ) -> Lock:
         """A lock: `with kv.lock("gate") as lock`. `value` is what others see of the holder.
 
-        It is held under `lease`, or under one of its own that lives `ttl` seconds after its last sign of life. Without
-        `wait`, `LockHeldError` where another holds it.
+        The lock depends on `lease`, or on a new lease with a time to live of `ttl` seconds. Without
+        `wait`, raises `LockHeldError` if another lease holds it.
         """
         return Lock(self._keys, _bytes(name), _bytes(value), lease or ttl, wait)
 
     def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Lock:
-        """An election: `with kv.elect("leader", "host-1:8080") as elected`, entered by who is elected.
+        """An election: `with kv.elect("leader", "host-1:8080") as elected` waits until this candidate is elected.
 
-        It is a lock whose value says how to reach the holder; `holder` tells others.
+        It is a lock whose value says how to reach the leader; `holder` returns it.
         """
         return self.lock(name, value=value, lease=lease, ttl=ttl)
 
     def holder(self, name: Bytes) -> Entry | None:
-        """Who holds a lock, or is elected: their value, their lease, and as `created` their token."""
+        """The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token."""
         return self.get(b"$lock/" + _bytes(name))
 
 

@@ -1,7 +1,7 @@
-"""Live state: order books, last values and regions of entities that are right, or say that they are not, and heal by themselves.
+"""Replicas of states: order books, last values and regions. They detect errors and repair themselves.
 
-A book or a table takes in what has come when it is told to: by `update()`, or by each step of `changes()`. What it
-shows stays the same in between.
+A replica applies arrived changes only in `update()`, or in each step of `changes()`. In between, its
+state stays the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Side: TypeAlias = Literal["bid", "ask"]
 
 
 class Level(NamedTuple):
-    """All there is at one price, in the instrument's units."""
+    """A price and its total size, in the instrument's units."""
 
     price: int
     size: int
@@ -26,20 +26,20 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The state is another: it went from one position to the next."""
+    """The state changed, from one position to the next."""
 
     partition: int
     start: Position
     position: Position
     by: Literal["record", "merged", "snapshot"]
-    """What brought it there: the next record, one that merges several, or the state itself."""
+    """The cause: the next record, a record that merges several, or a snapshot."""
     append_time_ns: int | None
     event_time_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The state is wrong, or not whole. It has asked to be brought back, and shows nothing until then."""
+    """The state is wrong or incomplete. The replica has requested a snapshot, and is empty until it arrives."""
 
     partition: int
     text: str
@@ -47,13 +47,13 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The topic was deleted, and its state with it."""
+    """The topic was deleted with its state."""
 
     partition: int
 
 
 class Live:
-    """What books and tables have in common. A context manager; close it when done."""
+    """The base class of books, tables and regions. A context manager; close it when done."""
 
     def __init__(self, topic: str, replica: Replica, kind: str, options: Mapping[str, str]) -> None:
         self.topic = topic
@@ -62,33 +62,33 @@ class Live:
         self._replica = replica
 
     def update(self, timeout: float | None = 0.0) -> int:
-        """Takes in everything that is there, waiting up to `timeout` seconds for the first of it; how many changes."""
+        """Applies all arrived changes, after waiting up to `timeout` seconds for the first. Returns their number."""
         return self._replica.update(timeout)
 
     def changes(self) -> Changes[Change | Trouble | Publishers | Forgotten]:
-        """Each change as it is taken in, for `for` or `async for`: the state is then what that change made it.
+        """Applies and returns one change at a time, for `for` or `async for`.
 
-        A `Publishers` among them says whether a publisher of the state is connected; the state stays as it is."""
+        A `Publishers` notice says whether the state has connected publishers, and does not change the state."""
         return self._replica
 
     def next(self, timeout: float | None = None) -> Change | Trouble | Publishers | Forgotten | None:
-        """The next change; `None` after `timeout` seconds without one."""
+        """Waits for the next change; `None` after `timeout` seconds."""
         return self._replica.next(timeout)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the state is right, as far as anybody can see. While it is not, it shows nothing."""
+        """Whether the state is complete and no error was detected. Otherwise it is empty."""
         return self._replica.is_whole
 
     @property
     def position(self) -> Position | None:
-        """Where the state stands."""
+        """The state's position."""
         return self._replica.position
 
     @property
     def publishers(self) -> Publishers | None:
-        """What the topic's owner said last of the state's publishers, as of the last update. `None` while it has said nothing:
-        one has been connected since this began, or the node is older than the question."""
+        """The last notice about the state's publishers, as of the last update. `None` if there was none, because
+        a publisher was connected from the start, or because the node is too old."""
         return self._replica.publishers
 
     @property
@@ -99,29 +99,29 @@ class Live:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the newest record that is known was appended, by this machine's clock."""
+        """Seconds since the newest known record was appended, by this machine's clock."""
         return self._replica.age
 
     @property
     def append_time_ns(self) -> int | None:
-        """When the newest record that is known was appended, ns since the Unix epoch. `None` when the topic has begun anew, until
-        the time of a record of it is known."""
+        """The append time of the newest known record, in ns since the Unix epoch. `None` after a new epoch, until
+        a record of it is known."""
         return self._replica.times_ns[0]
 
     @property
     def event_time_ns(self) -> int | None:
-        """The publisher's time of the last record taken in, ns since the Unix epoch. `None` where that record has none, and after a
+        """The event time of the last applied record, in ns since the Unix epoch. `None` if it has none, and after a
         snapshot."""
         return self._replica.times_ns[1]
 
     @property
     def checksum(self) -> int | None:
-        """What the state adds up to."""
+        """The state's checksum."""
         return self._replica.checksum
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has happened so far: records, snapshots, gaps, holes, resyncs and more."""
+        """Counts of records, snapshots, gaps, holes, resyncs and more."""
         return self._replica.counts
 
     @property
@@ -129,7 +129,7 @@ class Live:
         return self._replica.closed
 
     def close(self) -> None:
-        """Ends it; whoever waits in it is done."""
+        """Closes it, and ends all waits in it."""
         self._replica.close()
 
     def __enter__(self) -> Self:
@@ -158,28 +158,28 @@ class Book(Live):
         return None if best is None else Level(*best)
 
     def bids(self, depth: int | None = None) -> Levels:
-        """The bids, the best first: `prices`, `sizes` and `table` are arrays."""
+        """The bids, best first: `prices`, `sizes` and `table` are arrays."""
         return self._replica.levels("bid", depth)
 
     def asks(self, depth: int | None = None) -> Levels:
-        """The asks, the best first."""
+        """The asks, best first."""
         return self._replica.levels("ask", depth)
 
     def size_at(self, side: Side, price: int) -> int:
-        """How much there is at a price."""
+        """The size at a price."""
         return self._replica.size_at(side, price) or 0
 
     @property
     def touch(self) -> Literal["open", "apart", "locked", "crossed"]:
-        """How the best prices stand: a side is empty, bid below ask, the same, or crossed."""
+        """The relation of the best prices: `open` (a side is empty), `apart` (bid below ask), `locked` (equal) or `crossed`."""
         return self._replica.touch
 
     def price(self, units: int) -> Decimal:
-        """A price as people write it."""
+        """A price as a decimal number."""
         return Decimal(units).scaleb(-int(self.options.get("price_decimals", "0")))
 
     def size(self, units: int) -> Decimal:
-        """A size as people write it."""
+        """A size as a decimal number."""
         return Decimal(units).scaleb(-int(self.options.get("size_decimals", "0")))
 
 
@@ -208,12 +208,12 @@ class Table(Live, Mapping[bytes | str, bytes]):
 
 
 class Region(Live):
-    """All entities of one region of a world of moving things."""
+    """All entities of one region of a world."""
 
     @property
     def entities(self) -> Entities | None:
-        """All of them as of the last update, as columns: `ids`, `kinds`, and for each axis `positions` and `velocities`. They
-        are not copied, and stay as they are while anybody holds them. `None` while the region is not known whole."""
+        """The entities as of the last update, as columns: `ids`, `kinds`, and for each axis `positions` and `velocities`. They
+        are not copied, and do not change. `None` while the state is incomplete."""
         return self._replica.entities_now
 
     def __len__(self) -> int:
@@ -221,7 +221,7 @@ class Region(Live):
 
 
 def live(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted: type[Any]) -> Any:
-    """A book, a table or a region of what the extension module follows, whole if that takes no more than 5 seconds."""
+    """Makes a book, table or region, and waits up to 5 seconds for its state."""
     replica, kind, options = followed
     fitting = {"last": Table, "region": Region}.get(kind, Book)
     if fitting is not wanted:

@@ -1,4 +1,4 @@
-"""Worlds of moving entities: who is near one of them, and what it is to do.
+"""Worlds of moving entities: commands to entities, and the entities near one.
 
     world = client.world("birds")
     world.command(1_000_007, velocity=(0, 0, 9))
@@ -7,7 +7,7 @@
         for seen in sight:
             print(seen.what, seen.id, len(sight.visible))
 
-The processes of a world are found through the node, wherever an entity goes. All entities of one region, as columns, are
+The client finds a world's processes through the node, wherever an entity moves. For all entities of a region, as columns, see
 `Client.region`.
 """
 
@@ -28,48 +28,48 @@ _BYTES_MAX = 2**32 - 1
 
 
 class Entity(NamedTuple):
-    """Somebody in sight, as it was told last."""
+    """A visible entity, as last reported."""
 
     id: int
     kind: int
-    """Its kind: a number that the makers of the world give a meaning."""
+    """The kind: a number whose meaning the world's program defines."""
     region: int
     tick: int
-    """The tick after which it was so."""
+    """The tick of this state."""
     position: Point
     velocity: Point
-    """Units a second."""
+    """Units per second."""
 
 
 class Seen(NamedTuple):
-    """Somebody came into sight, was told of again, or went out of sight."""
+    """An entity became visible, changed, or became invisible."""
 
     what: Literal["enter", "update", "leave"]
     id: int
     entity: Entity | None
-    """How it is now; `None` once it is out of sight."""
+    """The entity's current state; `None` once it is no longer visible."""
 
 
 class Commanded(NamedTuple):
-    """Where a command, a spawn or a despawn was carried out."""
+    """The result of a command, a spawn or a despawn."""
 
     process: int
     region: int
     tick: int
-    """The last tick before it."""
+    """The last tick before the change."""
 
 
 class Sight:
-    """Who is near an entity, as long as it is open: iterate it. A context manager; close it when done.
+    """Watches the entities near an entity: iterate it. A context manager; close it when done.
 
-    `visible` is how it stands, changes that are not yet taken included.
+    `visible` includes changes that were not returned yet.
     """
 
     def __init__(self, raw: RawSight) -> None:
         self._raw = raw
 
     def next(self, timeout: float | None = None) -> Seen | None:
-        """The next that happens; `None` after `timeout` seconds without anything."""
+        """Waits for the next change; `None` after `timeout` seconds."""
         row = self._raw.next(timeout)
         if row is None:
             return None
@@ -78,7 +78,7 @@ class Sight:
 
     @property
     def visible(self) -> dict[int, Entity]:
-        """All who are in sight, by their numbers."""
+        """All visible entities, by number."""
         return {row[0]: Entity(*row) for row in self._raw.visible()}
 
     def __iter__(self) -> Iterator[Seen]:
@@ -96,7 +96,7 @@ class Sight:
         return self._raw.closed
 
     def close(self) -> None:
-        """Ends it; whoever waits in it is done."""
+        """Closes it, and ends all waits in it."""
         self._raw.close()
 
 
@@ -117,10 +117,10 @@ class World:
         not_kind: int | None = None,
         bytes_per_tick: int | None = None,
     ) -> Sight:
-        """Who is at most so far from an entity, wherever that goes: of one `kind`, or of all but `not_kind`.
+        """Watches the entities within a distance of an entity, wherever it moves: those of `kind`, or all but `not_kind`.
 
-        With `bytes_per_tick` each process tells no more than that of those who move, the most urgent first; who comes and who
-        goes is told beyond it. A world that nobody began is a LookupError.
+        `bytes_per_tick` limits the movements that each process sends, the most urgent first; entities that enter and
+        leave are sent in addition. Raises LookupError if the world has not begun.
         """
         limit = _BYTES_MAX if bytes_per_tick is None else bytes_per_tick
         return Sight(
@@ -136,13 +136,13 @@ class World:
         kind: int | None = None,
         timeout: float = 5.0,
     ) -> Commanded:
-        """Changes an entity, wherever it is; what is left out stays as it is. It is done when this returns.
+        """Changes the given values of an entity, wherever it is. The change is done when this returns.
 
-        What the owner did in its last tick before it was killed is gone with it; to command the same again does no harm. An
-        entity that is nowhere is a LookupError.
+        A change in the last tick of a killed process is lost; repeating a command is safe. Raises LookupError for an
+        entity that does not exist.
         """
         if position is None and velocity is None and kind is None:
-            raise ValueError("nothing is commanded: give position, velocity or kind")
+            raise ValueError("nothing to change: give position, velocity or kind")
         done = self._raw.command(
             entity,
             position=None if position is None else list(position),
@@ -161,9 +161,9 @@ class World:
         kind: int = 0,
         timeout: float = 5.0,
     ) -> Commanded:
-        """Spawns an entity at a place of the world, without components. It is there when this returns.
+        """Adds an entity without components at a position. The entity exists when this returns.
 
-        An id that another entity of the world has is refused (`RefusedError`).
+        Raises `RefusedError` if another entity of the world has this id.
         """
         done = self._raw.spawn(
             entity,
@@ -175,7 +175,7 @@ class World:
         return Commanded(*done)
 
     def despawn(self, entity: int, *, timeout: float = 5.0) -> Commanded:
-        """Takes an entity out of the world, wherever it is. An entity that is nowhere is a LookupError."""
+        """Takes an entity out of the world, wherever it is. An entity that does not exist."""
         return Commanded(*self._raw.despawn(entity, timeout=timeout))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Tasks of a cluster: submitted, looked at, ended, as `client.tasks`. `dunlin.Worker` does them.
+"""Tasks of a cluster, as `client.tasks`. `dunlin.Worker` runs them.
 
     task = client.tasks.submit("shop", "thumbnail", b"...", priority=7, labels={"user": "ann"})
     print(client.tasks.why(task), client.tasks.wait(task).result)
@@ -30,7 +30,7 @@ _OVER = ("completed", "cancelled", "dead")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What is done when an attempt fails: so many more, after delays that grow from `base` to `cap` seconds, by chance."""
+    """The retry policy: a number of retries, after random delays that grow from `base` to `cap` seconds."""
 
     retries: int
     base: float = 1.0
@@ -38,14 +38,14 @@ class Retry:
 
 
 def _count(name: str, count: int, most: int, taken: int) -> int:
-    """A whole number from 0 to `most`; what the message between client and node has room for, `taken`, the node judges."""
+    """Checks for a whole number up to `most`. The node checks numbers up to `taken`, which the message can carry."""
     if not isinstance(count, int) or not 0 <= count <= taken:
         raise ValueError(f"{name}={count!r} is not a whole number from 0 to {most:,}")
     return count
 
 
 def _at_ms(name: str, at: float | None) -> int:
-    """A time in seconds since the Unix epoch, as the cluster has it; it refuses what is far from now."""
+    """Converts seconds since the Unix epoch to the cluster's milliseconds. The cluster refuses times far from now."""
     if at is None:
         return 0
     if not 0 < at < 2**53:
@@ -54,7 +54,7 @@ def _at_ms(name: str, at: float | None) -> int:
 
 
 def _span_ms(name: str, seconds: float | None) -> int:
-    """A span in seconds, as the cluster has it, which counts whole ms in 32 bits."""
+    """Converts seconds to the cluster's whole milliseconds in 32 bits."""
     if seconds is None:
         return 0
     if not 0.001 <= seconds <= 0xFFFF_FFFF / 1000:
@@ -63,14 +63,14 @@ def _span_ms(name: str, seconds: float | None) -> int:
 
 
 class NewTask:
-    """A task to submit; `submit` takes the same by name. `not_before` and `deadline` are seconds since the Unix epoch, `timeout` is how many seconds
-    one attempt may take (300 if nothing is said).
+    """A task to submit; `submit` takes the same arguments. `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the
+    longest time for an attempt in seconds (300 by default).
 
-    A second task with the same `idempotency_key` is the first; it is refused with another queue, kind, payload or subject, and when the first was
+    A second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload or subject differ, or if the first was
     cancelled.
 
-    `labels` are what people know it by; `needs` are labels that a worker has to have to be given it, all of them; `cpu_milli` (thousandths of a
-    processor) and `memory_bytes` are what it needs of a worker that says what it has.
+    `labels` identify the task; `needs` are labels that its worker must have, all of them; `cpu_milli` (thousandths of a
+    CPU) and `memory_bytes` are what it needs of workers with known resources.
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A task as it is now."""
+    """The current state of a task."""
 
     id: str
     tenant: str
@@ -143,52 +143,52 @@ class TaskInfo:
     priority: int
     attempts: int
     lost: int
-    """Workers that died under it."""
+    """The number of workers that died while they ran it."""
     worker: str | None
-    """Who has it."""
+    """The worker that runs it."""
     waited: float | None
-    """Seconds from when it was submitted to when its last attempt began."""
+    """Seconds from the submission to the start of the last attempt."""
     progress: float
-    """How far it said it is, 0 to 1."""
+    """The reported progress, 0 to 1."""
     note: str
     labels: list[tuple[str, str]]
     needs: list[tuple[str, str]]
-    """Labels that a worker has to have."""
+    """Labels that the worker must have."""
     after: list[str]
-    """What it waits for, or waited."""
+    """Tasks that must be done first."""
     result: bytes
     error: str | None
-    """What its last attempt failed with."""
+    """The error of the last attempt."""
     failure: str | None
-    """Why that failed: failed, timedout, deadline, poisoned."""
+    """The kind of the failure: failed, timedout, deadline, poisoned."""
     run: float
-    """Seconds that it ran."""
+    """The run time in seconds."""
     cpu: float
-    """Seconds of a processor that it took."""
+    """The used CPU time in seconds."""
     memory_bytes: int
     timeout: float
-    """Seconds that one attempt may take."""
+    """The longest time for an attempt, in seconds."""
     submitted: float
-    """When it was submitted, seconds since the Unix epoch."""
+    """The time of submission, in seconds since the Unix epoch."""
     started: float | None
-    """When its last attempt began."""
+    """The start of the last attempt."""
     not_before: float | None
-    """When it may start, while it waits for that: its own time, or its next retry's."""
+    """The earliest start of a waiting task or retry."""
     deadline: float | None
-    """When it has to be done."""
+    """The time by which the task must be done."""
     retries: int | None
-    """Attempts after the first; none once the task is over."""
+    """The number of retries; `None` once the task is over."""
     idempotency_key: bytes
     subject: str
-    """Where it publishes, if it does."""
+    """The subject to which a `publish` task publishes."""
     cpu_milli: int
-    """Thousandths of a processor that it needs."""
+    """Thousandths of a CPU that the task needs."""
     needs_memory_bytes: int
-    """Bytes of memory that it needs."""
+    """Bytes of memory that the task needs."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing becomes of it any more by itself."""
+        """Whether the task has ended."""
         return self.stage in _OVER
 
     @classmethod
@@ -202,8 +202,8 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Of a tenant's tasks with one value under `key` (a label's, or tenant, queue or kind) `running` run at once; `rate` says how often they start:
-    so many in so many seconds, and so many at once after a pause."""
+    """A limit for a tenant's tasks with each value of `key` (a label, or tenant, queue or kind): `running` at the same time; `rate` is
+    (starts, seconds, burst)."""
 
     key: str
     running: int | None = None
@@ -229,58 +229,58 @@ class _Limit:
 
 
 class TenantInfo(NamedTuple):
-    """A tenant, and what it has had."""
+    """A tenant and its counts."""
 
     name: str
     queued: int
     running: int
     completed: int
     failed: int
-    """Attempts that came to nothing."""
+    """The number of failed attempts."""
     dead: int
     cpu: float
-    """Seconds of a processor."""
+    """CPU seconds."""
 
 
 class WorkerInfo(NamedTuple):
-    """A worker as it is now."""
+    """The current state of a worker."""
 
     id: str
     name: str
     held: int
     credit: int
-    """Tasks that it would take."""
+    """The number of free slots."""
     done: int
     is_draining: bool
 
 
 class Submitted(NamedTuple):
-    """What came of tasks that were submitted together."""
+    """The result of submitting tasks together."""
 
     ids: list[str]
     known: list[bool]
-    """Which were there already, under the same idempotency key."""
+    """Whether each task existed already, under the same idempotency key."""
     slow_down: float
-    """Much waits already: submit so many seconds slower."""
+    """The pause in seconds that the cluster requests before the next submission."""
 
 
 class Tasks:
-    """See the module. Threads may share it. What changes something is sent once: `CommandUnknownError` where its answer is lost."""
+    """Calls about tasks. Threads may share it. A command is sent once; if its response is lost, `CommandUnknownError` is raised."""
 
     def __init__(self, connection: Connection) -> None:
         self._calls = TaskCalls(connection)
 
     def submit(self, tenant: str, kind: str, payload: Any = None, **options: Any) -> str:
-        """Submits a task, described as by `NewTask`; its id. A tenant that there is not yet is made."""
+        """Submits a task with the options of `NewTask`. Returns its id. Creates the tenant if it does not exist."""
         return self.submit_all(tenant, [NewTask(kind, payload, **options)]).ids[0]
 
     def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submitted:
-        """Submits tasks, all or none."""
+        """Submits tasks, either all or none."""
         taken, slow_down = self._calls.submit(tenant, list(tasks))
         return Submitted([id_of(task) for task, _ in taken], [known for _, known in taken], slow_down)
 
     def get(self, task: str) -> TaskInfo:
-        """A task; `NoTaskError` where it is not known, or no more."""
+        """Reads a task; raises `NoTaskError` if it is unknown or forgotten."""
         return TaskInfo._of(self._calls.get(number_of(task)))
 
     def list(
@@ -293,7 +293,7 @@ class Tasks:
         label: tuple[str, str] = ("", ""),
         whole: bool = False,
     ) -> Iterator[TaskInfo]:
-        """Tasks that fit, page by page; with payloads and results if `whole`."""
+        """Lists matching tasks, page by page; with payloads and results if `whole`."""
         start: int | None = 0
         while start is not None:
             rows, start = self._calls.page(tenant, queue, kind, stage, label, start, 0, whole)
@@ -301,7 +301,7 @@ class Tasks:
                 yield TaskInfo._of(row)
 
     def wait(self, task: str, timeout: float | None = None) -> TaskInfo:
-        """Waits until a task is over; `RequestTimeoutError` where it is not after `timeout` seconds."""
+        """Waits until a task has ended; raises `RequestTimeoutError` after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         pause = 0.005
         while not (info := self.get(task)).is_over:
@@ -312,30 +312,30 @@ class Tasks:
         return info
 
     def why(self, task: str) -> str:
-        """Why a task does not run, or what it does, in one sentence."""
+        """Explains in one sentence why a task does not run, or what it does."""
         return self._calls.why(number_of(task))
 
     def cancel(self, task: str) -> None:
-        """Ends a task, and those that wait for it. One that runs goes on until its worker answers: a function that looks at
-        `Task.is_stopped` and raises ends it as cancelled; one that returns has completed it."""
+        """Cancels a task and those that depend on it. A running task continues until its worker stops it: a function that checks
+        `Task.is_stopped` and raises an exception ends it as cancelled; a function that returns completes it."""
         self._calls.cancel(number_of(task))
 
     def retry(self, task: str) -> None:
-        """Begins a dead letter anew."""
+        """Restarts a dead letter."""
         self._calls.retry(number_of(task))
 
     def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
-        """Begins the oldest dead letters of a tenant anew, so many or all; how many. What dies again meanwhile is left as it is, and so are tasks under
+        """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number. Skips tasks that fail again, and tasks under
         which workers died (`failure == "poisoned"`), unless `poisoned`.
         """
         return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
 
     def discard(self, tenant: str, count: int | None = None) -> int:
-        """Lets go of the oldest dead letters of a tenant, so many or all, and ends what waits for them; how many."""
+        """Removes the oldest dead letters of a tenant, `count` or all, and cancels dependent tasks. Returns their number."""
         return self._of_dead(tenant, count, self._calls.discard)
 
     def _of_dead(self, tenant: str, count: int | None, call: Callable[[str, int], tuple[int, bool]]) -> int:
-        """The cluster takes so many at once, and says whether there are more."""
+        """Repeats the call, because the cluster limits the tasks of one."""
         found = self.tenants().get(tenant)
         dead = found.dead if found is not None else 0
         left = dead if count is None else min(count, dead)
@@ -358,7 +358,7 @@ class Tasks:
         burst: int = 0,
         limits: Iterable[Limit] = (),
     ) -> None:
-        """Makes a tenant, or changes its share, its quota of tasks at once and its limits; they hold from the next start on."""
+        """Creates a tenant, or changes its share, quotas and limits, which apply to later starts."""
         draft = _Tenant(name, weight, queued_max, reserved, running_max, burst)
         for limit in limits:
             rate = limit.rate and (limit.rate[0], round(limit.rate[1] * 1000), limit.rate[2])
@@ -366,9 +366,9 @@ class Tasks:
         self._calls.set_tenant(draft)
 
     def tenants(self) -> dict[str, TenantInfo]:
-        """Tenants by name."""
+        """All tenants by name."""
         return {row[0]: TenantInfo(*row) for row in self._calls.tenants()}
 
     def workers(self) -> Sequence[WorkerInfo]:
-        """Workers."""
+        """All workers."""
         return [WorkerInfo(id_of(row[0]), *row[1:]) for row in self._calls.workers()]

@@ -1,4 +1,4 @@
-"""Topics, as `topics()` and `describe()` tell of them."""
+"""The results of `topics()` and `describe()`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._dunlin import Position
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """A line of the list of topics. A count is `None` where a node that would have to say does not answer."""
+    """A topic of a list. A count is `None` if a responsible node does not answer."""
 
     name: str
     pattern: str
@@ -24,7 +24,7 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One partition."""
+    """One partition of a topic."""
 
     partition: int
     first: Position
@@ -35,7 +35,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One reader, the slowest first."""
+    """One subscription of a topic."""
 
     name: str
     partition: int
@@ -47,7 +47,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """One group."""
+    """One group of a topic."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """All about a topic."""
+    """Describes a topic."""
 
     name: str
     pattern: str
@@ -79,7 +79,7 @@ class Topic:
 
 
 def described(found: dict[str, Any]) -> Topic:
-    """A description out of what the extension module gives."""
+    """Makes a description from the native module's dictionary."""
     logs = tuple(Log(*log) for log in found.pop("logs"))
     readers = tuple(Reader(*reader) for reader in found.pop("readers"))
     groups = tuple(GroupSummary(*group) for group in found.pop("groups"))

@@ -1,4 +1,4 @@
-"""A worker: functions that do tasks.
+"""A worker: functions that run tasks.
 
     worker = dunlin.Worker(slots=4)
 
@@ -9,11 +9,11 @@
     if __name__ == "__main__":
         worker.run()
 
-What a function gives back is the task's result: bytes, text, `None`, or anything that JSON has a form for. What it raises is why the attempt failed:
-it is tried again as the task says, unless the exception has `retry = False`, as `TaskFailed(..., retry=False)` has. A task may be done more than once,
-under a higher `token` each time: whatever it does outside should be done under that token.
+A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an exception, the attempt has failed and
+is retried as the task says, unless the exception has `retry = False`, such as `TaskFailed(..., retry=False)`. A task may run more than once,
+with a higher `token` each time: pass the token to the resources that the task changes.
 
-At SIGTERM or SIGINT a worker takes nothing new, does what it holds, and ends; at the second it ends at once, and what it held goes to others.
+At SIGTERM or SIGINT a worker finishes its tasks and ends. At the second it ends at once, and its tasks go to other workers.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _LOOK = 0.1
-"""How often the main thread looks for signals, seconds."""
+"""The interval at which the main thread checks for signals, in seconds."""
 _FAREWELL = 5.0
-"""How long threads that have nothing to do have for their end, seconds."""
+"""How long idle threads may take to end, in seconds."""
 
 
 class TaskFailed(Exception):
-    """The attempt came to nothing; with `retry=False` there is no other, and the task is a dead letter."""
+    """The attempt failed. With `retry=False`, the task becomes a dead letter."""
 
     def __init__(self, why: str = "", *, retry: bool = True) -> None:
         super().__init__(why)
@@ -59,28 +59,28 @@ class TaskFailed(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """A task that this worker was given."""
+    """A task assigned to this worker."""
 
     id: str
-    """As it is known by, everywhere."""
+    """The id, as printed by all commands."""
     token: int
-    """Of this start; it grows from start to start, of whatever task."""
+    """The fencing token of this start, which grows with every start of any task."""
     kind: str
     tenant: str
     payload: bytes
     attempt: int
-    """1 for the first."""
+    """The number of the attempt, from 1."""
     timeout: float
-    """Seconds that this attempt may take, unless it is extended."""
+    """The longest time for this attempt in seconds, unless it is extended."""
     _attachment: RawAttachment | None = field(default=None, repr=False, compare=False)
 
     def json(self) -> Any:
-        """The payload, read as JSON."""
+        """The payload, parsed as JSON."""
         return json.loads(self.payload)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nobody waits for it any more: it was cancelled, took too long, or went to another worker.
+        """Whether the task has to stop: it was cancelled, timed out, or went to another worker.
 
         A function that returns has completed its task, even then. One that stops early raises an exception: a cancelled task ends as
         cancelled, and tasks that wait for it do not run.
@@ -90,11 +90,11 @@ class Task:
         return self._attachment is not None and self._attachment.is_stopped(self.token)
 
     def progress(self, share: float, note: str = "") -> None:
-        """Tells those who look how far it is, 0 to 1, and in words."""
+        """Reports the progress, 0 to 1, and in words."""
         self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), note)
 
     def extend(self, seconds: float = 0.0) -> None:
-        """It takes longer: its time begins anew, with so many seconds, or as many as it had."""
+        """Restarts the timeout, with `seconds` or, without them, the task's own."""
         self._attached().extend(self.token, seconds)
 
     def _attached(self) -> RawAttachment:
@@ -107,7 +107,7 @@ class Task:
 
 
 def encode(value: Any) -> bytes:
-    """A payload or a result as bytes: bytes as they are, text as UTF-8, `None` as nothing, all else as JSON.
+    """A payload or result as bytes: bytes unchanged, text as UTF-8, `None` as empty, other values as JSON.
 
     `ValueError` for NaN and infinities, which JSON has no form for, and for text that UTF-8 has no form for.
     """
@@ -121,7 +121,7 @@ def encode(value: Any) -> bytes:
 
 
 class Worker:
-    """Does tasks of the kinds that `task` was told functions for. `run` does so until it is told to end."""
+    """Runs tasks of the kinds that were registered with `task`, in `run`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Worker:
         ttl: float = 10.0,
         connect: Callable[[], Client] | None = None,
     ) -> None:
-        """`url` as for `dunlin.connect`; `connect` makes the connection instead, for credentials.
+        """`url` is that of `dunlin.connect`; instead, `connect` may make the connection, for example with credentials.
 
         `slots` tasks run at once, as many as there are processors if it is 0: functions that are not `async` each in a thread, or, with
         `processes`, each in a process of its own, for code that computes. `queues` are those it serves, none for all; `cpu_milli` and
@@ -148,7 +148,7 @@ class Worker:
         """
         self._url = url
         self._connect = connect
-        # A node that started this process knows it by the name that it gave it.
+        # A node that started this process knows the worker by this name.
         self._name = os.environ.get("DUNLIN_WORKER_NAME", "") or name or f"{socket.gethostname()}-{os.getpid()}"
         if slots < 0:
             raise ValueError(f"slots={slots}: 1 at least, or 0 for as many as there are processors")
@@ -164,7 +164,7 @@ class Worker:
         self._called = threading.Event()
 
     def task(self, kind: str) -> Callable[[Function], Function]:
-        """A decorator: this function does tasks of this kind. It is given the task, and may be `async`."""
+        """Registers a function for a kind of tasks, as a decorator. The function takes the task, and may be `async`."""
 
         def decorate(function: Function) -> Function:
             if kind in self._functions:
@@ -175,11 +175,11 @@ class Worker:
         return decorate
 
     def stop(self) -> None:
-        """Has `run` end when what it holds is done; called again, at once. From any thread or signal handler."""
+        """Ends `run` after its tasks are finished; a second call ends it at once. For any thread or signal handler."""
         self._stops += 1
 
     def run(self) -> None:
-        """Does tasks until SIGTERM, SIGINT or `stop`. From the main thread signals are heard; from another only `stop` is."""
+        """Runs tasks until SIGTERM, SIGINT or `stop`. Signals end it only in the main thread."""
         if not self._functions:
             raise ValueError("a worker needs a function for one kind of tasks at least")
         restore = self._hear_signals()
@@ -212,7 +212,7 @@ class Worker:
             restore()
 
     def _connected(self) -> Client | None:
-        """Waits for a node that is not up yet; `None` when it is told to end meanwhile."""
+        """Waits for the node; `None` if the worker has to end first."""
         from .client import connect
 
         said = False
@@ -227,7 +227,7 @@ class Worker:
         return None
 
     def _is_to_work(self) -> bool:
-        """At once, or, of a node's warm pool, when it is called: it says that it is prepared where it listens, which is a socket."""
+        """Waits, in a node's warm pool, until the node orders the worker to attach. Reports that it is prepared on standard input, a socket."""
         if os.environ.get("DUNLIN_WORKER_WARM"):
             os.write(0, b"prepared\n")
             while not self._stops and not self._called.wait(_LOOK):
@@ -264,7 +264,7 @@ class Worker:
         return restore
 
     def _hear_stdin(self) -> None:
-        """Whoever started this process holds the other end: it calls who is of its warm pool, and is gone when nothing more can come."""
+        """Reads standard input, which the parent process holds: an order to attach, or the end of the parent."""
         try:
             while os.read(0, 4096):
                 self._called.set()
@@ -274,7 +274,7 @@ class Worker:
 
 
 class _Running:
-    """The tasks that run, and where."""
+    """The running tasks and their slots."""
 
     def __init__(
         self, attachment: RawAttachment, functions: dict[str, Callable[..., Any]], slots: int, processes: bool
@@ -312,13 +312,13 @@ class _Running:
             self._queue.put(task)
 
     def end(self) -> None:
-        """What still runs is given up: nobody waits for it here."""
+        """Abandons running tasks without waiting for them."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
         for _ in self._threads:
             self._queue.put(None)
         if self.is_idle:
-            # Slots' processes are ended by their threads, and an interpreter that ends is no place for threads.
+            # The slots' threads end their processes, before the interpreter ends.
             for thread in self._threads:
                 thread.join(_FAREWELL)
 
@@ -343,17 +343,17 @@ class _Running:
         try:
             ran = work.result()
         except BaseException as error:
-            # It was cancelled before it began.
+            # The task was cancelled before it began.
             ran = failed(error, cpu_us=used.cpu_ns // 1000)
-        # What is said waits for a lock that others may hold for a moment: not on the loop's time.
+        # Reporting may wait for a lock, which must not block the event loop.
         await asyncio.get_running_loop().run_in_executor(None, self._answer, task, ran, started)
 
     def _answer(self, task: Task, ran: Ran, started: int) -> None:
-        """Says what came of a task, and gives its slot back whatever happens meanwhile."""
+        """Reports a task's result, and always frees its slot."""
         try:
             self._say(task, ran, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
-            # It went to another, or was cancelled; or there is no connection, and it will have gone to another.
+            # The task went to another worker or was cancelled, or will go to another worker for lack of a connection.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:
@@ -366,7 +366,7 @@ class _Running:
             try:
                 result = encode(ran.value)
             except BaseException as wrong:
-                # An object's own methods may raise whatever they like.
+                # An object's methods may raise any exception.
                 reason = (failed(wrong).error or "").splitlines()[-1:]
                 error, retry = f"what it gave back cannot be sent: {''.join(reason)}", False
         if error is None:
@@ -376,7 +376,7 @@ class _Running:
 
 
 async def _ran(function: Callable[[Task], Any], task: Task, used: _Used) -> Ran:
-    """Runs an async function to its end. What it raises stays here: `SystemExit` and `KeyboardInterrupt` would end the loop that all share."""
+    """Runs an async function to its end, and catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop."""
     try:
         value = await _measured(function(task), used)
     except BaseException as error:
@@ -390,7 +390,7 @@ class _Used:
 
 
 class _measured(Awaitable[Any]):
-    """A coroutine, and what its steps take of the processor."""
+    """A coroutine, with the CPU time of its steps."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], used: _Used) -> None:
         self._coroutine = coroutine
