@@ -1,4 +1,5 @@
-//! `cases`: the programs of `tests/cases`, each of which reproduces one fault that outsiders found. Exit code 0 of each: the fault is gone.
+//! `cases`: runs the programs of `tests/cases`, each of which reproduces one reported fault. Exit code 0
+//! means that the fault is fixed.
 
 use std::process::Command;
 
@@ -6,14 +7,14 @@ use anyhow::Result;
 
 use crate::{clients, process, python, workspace};
 
-/// What to run.
+/// The programs to run.
 #[derive(clap::Args, Default)]
 pub struct Options {
     /// Directories of tests/cases to run [default: all]
     names: Vec<String>,
 }
 
-/// Runs them one after another; one that could not be tried has failed.
+/// Runs the programs one after another. A program that cannot be run counts as failed.
 pub fn run(options: &Options) -> Result<()> {
     let dunlin = workspace::dunlin()?;
     let python = python::ready()?;
@@ -25,7 +26,7 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut cases)
 }
 
-/// All of them.
+/// Runs all programs.
 pub fn all() -> Result<()> {
     run(&Options::default())
 }

@@ -1,4 +1,4 @@
-//! Which packages of the workspace differ from a revision.
+//! Finds the workspace packages that differ from a revision.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// Packages with changed, added or removed files, those not committed too.
+/// Packages with changed, added or removed files, including uncommitted ones.
 pub fn packages(since: Option<&str>) -> Result<Vec<String>> {
     let base = match since {
         Some(revision) => revision.to_owned(),

@@ -1,9 +1,9 @@
-//! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each; then the
-//! control state of several nodes. `chaos control` runs those alone, `chaos topics` is about topics of a cluster, `chaos mutants`
-//! shows that both find bugs. `chaos space` and `chaos space-mutants` do the same for hand-overs between regions.
+//! `chaos`: crash tests of the log on disk, the system tests with many seeds, and fault tests of the control
+//! state of several nodes. `control`, `topics` and `space` run single parts; `mutants` and `space-mutants`
+//! check that the parts find known bugs.
 //!
-//! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
-//! again (what the machine does in between is another matter, so a rare failure may take several runs).
+//! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats its
+//! decisions, but not the machine's timing, so that a rare failure may need several runs.
 
 pub mod control;
 mod mutants;
@@ -14,12 +14,12 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// So many have to find a mutant.
+/// Seeds that must find a mutant.
 const MUTANT_SEEDS: u64 = 15;
-/// Of hand-overs, of each kind.
+/// Seeds for each kind of handover test.
 const SPACE_SEEDS: u64 = 1_000;
 
-/// How much to try.
+/// How many seeds to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Number of tries of each test that kills or stops something
@@ -49,7 +49,7 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// Runs them in the configuration of all tests: assertions and overflow checks are on in what is tried.
+/// Runs the tests in the test configuration, with assertions and overflow checks.
 pub fn run(options: &Options) -> Result<()> {
     match options.filter.as_deref() {
         Some("control") => run_control(options),
@@ -77,7 +77,7 @@ fn run_control(options: &Options) -> Result<()> {
     control::run(first, seeds)
 }
 
-/// The first seed, and how many.
+/// The first seed, and the number of seeds.
 fn which(options: &Options) -> (u64, u64) {
     let (first, seeds) = options.seed.map_or((1, options.tries), |seed| (seed, 1));
     (first, options.seeds.unwrap_or(seeds))
@@ -88,7 +88,7 @@ fn run_tests(options: &Options) -> Result<()> {
         crash_logs(options)?;
     }
     let mut command = cargo(&["test", "-p", "dunlin-system-tests", "--test", "it", "--"]);
-    // Long tests try more often for longer; here each test tries as often as the options say.
+    // Long tests repeat by time; here each test runs as often as the options say.
     command.args(["--nocapture", "--test-threads=1", "--skip=long::"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
@@ -99,7 +99,7 @@ fn run_tests(options: &Options) -> Result<()> {
     process::run(&mut command)
 }
 
-/// A fake disk that loses, tears and flips: a life of the log for each seed.
+/// Tests the log on a fake disk that loses, tears and flips bytes, one run for each seed.
 fn crash_logs(options: &Options) -> Result<()> {
     let mut command = cargo(&["test", "-p", "dunlin-journal", "--test", "it", "crash"]);
     match options.seed {

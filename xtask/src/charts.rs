@@ -1,7 +1,7 @@
-//! `charts`: pictures of what was measured, made of the runs kept in `bench-runs/`.
+//! `charts`: draws charts from the stored benchmark runs in `bench-runs/`.
 //!
-//! Each chart is of one run, the newest that has all it shows: figures of two runs are not compared. Text and lines follow
-//! the reader's colour scheme.
+//! Each chart shows the newest run that has all its values; values of different runs are not mixed. Text and
+//! lines follow the reader's colour scheme.
 
 mod fanout;
 mod kept;
@@ -15,16 +15,16 @@ use plotters::prelude::*;
 use crate::workspace;
 use kept::Run;
 
-/// Where they are kept.
+/// The directory of the charts.
 const FOLDER: &str = "docs/pictures";
 const WIDTH: u32 = 820;
-/// Of text and lines, where the reader's colour scheme is not known.
+/// The colour of text and lines, if the reader's colour scheme is unknown.
 const INK: RGBColor = RGBColor(0x76, 0x7d, 0x87);
 const DUNLIN: RGBColor = RGBColor(0x3b, 0x82, 0xf6);
 const FONT: &str = "sans-serif";
 const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";
 
-/// `None` where the run has not measured all that the chart shows.
+/// `None` if the run lacks values of the chart.
 type Draw = fn(&Run) -> Option<Result<String>>;
 
 /// Draws every chart.
@@ -42,7 +42,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Puts the style sheet behind the first tag.
+/// Inserts the style sheet after the first tag.
 fn styled(svg: &str) -> String {
     match svg.find("<svg").and_then(|at| Some(at + svg[at..].find('>')? + 1)) {
         Some(at) => format!("{}{STYLE}{}", &svg[..at], &svg[at..]),
@@ -54,7 +54,7 @@ fn text(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-/// Where the figures are from, in small letters.
+/// The source of the values, in small letters.
 fn source(run: &Run) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }

@@ -1,4 +1,5 @@
-//! `check`: format, lints, tidiness, licences, and the unit tests of what changed. `fix` rewrites what a machine can put right.
+//! `check`: format, lints, tidiness, licences, and the unit tests of changed crates. `fix` makes automatic
+//! corrections.
 
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use crate::test::nextest::{self, Selection};
 use crate::tools::{DENY, SHEAR};
 use crate::{changed, tidy, workspace};
 
-/// What to look at.
+/// What to check.
 #[derive(clap::Args)]
 pub struct Options {
     /// Revision since which changed crates are tested [default: the origin's main branch, or else HEAD]
@@ -17,7 +18,8 @@ pub struct Options {
     since: Option<String>,
 }
 
-/// Tidiness, format, dependencies, lints; unit tests of changed crates and of those that depend on them.
+/// Checks tidiness, format, dependencies and lints, and runs the unit tests of changed crates and their
+/// dependents.
 pub fn run(options: &Options) -> Result<()> {
     tidy::run()?;
     format()?;
@@ -37,17 +39,17 @@ fn unit_tests(since: Option<&str>) -> Result<()> {
     nextest::run(&Selection { profile: "default", filter: Some(filter), ..Selection::default() })
 }
 
-/// The source is formatted.
+/// Checks the source format.
 pub fn format() -> Result<()> {
     process::run(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
-/// No compiler or clippy warning anywhere, tests and examples included.
+/// Checks for warnings of the compiler and of clippy, including tests and examples.
 pub fn lints() -> Result<()> {
     process::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// Every dependency is used, and its licence and source are as deny.toml says.
+/// Checks that every dependency is used, and that its licence and source follow deny.toml.
 pub fn dependencies() -> Result<()> {
     process::run(Command::new(SHEAR.path()?).current_dir(workspace::root()))?;
     let mut deny = Command::new(DENY.path()?);
@@ -55,7 +57,7 @@ pub fn dependencies() -> Result<()> {
     process::run(deny.current_dir(workspace::root()))
 }
 
-/// Lints first: what clippy rewrites may need formatting.
+/// Fixes lints first, because the result may need formatting.
 pub fn fix() -> Result<()> {
     let generated = ["test", "-p", "xtask", "--test", "generated"];
     process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;

@@ -1,7 +1,7 @@
-//! `cargo xtask clients`: programs of clients that nobody here wrote, against a node that is started for them.
+//! `cargo xtask clients`: runs gRPC clients of other projects with a node.
 //!
-//! What they need is installed once, into `target/clients/`, from where its users get it: PyPI, npm, the Go module proxy. A
-//! client that cannot be installed fails the command.
+//! Their packages are installed once into `target/clients/`, from PyPI, npm and the Go module proxy. If a
+//! client cannot be installed, the command fails.
 
 mod grpc;
 mod node;
@@ -15,23 +15,23 @@ use crate::process;
 use crate::workspace;
 use node::Node;
 
-/// What to run.
+/// The clients to test.
 #[derive(clap::Args)]
 pub struct Options {
     /// Client to test: grpcio, grpc-go, grpc-js or grpcurl [default: all]
     name: Option<String>,
 }
 
-/// A client: what it is called, what makes it ready, and what runs it.
+/// A client: its name, its preparation, and its test.
 struct Client {
     name: &'static str,
-    /// Programs that must be on the path.
+    /// Programs that must be in PATH.
     needs: &'static [&'static str],
     install: fn(&Place) -> Result<()>,
     run: fn(&Place, &str) -> Result<()>,
 }
 
-/// Where clients are, and where they are installed to.
+/// The directories of the clients' sources and installations.
 struct Place {
     sources: PathBuf,
     installed: PathBuf,
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Runs the named client, or all.
+/// Tests the named client, or all.
 pub fn run(options: &Options) -> Result<()> {
     let chosen = |client: &&Client| options.name.as_deref().is_none_or(|name| client.name == name);
     let clients: Vec<_> = grpc::CLIENTS.iter().filter(chosen).collect();
@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The folder of the program `grpcurl`, built where it is not there.
+/// The directory of the program `grpcurl`, which is built if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
     let place = Place::ready()?;
     let client = grpc::CLIENTS.iter().find(|client| client.name == "grpcurl").context("no such client")?;
@@ -81,12 +81,12 @@ pub fn grpcurl() -> Result<PathBuf> {
     Ok(place.installed.join("go/bin"))
 }
 
-/// Every client.
+/// Tests all clients.
 pub fn all() -> Result<()> {
     run(&Options { name: None })
 }
 
-/// The one of the default tier: it needs no compiler.
+/// Tests the client of the default steps, which needs no compiler.
 pub fn one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
@@ -102,7 +102,7 @@ fn prepare(client: &Client, place: &Place) -> Result<()> {
     (client.install)(place)
 }
 
-/// Whether something was made of just these files; [`made`] notes it.
+/// Whether the outputs of these files are up to date; [`made`] marks them so.
 fn is_made(stamp: &Path, of: &[PathBuf]) -> bool {
     std::fs::read(stamp).is_ok_and(|known| contents(of).is_ok_and(|now| now == known))
 }
@@ -119,7 +119,7 @@ fn contents(files: &[PathBuf]) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Runs a command whose output is shown only if it fails.
+/// Runs a command, and prints its output only if it fails.
 fn quietly(command: &mut Command) -> Result<()> {
     process::text(command).map(drop)
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask dashboard`: whether the committed page, `web/dashboard/dist`, is what its source builds, byte for byte;
-//! with `--write` it is made so. Nodes embed what is committed, so that `cargo build` needs no Node.
+//! `cargo xtask dashboard`: builds the dashboard and compares it with the committed `web/dashboard/dist`, or
+//! replaces that with `--write`. Nodes embed the committed files, so that `cargo build` needs no Node.js.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{page, process, workspace};
 
-/// What to do.
+/// What to do with the build.
 #[derive(Default, clap::Args)]
 pub struct Options {
     /// Replace the committed dashboard by the built one
@@ -23,7 +23,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.write { build(&committed()) } else { compare() }
 }
 
-/// Fails where they differ.
+/// Fails if they differ.
 fn compare() -> Result<()> {
     let built = workspace::target_directory()?.join("dashboard");
     build(&built)?;
@@ -50,7 +50,7 @@ fn build(into: &Path) -> Result<()> {
     process::run(npm.current_dir(page::folder()))
 }
 
-/// Everything in a directory, by its path from there.
+/// The contents of all files in a directory, by relative path.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut left = vec![directory.to_owned()];

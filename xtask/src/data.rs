@@ -1,11 +1,11 @@
-//! `data`: brings the real recordings into `data/`, by package name, from whatever Python registry pip is set up for.
+//! `data`: downloads the recordings into `data/`, as packages from pip's registry.
 //!
-//! - A file in `data/` under its own name is whole and has its pinned checksum: everything is made and verified in
-//!   `data/.fetch` and renamed into place, and what an interrupted run left there is removed by the next.
-//! - pip verifies the archive's checksum before it runs anything out of it.
-//! - A lock on `data/.lock` lets one run fetch while others wait and then find the files there.
+//! - A file in `data/` is complete and has its pinned checksum: files are made and verified in `data/.fetch`
+//!   and renamed. The next run removes the rest of an interrupted one.
+//! - pip verifies an archive's checksum before it runs any code of the archive.
+//! - A lock on `data/.lock` lets one run download while others wait.
 //!
-//! Archives and checksums are left to Python: pip is needed anyway, and four Rust crates are not.
+//! Python unpacks archives and computes checksums: pip is needed anyway, and four Rust crates are saved.
 
 mod recordings;
 
@@ -20,12 +20,12 @@ use recordings::{PACKAGES, Package, Recording};
 
 const ARCHIVE_PY: &str = include_str!("data/archive.py");
 
-/// Where the recordings lie.
+/// The directory of the recordings.
 pub fn directory() -> PathBuf {
     workspace::root().join("data")
 }
 
-/// Fetches what is missing or damaged; says so and does nothing when all is there.
+/// Downloads missing or damaged files; does nothing if all are present.
 pub fn run() -> Result<()> {
     let data = directory();
     fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
@@ -62,7 +62,7 @@ fn fetch(package: &Package, data: &Path) -> Result<()> {
     install(package.recordings, &staging.0, data)
 }
 
-/// `--require-hashes` makes pip verify the archive before it asks the package for its metadata, which runs code.
+/// `--require-hashes` makes pip verify the archive before it reads the package's metadata, which runs code.
 fn download(package: &Package, staging: &Path) -> Result<()> {
     let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
     fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
@@ -94,7 +94,7 @@ fn download(package: &Package, staging: &Path) -> Result<()> {
     Ok(())
 }
 
-/// pip's reasons without its account of every retry.
+/// pip's error messages, without its reports of retries.
 fn complaint(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let errors: Vec<_> = said.lines().filter(|line| line.starts_with("ERROR:")).collect();
@@ -113,7 +113,7 @@ fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<
     process::text(&mut python).map(drop)
 }
 
-/// Moves recordings into `data/`, all of them verified first.
+/// Verifies recordings, and then moves all into `data/`.
 fn install(recordings: &[Recording], from: &Path, data: &Path) -> Result<()> {
     for (recording, sum) in recordings.iter().zip(sums(from, recordings)?) {
         if sum != recording.sha256 {
@@ -147,7 +147,7 @@ fn archive_py(verb: &str) -> Command {
     python
 }
 
-/// A folder for what is not yet verified, gone when dropped.
+/// A directory for unverified files, removed when this is dropped.
 struct Staging(PathBuf);
 
 impl Staging {
@@ -163,7 +163,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What stays behind is removed by the next run.
+        // The next run removes what is left.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -172,14 +172,14 @@ impl Drop for Staging {
 mod tests {
     use super::*;
 
-    /// SHA-256 of "abc".
+    /// The SHA-256 checksum of "abc".
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     fn recording(file: &'static str, sha256: &'static str) -> Recording {
         Recording { member: file, file, sha256 }
     }
 
-    /// A `data/` of this test's own, and its staging folder.
+    /// A test's own `data/` and staging directory.
     fn folders(test: &str) -> (PathBuf, Staging) {
         let data = std::env::temp_dir().join(format!("dunlin-xtask-{test}-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();

@@ -1,7 +1,6 @@
-//! `demo`: the recordings, the binary, and then `dunlin demo` in our place.
+//! `demo`: downloads the recordings, builds the programs, and runs `dunlin demo` with the given arguments.
 //!
-//! The demo itself is a command of the product. Here stands only what it needs first; every argument is its own. Tasks are submitted and
-//! done by programs of the Python package, which is built for them.
+//! For tasks, the Python package is built too, whose example programs submit and run them.
 
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{data, python, workspace};
 
-/// The demo's own options; `dunlin demo --help` explains them.
+/// The options of `dunlin demo`, which `dunlin demo --help` explains.
 #[derive(clap::Args)]
 pub struct Options {
     /// Arguments for `dunlin demo`, such as --once or --speed 10x; `--only PART` runs one part: feed, nodes, tasks
@@ -18,10 +17,10 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// What is shown.
+/// Which demo to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Face {
-    /// All of them on one cluster.
+    /// All parts on one cluster.
     Together,
     Feed,
     Nodes,
@@ -30,12 +29,12 @@ enum Face {
 }
 
 impl Options {
-    /// All faces, to their closing tables.
+    /// All parts once, to their last tables.
     pub fn once() -> Options {
         Options::of(&["--once"])
     }
 
-    /// Feeds by themselves, as fast as it goes: subscribers that are slow, late or killed.
+    /// Feeds only, at full speed, with slow, late and killed subscribers.
     pub fn of_feeds() -> Options {
         Options::of(&["--only", "feed", "--once", "--speed", "max"])
     }
@@ -44,7 +43,7 @@ impl Options {
         Options { arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
     }
 
-    /// Which face, and the words that are the demo's own.
+    /// Returns the part, and the arguments for the demo.
     fn read(&self) -> Result<(Face, Vec<String>)> {
         let (mut face, mut words) = (None, Vec::new());
         let mut left = self.arguments.iter();
@@ -86,12 +85,12 @@ impl Face {
     }
 }
 
-/// Fetches, builds, and becomes the demo.
+/// Prepares and runs the demo.
 pub fn run(options: &Options) -> Result<()> {
     become_(prepare(options)?)
 }
 
-/// Fetches and builds; the command that is then the demo.
+/// Downloads and builds. Returns the command of the demo.
 pub fn prepare(options: &Options) -> Result<Command> {
     let (face, words) = options.read()?;
     if let Err(error) = data::run() {
@@ -119,7 +118,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
     Ok(dunlin)
 }
 
-/// The demo takes over this process, so that Ctrl-C and the exit code are its own.
+/// Replaces this process by the demo, so that it receives Ctrl-C and returns the exit code.
 #[cfg(unix)]
 fn become_(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;

@@ -1,8 +1,8 @@
-//! `fuzz`: the targets in `fuzz/`, each for a while.
+//! `fuzz`: runs each target in `fuzz/` for some time.
 //!
-//! The layout is cargo-fuzz's, whose own commands work there too; here nightly and a C++ compiler are enough. What a run
-//! finds worth keeping goes to `fuzz/corpus/TARGET`, from which the next run starts; an input that fails is written to
-//! `fuzz/artifacts/TARGET` and named. The same bodies run on stable, in `cargo test`, on random input.
+//! The layout is that of cargo-fuzz, whose commands work too; here the nightly toolchain and a C++ compiler
+//! are enough. Interesting inputs are stored in `fuzz/corpus/TARGET` for the next run, failing inputs in
+//! `fuzz/artifacts/TARGET`. `cargo test` runs the same code on stable with random input.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,12 +14,12 @@ use crate::{process, workspace};
 const TARGETS: [&str; 8] = ["feed", "frame", "http", "journal", "nats", "recording", "topic", "wire"];
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const INPUT_BYTES_MAX: u32 = 4_096;
-/// What tells the fuzzer which code an input reached, and what it compared.
+/// Flags that report covered code and comparisons to the fuzzer.
 const FLAGS: &str = "-Zsanitizer=address --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// What to run.
+/// The targets to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Target to fuzz [default: all]
@@ -30,7 +30,7 @@ pub struct Options {
     seconds: u32,
 }
 
-/// Builds the targets and runs them one after another; the first input that fails ends it.
+/// Builds the targets and runs them one after another, until an input fails.
 pub fn run(options: &Options) -> Result<()> {
     let fuzz = workspace::root().join("fuzz");
     let programs = workspace::target_directory()?.join("fuzz");

@@ -1,7 +1,7 @@
-//! `image`: what `deploy/Containerfile` builds, without a container: the static binary, and a node of it alone in an empty root,
-//! as a user who is not root, that finds a name and ends in order.
+//! `image`: builds the static binary of `deploy/Containerfile` without a container. Tests it as an
+//! unprivileged user in an empty root directory: the node resolves a name and ends in order.
 //!
-//! Needs root, for `chroot`. No step of `test`: another target means building all a second time.
+//! Needs root for `chroot`. It is no step of `test`, because it builds everything for another target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use crate::process::{self, cargo};
 use crate::{sizes, workspace};
 
-/// As in the Containerfile.
+/// The user id in the Containerfile.
 const USER: u32 = 65532;
 const DATA: &str = "var/lib/dunlin";
 
@@ -50,7 +50,7 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
 }
 
-/// What the image has, and the one file that a container's runtime brings: `/etc/hosts`.
+/// Adds the image's contents, and `/etc/hosts`, which a container runtime provides.
 fn furnish(root: &Path, binary: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;
@@ -60,7 +60,7 @@ fn furnish(root: &Path, binary: &Path) -> Result<()> {
     fs::write(root.join("etc/hosts"), "127.0.0.1 dunlin.test\n")?;
     fs::copy(binary, root.join("dunlin"))?;
     std::os::unix::fs::chown(root.join(DATA), Some(USER), Some(USER))?;
-    // Else whoever is not its owner cannot even enter.
+    // Other users must be able to enter the directory.
     fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     Ok(())
 }
@@ -71,7 +71,7 @@ fn inside(root: &Path) -> Command {
     command
 }
 
-/// Publishes to a durable topic by the node's name, reads it back, and has the node end.
+/// Publishes to a durable topic by the node's name, reads it back, and ends the node.
 fn try_node(root: &Path, mut node: Running) -> Result<()> {
     let mut ready = String::new();
     BufReader::new(node.0.stdout.take().context("no pipe")?).read_line(&mut ready)?;
@@ -89,7 +89,7 @@ fn try_node(root: &Path, mut node: Running) -> Result<()> {
     Ok(())
 }
 
-/// Ended with us, however we end.
+/// A process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {

@@ -1,7 +1,7 @@
-//! The project's own commands: `cargo xtask <command>`, one file for each command.
+//! The project's commands: `cargo xtask <command>`, with one file for each.
 //!
-//! Nothing of the product depends on this crate. It drives cargo, git and python3 as processes, so it stays quick to
-//! build: it is the first thing a newcomer waits for.
+//! The product does not depend on this crate. It starts cargo, git and python3 as processes, so that it
+//! builds quickly.
 
 mod cases;
 mod changed;

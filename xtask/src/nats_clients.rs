@@ -1,8 +1,8 @@
-//! `cargo xtask nats-clients`: NATS client libraries as their users get them, against the NATS door; and nats.go's own
-//! tests, with Dunlin in the place of nats-server.
+//! `cargo xtask nats-clients`: tests NATS client libraries with the NATS listener, and runs nats.go's own
+//! tests with Dunlin in place of nats-server.
 //!
-//! They are installed into `target/nats-clients`, versions pinned beside the programs in `tests/clients`; what is there is
-//! kept. A library that cannot be installed fails the command.
+//! The libraries are installed into `target/nats-clients`, at the versions pinned in `tests/clients`. If a
+//! library cannot be installed, the command fails.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,20 +17,20 @@ const NATS_PY: &str = "nats-py==2.16.0";
 
 type Install = fn(&Path, &Path) -> Result<()>;
 
-/// Each library, how it is installed, and what that needs.
+/// Each library, its installation, and the programs that it needs.
 const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_py", nats_py, "python3 with venv, and PyPI"),
     ("nats_js", nats_js, "node and npm, and its registry"),
     ("nats_go", nats_go, "go, and its module proxy"),
 ];
 
-/// Every library: every case, the README's programs that use them, and nats.go's own tests against one node.
+/// Tests every library with all cases, the README's NATS programs, and all of nats.go's own tests.
 pub fn run() -> Result<()> {
     run_with(LIBRARIES, "test(nats_clients::) | test(readme::)")?;
     suite(&["-nodes", "1"])
 }
 
-/// One library, and some of nats.go's own tests.
+/// Tests one library, and some of nats.go's own tests.
 pub fn one() -> Result<()> {
     run_with(&LIBRARIES[..1], "test(nats_py_)")?;
     suite(&["-nodes", "1", "-smoke"])

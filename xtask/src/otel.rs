@@ -1,6 +1,6 @@
-//! `otel`: the program with the feature `otel`, linted, and its exporter tried against a collector that reads what it sends.
+//! `otel`: lints the program with the feature `otel`, and tests its exporter with a collector.
 //!
-//! No step of `test`: other features of the libraries that all else uses mean building these a second time.
+//! It is no step of `test`, because other features mean a second build of common libraries.
 
 use anyhow::Result;
 

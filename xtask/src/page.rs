@@ -1,7 +1,8 @@
-//! `cargo xtask page`: every page of the dashboard in a real browser, against real nodes (`web/dashboard/tests`).
+//! `cargo xtask page`: tests every page of the dashboard in a browser, with real nodes
+//! (`web/dashboard/tests`).
 //!
-//! It needs node with npm, and Debian's Chromium, which is installed where that may be done. Where the browser or the registry
-//! cannot be had the command fails: a page that was not opened has not passed.
+//! It needs Node.js with npm, and Debian's Chromium, which root installs if missing. Without the browser or
+//! the registry, the command fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use crate::{dashboard, data, process, python, workspace};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// What to run.
+/// What to test.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
     /// Case to run, a file in web/dashboard/tests/cases [default: all]
@@ -68,12 +69,12 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut tests)
 }
 
-/// The case of the default tier.
+/// Runs the case of the default steps.
 pub fn one() -> Result<()> {
     run(&Options { only: Some("overview".to_owned()), ..Options::default() })
 }
 
-/// Every case, and the committed page beside its source.
+/// Runs every case, and compares the committed dashboard with its source.
 pub fn all() -> Result<()> {
     dashboard::run(&dashboard::Options::default())?;
     run(&Options::default())
@@ -83,7 +84,7 @@ pub fn folder() -> PathBuf {
     workspace::root().join("web/dashboard")
 }
 
-/// The packages that package-lock.json names, where they are not there by now.
+/// Installs the packages of package-lock.json, unless they are present.
 pub fn install() -> Result<()> {
     let (lock, installed) =
         (folder().join("package-lock.json"), folder().join("node_modules/.package-lock.json"));
@@ -102,7 +103,7 @@ fn chromium() -> Result<PathBuf> {
     if browser.exists() {
         return Ok(browser);
     }
-    // Only root can, and only Debian has it under this name; anybody else is told what is missing.
+    // Needs root and Debian; otherwise the error names what is missing.
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))

@@ -1,9 +1,9 @@
-//! `cargo xtask peers`: builds the rival programs into `peers/build/`, where `dunlin bench peers` finds them.
+//! `cargo xtask peers`: builds the programs of other systems into `peers/build/`, for `dunlin bench peers`.
 //!
-//! Safe to repeat: what is there and newer than its source is kept. Rivals come from where their users get
-//! them: libzmq and Redis from Debian's packages, nats-server, nats.go, asynq, etcd and its client from the Go module proxy, their
-//! versions pinned with checksums in each module's `go.mod` and `go.sum`, Celery and HyperQueue from PyPI, krABMaga, rstar and kiddo
-//! from crates.io, pinned in `peers/space`. The product links none of them.
+//! Programs newer than their source are kept. libzmq and Redis come from Debian's packages; nats-server,
+//! nats.go, asynq, etcd and its client from the Go module proxy, pinned in each module's `go.mod` and
+//! `go.sum`; Celery and HyperQueue from PyPI; krABMaga, rstar and kiddo from crates.io, pinned in
+//! `peers/space`. The product links none of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::workspace;
 
-/// Builds every peer that is not there yet.
+/// Builds every missing program.
 pub fn run() -> Result<()> {
     let peers = workspace::root().join("peers");
     let build = peers.join("build");
@@ -45,7 +45,7 @@ fn libzmq(peers: &Path, build: &Path) -> Result<()> {
     process::run(compile.args(["-lzmq", "-lpthread"])).context("cannot compile the libzmq peer")
 }
 
-/// Asks the compiler itself, for a header may lie in more places than one.
+/// Asks the compiler, because a header may be in several directories.
 fn has_zmq_header() -> bool {
     let mut probe = Command::new("cc");
     probe.args(["-E", "-include", "zmq.h", "-x", "c", "/dev/null"]);
@@ -56,8 +56,8 @@ fn install_libzmq() -> Result<()> {
     install("libzmq3-dev", "install libzmq's headers by hand (Debian: libzmq3-dev)")
 }
 
-/// Debian's server is a link to a program of its package of tools: that alone is installed, for the server's
-/// package would start one as a service.
+/// Debian's server is a link to a program in the package of tools. Only that package is installed, because
+/// the server's package would start a service.
 fn redis(build: &Path) -> Result<()> {
     let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
     if server.exists() {
@@ -86,7 +86,7 @@ fn install(package: &str, advice: &'static str) -> Result<()> {
     apt(&["install", "--quiet", "--yes", "--no-install-recommends", package])
 }
 
-/// A program of a Go module: one that the module pins, or one whose source lies in it.
+/// Builds a program of a Go module: a pinned dependency, or one of its own.
 fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     let program = build.join(name);
     let mut sources = vec![module.join("go.mod")];
@@ -105,7 +105,7 @@ fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     process::run(&mut compile).with_context(|| format!("cannot build {name} by the Go module proxy"))
 }
 
-/// Celery and HyperQueue, in an environment of their own, and the programs that drive them.
+/// Installs Celery and HyperQueue in a virtual environment, with the programs that use them.
 fn python(module: &Path, build: &Path) -> Result<()> {
     let (pins, environment) = (module.join("requirements.txt"), build.join("tasks_python"));
     for program in ["celery_load.py", "hyperqueue_load.py"] {
@@ -124,7 +124,7 @@ fn python(module: &Path, build: &Path) -> Result<()> {
     std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
 }
 
-/// A program of crates, which are pinned by a lock file of its own.
+/// Builds a Rust program with its own lock file.
 fn rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     let program = build.join(name);
     let sources =
@@ -142,7 +142,7 @@ fn rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     std::fs::copy(&made, &program).with_context(|| format!("cannot copy {}", made.display())).map(drop)
 }
 
-/// A program is current when it was built after its source was last written.
+/// Whether a program was built after the last change of its source.
 fn is_newer(program: &Path, source: &Path) -> bool {
     let written = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     written(program).zip(written(source)).is_some_and(|(program, source)| program >= source)

@@ -1,7 +1,7 @@
-//! `pictures`: the README's pictures, made of what the commands really print.
+//! `pictures`: draws the README's pictures from the output of real commands.
 //!
-//! Each picture is a scene: commands that are run as they are shown, one after another, in a shell. Their colours are
-//! asked for by CLICOLOR_FORCE, and lines that repeat are left out with a count of them; nothing else is touched.
+//! Each picture is a scene: commands that run one after another in a shell. CLICOLOR_FORCE enables their
+//! colours, and repeated lines are replaced by their number; the output is otherwise unchanged.
 
 mod scene;
 
@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use crate::{data, workspace};
 use scene::{Scene, Step};
 
-/// Where they are kept.
+/// The directory of the pictures.
 const FOLDER: &str = "docs/pictures";
 
 const SCENES: &[Scene] = &[
@@ -59,7 +59,7 @@ const SCENES: &[Scene] = &[
     },
 ];
 
-/// Colours that can be read on a screen of today, for those of the first colour screens.
+/// Readable replacements for the standard terminal colours.
 const COLOURS: [(&str, &str); 7] = [
     ("fill: #000000", "fill: #1e2127"),
     ("fill: #AAAAAA", "fill: #d0d4dc"),
@@ -70,7 +70,7 @@ const COLOURS: [(&str, &str); 7] = [
     ("opacity: 0.4", "opacity: 0.6"),
 ];
 
-/// Runs every scene, and writes its picture.
+/// Runs every scene and writes its picture.
 pub fn run() -> Result<()> {
     data::run()?;
     let dunlin = workspace::dunlin()?;

@@ -1,6 +1,6 @@
-//! Runs programs and turns a bad exit into an error that names the command line.
+//! Runs programs, and turns failures into errors with the command line.
 //!
-//! Children never read from our standard input, so nothing waits for a terminal in CI.
+//! Programs have no standard input, so that none waits for a terminal in CI.
 
 use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// The cargo that started us, or the one on the path, in the repository's root.
+/// The cargo that started this process, or the one in PATH, in the repository's root.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -17,8 +17,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Cargo tells who it runs which package that is. Build scripts watch these variables, ring's among them, and build anew
-/// where they are others than when somebody called cargo by hand.
+/// Removes cargo's variables about the running package. Build scripts, such as ring's, watch them, and would
+/// run again after a manual call of cargo.
 pub fn forget_package(command: &mut Command) {
     let is_ours = |name: &str| {
         let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
@@ -31,7 +31,7 @@ pub fn forget_package(command: &mut Command) {
     }
 }
 
-/// Runs a command with its output shown; an error if it fails.
+/// Runs a command and shows its output. Fails if the command fails.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = line_of(command);
     println!("$ {line}");
@@ -42,13 +42,13 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command quietly; what it wrote comes back whether or not it succeeded.
+/// Runs a command and returns its output, whether or not it succeeds.
 pub fn output(command: &mut Command) -> Result<Output> {
     let line = line_of(command);
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))
 }
 
-/// Runs a command quietly; its standard output as text, or an error with its standard error.
+/// Runs a command and returns its standard output. Fails with its standard error.
 pub fn text(command: &mut Command) -> Result<String> {
     let line = line_of(command);
     let output = output(command)?;
@@ -59,7 +59,7 @@ pub fn text(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("`{line}` wrote something other than UTF-8"))
 }
 
-/// The command line as a reader would type it: the program by its name, long arguments cut.
+/// The command line as a user would type it, with long arguments cut.
 fn line_of(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());

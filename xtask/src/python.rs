@@ -1,8 +1,8 @@
-//! `python`: builds the Python package's wheel. As steps of `test` the package is tried: as it lies in the tree, with the extension
-//! that the workspace's own build makes, and (`--all`) as the wheel.
+//! `python`: builds the Python package's wheel. As a step of `test`, it tests the package in the tree, with
+//! the extension from the workspace's build; with `--all`, it also tests the wheel.
 //!
-//! Everything lies in `target/python`: an environment with the tools, whose versions are pinned here, what cargo builds for the
-//! wheel (a release), and the wheel. What is there already is kept.
+//! `target/python` has the virtual environment with pinned tools, the release build, and the wheel. Present
+//! files are kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::workspace;
 
-/// What the wheel is built and tried with.
+/// Tools for building and testing the wheel.
 const TOOLS: [&str; 6] = [
     "maturin==1.16.0",
     "pytest==9.2.0",
@@ -22,12 +22,12 @@ const TOOLS: [&str; 6] = [
     "nats-py==2.16.0",
     "websockets==17.4",
 ];
-/// The oldest Python that the package takes, which its `pyproject.toml` says too.
+/// The oldest supported Python, as in `pyproject.toml`.
 const OLDEST: (u32, u32) = (3, 11);
-/// Of the package's crate.
+/// The manifest of the package's crate.
 const MANIFEST: &str = "clients/python/Cargo.toml";
 
-/// What to run.
+/// What to do.
 #[derive(clap::Args)]
 pub struct Options {
     /// Also check the package's types and run its tests
@@ -35,7 +35,7 @@ pub struct Options {
     test: bool,
 }
 
-/// Builds the wheel and says where it is.
+/// Builds the wheel and prints its path.
 pub fn run(options: &Options) -> Result<()> {
     if options.test {
         return test_wheel();
@@ -46,12 +46,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The package's types and tests, with the extension as the workspace builds it.
+/// Checks the package's types and runs its tests, with the extension from the workspace's build.
 pub fn test() -> Result<()> {
     try_package(&ready()?)
 }
 
-/// The same with the package as its users get it: the wheel, installed.
+/// Like [`test`], with the installed wheel.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
     let tools = Tools::ready()?;
@@ -77,12 +77,12 @@ fn try_package(python: &Path) -> Result<()> {
     process::run(module("pytest").args(["-p", "no:cacheprovider"]).env("DUNLIN_BINARY", dunlin.get_program()))
 }
 
-/// A Python that finds the package as it lies in the tree, with the extension as the workspace builds it.
+/// A Python interpreter that finds the package in the tree, with the extension from the workspace's build.
 pub fn ready() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
-    // A new file: a program that has loaded the old one keeps it.
+    // A new file, because running programs keep the old one.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;
@@ -94,7 +94,7 @@ pub fn ready() -> Result<PathBuf> {
     Ok(tools.program)
 }
 
-/// Where the package's examples are.
+/// The directory of the package's examples.
 pub fn examples() -> PathBuf {
     package().join("examples")
 }
@@ -119,14 +119,14 @@ fn build() -> Result<PathBuf> {
     Ok(wheel.path())
 }
 
-/// The environment with the tools.
+/// The virtual environment with the tools.
 struct Tools {
     folder: PathBuf,
     program: PathBuf,
 }
 
 impl Tools {
-    /// Makes it, unless it is there with these very tools.
+    /// Creates the environment, unless it exists with exactly these tools.
     fn ready() -> Result<Tools> {
         let folder = workspace::target_directory()?.join("python");
         let environment = folder.join("environment");
@@ -160,13 +160,13 @@ impl Tools {
         command
     }
 
-    /// What cargo builds for Python does not displace what it builds for the product.
+    /// Uses a separate target directory, so that other builds stay valid.
     fn building<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("PYO3_PYTHON", &self.program)
     }
 }
 
-/// The version of `python3`, if the package takes it.
+/// The version of `python3`, if the package supports it.
 fn version() -> Result<String> {
     let ask = "import sys; print(*sys.version_info[:3], sep='.')";
     let said = process::text(Command::new("python3").args(["-c", ask])).context("python3 is needed")?;

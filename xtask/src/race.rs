@@ -1,12 +1,12 @@
-//! `race`: the memory model, tried out on the one lock-free place.
+//! `race`: tests the lock-free code of `dunlin-topic`.
 //!
-//! 1. The model: `dunlin-topic`'s own modules under loom, in every interleaving and with every stale value allowed.
-//! 2. `--mutate`: the same with each named memory ordering weakened in turn; each must fail, and for a race, or the
-//!    ordering is not needed, or the model does not look at it.
-//! 3. The tests of `dunlin-topic` under the address and thread sanitizers, on nightly. What the machine lacks is
-//!    said, and is no failure; without either sanitizer, valgrind runs the quick tests.
+//! 1. The model: its modules under loom, with every interleaving and every stale value.
+//! 2. `--mutate`: the same with each named memory ordering weakened in turn. Each run must fail with a race;
+//!   otherwise the ordering is not needed, or the model does not check it.
+//! 3. The tests of `dunlin-topic` under the address and thread sanitizers, with the nightly toolchain.
+//!   Missing tools are reported without failing; without sanitizers, valgrind runs the quick tests.
 //!
-//! Each part builds in a directory of its own: their compiler flags would throw each other's work away.
+//! Each part has its own target directory, because the compiler flags differ.
 
 mod sanitizer;
 
@@ -20,10 +20,10 @@ use crate::process::{self, cargo};
 use crate::workspace;
 
 const SYNC: &str = "crates/topic/src/sync.rs";
-/// How loom says that an access does not happen after the one it depends on.
+/// loom's message for an access without the required order.
 const RACE: &str = "Causality violation";
 
-/// What to run.
+/// The parts to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Only weaken each memory ordering in turn and check that the model fails
@@ -31,7 +31,7 @@ pub struct Options {
     mutate: bool,
 }
 
-/// Runs the parts in order; the first failure ends it.
+/// Runs the parts in order, until one fails.
 pub fn run(options: &Options) -> Result<()> {
     if options.mutate {
         return mutate();
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<()> {
     sanitizer::run()
 }
 
-/// What `cargo xtask test` runs of it.
+/// The part for `cargo xtask test`.
 pub fn quick() -> Result<()> {
     model()?;
     mutate()
@@ -80,7 +80,7 @@ fn labels(source: &str) -> Vec<&str> {
     constants.filter_map(|body| body.split_once('}')?.0.split('"').nth(1)).collect()
 }
 
-/// Builds the tests of `dunlin-topic` under loom; the path of the program.
+/// Builds the tests of `dunlin-topic` under loom. Returns the path of the program.
 fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
     let mut command = cargo(&["rustc", "--quiet", "-p", "dunlin-topic", "--lib", "--profile", "test"]);
     command.args(["--message-format", "json-render-diagnostics"]);
@@ -97,7 +97,7 @@ fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
 }
 
 struct Outcome {
-    /// All models ran and held; one that fails may take the program down with it.
+    /// Whether all models ran and passed; a failing one may end the program.
     held: bool,
     passed: usize,
     failed: usize,
@@ -116,7 +116,7 @@ fn try_model(program: &Path) -> Result<Outcome> {
     Ok(Outcome { held, passed: count("... ok"), failed: count("... FAILED"), output })
 }
 
-/// A target directory beside those of the other parts.
+/// The target directory of a part.
 fn target_directory(part: &str) -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("race").join(part))
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask run-test`: runs one test's program and looks after its processes.
+//! `cargo xtask run-test`: runs the program of one test and watches its processes.
 //!
-//! `cargo xtask test` names it to cargo-nextest as the target's runner, so every test runs below it, in a process group of
-//! its own. At the time limit nextest sends SIGTERM: the stacks of all threads of the test and of the processes it started are
-//! printed, then the group is killed. A test that ends and leaves processes behind fails.
+//! `cargo xtask test` sets it as cargo-nextest's runner, so that every test runs in its own process group. At
+//! the time limit nextest sends SIGTERM: the stacks of all threads of the group are printed, and the group is
+//! killed. A test that leaves processes behind fails.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,12 +16,12 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Processes that were told to end with their test get this long to do so.
+/// How long processes that were asked to end may take.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
-/// Printed for each thread.
+/// Stack frames printed for each thread.
 const FRAMES_MAX: u32 = 40;
 
-/// What to run.
+/// The program to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Program of the test and its arguments
@@ -29,10 +29,10 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Runs the program to its end; its exit code.
+/// Runs the program to its end. Returns its exit code.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let (program, arguments) = options.command.split_first().context("no program")?;
-    // Before the test starts, so that no signal is missed.
+    // Install the handlers before the test starts, so that no signal is missed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP])?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits until the group is empty, and kills what stays.
+/// Waits until the group is empty, and kills the rest.
 fn all_ended(group: Pid) -> bool {
     let start = Instant::now();
     while start.elapsed() < LEFT_OVER_GRACE {
@@ -82,13 +82,13 @@ struct Process {
     name: String,
 }
 
-/// The processes of a group that have not ended.
+/// The running processes of a group.
 fn members(group: Pid) -> Vec<Process> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // `id (name) state parent group …`; the name may hold anything, so read from its end.
+        // `id (name) state parent group …`; parse from the end, because the name may contain anything.
         let (before, after) = stat.rsplit_once(')')?;
         let name = before.split_once('(')?.1.to_owned();
         let mut fields = after.split_whitespace();
@@ -106,7 +106,7 @@ fn print_stacks(group: Pid) {
         let mut gdb = Command::new("gdb");
         gdb.args(["--batch", "--nx", "-iex", "set debuginfod enabled off", "-p", &process.id.to_string()]);
         gdb.args(["-ex", &format!("thread apply all backtrace {FRAMES_MAX}")]);
-        // A group of its own, so that it is not among those it looks at.
+        // A separate group, so that gdb is not among the inspected processes.
         match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
             Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
             Err(error) if error.kind() == ErrorKind::NotFound => {

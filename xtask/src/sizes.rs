@@ -1,4 +1,4 @@
-//! `sizes`: how large the built programs are; fails where `dunlin` is larger than it may be.
+//! `sizes`: prints the sizes of the built programs, and fails if `dunlin` is too large.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// What a user downloads and installs for a node.
+/// The largest allowed size of the program that users install for a node.
 const DUNLIN_MAX: u64 = 40_000_000;
 
-/// Which programs.
+/// The programs to measure.
 #[derive(clap::Args)]
 pub struct Options {
     /// Cargo profile of the programs

@@ -1,8 +1,9 @@
-//! `test`: what CI runs (no argument), everything (`--all`), or one part or test by name. `docs/testing.md` is for its users.
+//! `test`: runs the steps of CI, everything (`--all`), or one part or test by name. `docs/testing.md`
+//! explains its use.
 //!
-//! A step is one row of [`DEFAULT`]; the first that fails ends the run. Cheap steps come first, so that a slip shows within seconds.
-//! All steps use what the step `build` built. A step fetches what else it needs itself: the list must pass on a fresh clone.
-//! No step is repeated: a test that fails once has failed ([`nextest`]).
+//! A step is a row of [`DEFAULT`]; the first failure ends the run. Cheap steps come first. All steps use the
+//! result of the step `build`, and fetch what else they need, so that the list passes on a fresh clone. No
+//! step is repeated: a test that fails once has failed ([`nextest`]).
 
 mod busy;
 mod history;
@@ -44,13 +45,13 @@ pub struct Options {
     list: bool,
 }
 
-/// One row of the summary.
+/// A row of the summary.
 pub struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
 }
 
-/// What CI runs: one real run of every kind.
+/// The steps of CI: one run of every kind.
 const DEFAULT: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "format", run: check::format },
@@ -68,7 +69,7 @@ const DEFAULT: &[Step] = &[
     Step { name: "benchmarks", run: bench_smoke },
 ];
 
-/// Everything, once, for all steps that follow.
+/// Builds everything for all later steps.
 fn build() -> Result<()> {
     process::run(&mut cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples"]))?;
     workspace::build()
@@ -86,7 +87,7 @@ fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-/// Every point of one suite is run and checked; speeds are not judged.
+/// Runs and checks every point of one suite, without judging its speed.
 fn bench_smoke() -> Result<()> {
     bench("spot")
 }
@@ -96,7 +97,7 @@ fn bench(suite: &str) -> Result<()> {
     process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))
 }
 
-/// Runs what the options ask for, and closes with `N passed, M failed`.
+/// Runs the requested steps, and prints `N passed, M failed`.
 pub fn run(options: &Options) -> Result<()> {
     let history = History::read()?;
     if options.list {
@@ -126,7 +127,7 @@ pub fn run(options: &Options) -> Result<()> {
     })
 }
 
-/// Every part, the others too where one fails.
+/// Runs every part, even if one fails.
 fn run_all(history: &History, options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for part in parts::ALL {
@@ -236,7 +237,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A part may have one step of its own name, which is then the same thing.
+        // A part may have a step with its own name, which then means the same.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

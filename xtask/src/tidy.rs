@@ -1,7 +1,7 @@
-//! `tidy`: what the documents say is compared with the tree. One file for each rule; each rule's tests show it fail.
+//! `tidy`: compares the documents with the tree. Each rule is in one file, whose tests show it fail.
 //!
-//! A rule only looks at a [`Repository`] and adds to [`Findings`]; nothing here changes a file.
-//! That doors hold no topic state and that limits stand in one struct per crate no machine can see; readers must.
+//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check what
+//! no rule can: listeners hold no topic state, and each crate's limits are in one struct.
 
 mod absence;
 mod changelog;
@@ -37,7 +37,7 @@ const RULES: [fn(&Repository, &mut Findings); 10] = [
     test_names::check,
 ];
 
-/// Runs every rule, prints what was found, and fails unless there were only warnings.
+/// Runs every rule and prints the findings. Fails unless all are warnings.
 pub fn run() -> Result<()> {
     let repository = Repository::read()?;
     let mut findings = Findings::default();
@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// What the rules found, in the order they found it.
+/// The findings of all rules, in order.
 #[derive(Default)]
 pub struct Findings {
     all: Vec<Finding>,
@@ -66,7 +66,7 @@ struct Finding {
 }
 
 impl Findings {
-    /// The text goes on after the place: what is wrong, and what to do.
+    /// `text` follows the path and line: what is wrong, and what to do.
     fn fail(&mut self, path: &str, line: usize, text: String) {
         self.all.push(Finding { place: format!("{path}:{line}"), text, warning: false });
     }

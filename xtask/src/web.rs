@@ -1,7 +1,7 @@
-//! `web`: the client for browsers, tried against the real binary.
+//! `web`: tests the client for browsers with a real node.
 //!
-//! Its tools come from npm's registry, at the versions of the lock file. Where there is no npm, or it cannot be reached, the command
-//! fails; as a step of `cargo xtask test` it passes over what it could not have, and says so.
+//! Its tools come from npm's registry, at the versions of the lock file. Without npm or the registry the
+//! command fails; as a step of `cargo xtask test`, it is skipped with a message.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::workspace;
 
 const CLIENT: &str = "web/client";
 
-/// Builds it and runs its tests.
+/// Builds the client and runs its tests.
 pub fn run() -> Result<()> {
     fetch()?;
     try_client()

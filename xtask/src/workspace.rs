@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace: where it lies, where it builds, its packages and their edges.
+//! The workspace as cargo describes it: its directories, packages and dependencies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::process;
 
-/// Folders with a folder for each crate of the product.
+/// Directories with a folder for each crate of the product.
 pub const PRODUCT_FOLDERS: [&str; 2] = ["crates", "clients"];
 
-/// The repository's root: the folder above this crate's.
+/// The repository's root, above this crate's directory.
 pub fn root() -> PathBuf {
     let ours = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let mut root = PathBuf::from(ours);
@@ -19,31 +19,31 @@ pub fn root() -> PathBuf {
     root
 }
 
-/// Builds every program and library of the workspace in the configuration of the tests.
+/// Builds every program and library of the workspace in the test configuration.
 ///
-/// All of them together, with the examples: cargo then gives each dependency the features that everything, tests included, asks for,
-/// and builds it once.
+/// One build of everything, including examples, gives each dependency the features that all need, so that it
+/// is built once.
 pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }
 
-/// The product's programs: the node with its commands, and what those of `bench`, `report` and `demo` start.
+/// The programs of the product: the node, and the program for `bench`, `report` and `demo`.
 pub const PROGRAMS: [&str; 2] = ["dunlin", "dunlin-bench"];
 
-/// The product's binary, freshly built to be tried, with `dunlin-bench` beside it.
+/// Builds the test binary of the product, with `dunlin-bench` beside it.
 pub fn dunlin() -> Result<Command> {
     build()?;
     Ok(Command::new(target_directory()?.join("debug/dunlin")))
 }
 
-/// The same, freshly built for release: for what is measured.
+/// Builds the release binary, for measurements.
 pub fn released() -> Result<Command> {
     let packages = ["-p", "dunlin-cli", "-p", "dunlin-bench-cli"];
     process::run(process::cargo(&["build", "--release"]).args(packages))?;
     Ok(Command::new(target_directory()?.join("release").join(PROGRAMS[0])))
 }
 
-/// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.
+/// Cargo's target directory, from the environment, a configuration file or the default.
 pub fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
@@ -51,18 +51,18 @@ pub fn target_directory() -> Result<PathBuf> {
     Ok(directory.into())
 }
 
-/// One package of the workspace.
+/// A package of the workspace.
 pub struct Package {
     pub name: String,
-    /// From the repository's root, with `/`.
+    /// The path from the repository's root, with `/`.
     pub folder: String,
     pub description: String,
-    /// Names of the packages it is built from: normal and build dependencies, not those of its tests.
+    /// Normal and build dependencies by package name, without those of tests.
     pub dependencies: Vec<String>,
 }
 
 impl Package {
-    /// The name of its folder in `crates/` or `clients/`, if it is part of the product.
+    /// The name of its folder in `crates/` or `clients/`, if it belongs to the product.
     pub fn product_crate(&self) -> Option<&str> {
         PRODUCT_FOLDERS.iter().find_map(|root| self.folder.strip_prefix(root)?.strip_prefix('/'))
     }

@@ -1,4 +1,4 @@
-//! The commands. Their arguments are in `dunlin-cli`.
+//! The commands of `dunlin-bench`; their arguments are in `dunlin-cli`.
 
 pub mod bench;
 pub mod demo;

@@ -1,6 +1,7 @@
-//! The demo: recorded markets, replayed to many subscribers, with every record accounted for.
+//! The demo: recorded markets, replayed to many subscribers, with an account of every record.
 //!
-//! Truth is the publisher's [`ledger`]; what readers say is held against it, and never against what the node says.
+//! The publisher's [`ledger`] is the truth. The readers' accounts are compared with it, and never with what
+//! the node says.
 
 mod account;
 mod books;
@@ -40,29 +41,29 @@ use stage::Stage;
 pub use recording::Recording;
 pub use source::Source;
 
-/// What is played, and where.
+/// What the demo plays, and where.
 pub struct Show<'a> {
     pub source: &'a Source,
     pub speed: Speed,
     pub node: &'a Node,
-    /// Where the node is reached by other processes.
+    /// The node's address for other processes.
     pub url: String,
 }
 
-/// What it came to.
+/// The result of the demo.
 pub struct Ended {
     pub unaccounted: u64,
-    /// Replicas whose order books are not the oracle's.
+    /// Replicas whose order books differ from the oracle's.
     pub different: usize,
     pub interrupted: bool,
 }
 
-/// A market's history holds all of it: its lines and what each takes beside its bytes.
+/// The additional bytes of each line in a topic that retains its whole market.
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
 impl Show<'_> {
-    /// Everything from the first line to the table.
+    /// Runs the demo from the first line to the table.
     pub fn run(&self, console: &Console, stop: &Stop) -> Result<Ended> {
         let recordings = &self.source.recordings;
         let mut ledger = Ledger::default();
@@ -136,10 +137,10 @@ impl Show<'_> {
     }
 }
 
-/// The topics that get a recording's lines, and the history of each.
+/// The topics of a recording's lines, and the retention of each.
 fn topics(recording: &Recording) -> Vec<(String, u64)> {
     let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // Memory is given up a segment, an eighth, at a time.
+    // The topic deletes an eighth of its memory, a segment, at a time.
     let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), whole)];
     if recording.topic == SHORT_OF {
@@ -149,7 +150,7 @@ fn topics(recording: &Recording) -> Vec<(String, u64)> {
 }
 
 impl Ended {
-    /// A failure if a single record is unaccounted for.
+    /// Fails if a record is unaccounted for.
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),

@@ -1,7 +1,8 @@
 //! `dunlin-bench`: runs `dunlin bench`, `report`, `demo` and `scale`.
 //!
-//! `dunlin` checks their command lines and then becomes this program. So these commands may depend on what no node
-//! needs: peers' clients, plots, recordings, simulations. All that they share with `dunlin` is in the library `dunlin-cli`.
+//! `dunlin` parses their command lines and then starts this program. These commands may therefore depend on
+//! code that no node needs: other systems' clients, plots, recordings and simulations. The library
+//! `dunlin-cli` has what both programs share.
 
 mod commands;
 mod demo;

@@ -1,7 +1,7 @@
-//! `chaos control`: faults against the control state, over separate processes (`tests/chaos`).
+//! `chaos control`: faults against the control state in separate processes (`tests/chaos`).
 //!
-//! Built as for development: assertions and overflow checks are on in what is tried. The proxy and the checker are Go
-//! programs, pinned with checksums in `tests/chaos/go.mod`; they are built into `target/chaos`.
+//! Built with assertions and overflow checks. The proxy and the checker are Go programs, pinned in
+//! `tests/chaos/go.mod` and built into `target/chaos`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,27 +11,27 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// Runs of `cargo xtask test`.
+/// Seeds of `cargo xtask test`.
 const SEEDS_IN_TEST: u64 = 3;
-/// The first of them: the last sets a clock.
+/// The first of them; the last one changes a clock.
 const FIRST_IN_TEST: u64 = 3;
-/// Loaded into replicas.
+/// The library that is loaded into replicas.
 const CLOCK: &str = "clock.so";
 
-/// The programs that a run needs.
+/// The programs of a run.
 pub struct Programs {
-    /// Where the Go programs are, and what runs leave.
+    /// The directory of the Go programs and of the runs' files.
     dir: PathBuf,
     chaos: PathBuf,
     replica: PathBuf,
 }
 
-/// Runs these seeds; an error when one of them breaks something.
+/// Runs these seeds. Fails if one of them finds an error.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
     runs(&build()?, first, seeds)
 }
 
-/// What `cargo xtask test chaos` runs: a few seeds.
+/// The seeds of `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
     runs(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }
@@ -40,7 +40,7 @@ fn runs(programs: &Programs, first: u64, seeds: u64) -> Result<()> {
     process::run(&mut programs.command(&programs.replica, first, seeds))
 }
 
-/// Builds all of them.
+/// Builds all programs.
 pub fn build() -> Result<Programs> {
     let (target, dir) = (workspace::target_directory()?, go_programs()?);
     clock(&dir)?;
@@ -48,7 +48,7 @@ pub fn build() -> Result<Programs> {
     Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
 }
 
-/// Where they are.
+/// The directory of the Go programs.
 fn go_programs() -> Result<PathBuf> {
     let dir = workspace::target_directory()?.join("chaos");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -57,7 +57,7 @@ fn go_programs() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// What sets the clocks of replicas. Ring needs a compiler of C as well, so there is one.
+/// Builds the library that changes replicas' clocks. A C compiler is present, because ring needs one.
 fn clock(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
@@ -73,7 +73,7 @@ fn go(dir: &Path, name: &str, package: &str) -> Result<()> {
 }
 
 impl Programs {
-    /// Runs of a replica, which may be another than the tree's.
+    /// The command that runs seeds with a replica program, which may be a mutant's.
     pub fn command(&self, replica: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         let path = |key: &str, path: &Path| format!("{key}={}", path.display());

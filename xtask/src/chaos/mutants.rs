@@ -1,6 +1,6 @@
-//! `chaos mutants`: does the net catch fish? Each patch of `tests/chaos/mutants` puts one bug back into a copy of the tree
-//! under `target/chaos/mutants`, and the same runs have to find it: those of the control state, or, for the patches in `topics`,
-//! those of a cluster's topics.
+//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch of `tests/chaos/mutants` adds one
+//! bug to a copy of the tree in `target/chaos/mutants`. The runs of the control state, or of a cluster's
+//! topics for patches in `topics`, must find it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,21 +11,21 @@ use super::{control, topics};
 use crate::process;
 use crate::workspace;
 
-/// What is tried.
+/// A set of patches.
 struct Net {
-    /// Where its patches are, from the repository's root.
+    /// The patches' directory, from the repository's root.
     patches: &'static str,
-    /// How many: none is to be lost unnoticed.
+    /// The number of patches, so that a missing one is noticed.
     count: usize,
     /// The program that a patch changes.
     program: &'static str,
 }
 
-/// As many as the issue asks for, and one of clocks.
+/// The patches for the control state; one of them concerns clocks.
 const CONTROL: Net = Net { patches: "tests/chaos/mutants", count: 6, program: "replica" };
 const TOPICS: Net = Net { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Tries each against these many seeds, or those whose names contain `only`.
+/// Runs these seeds against each patch, or those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (of_control, of_topics) = (CONTROL.only(only)?, TOPICS.only(only)?);
@@ -60,7 +60,7 @@ impl Net {
         Ok(patches)
     }
 
-    /// Tries these; the names of those that were not found.
+    /// Runs the patches. Returns the names of those that were not found.
     fn cast(
         &self,
         patches: &[PathBuf],
@@ -85,7 +85,7 @@ impl Net {
         copy_tree(&tree)?;
         let mut apply = Command::new("git");
         apply.arg("apply").arg(patch).current_dir(&tree);
-        // The copy lies in the repository and is none.
+        // The copy is inside of the repository, but is not part of it.
         apply.env("GIT_CEILING_DIRECTORIES", &dir);
         process::run(&mut apply)?;
         let target = dir.join("target");
@@ -101,7 +101,8 @@ fn name_of(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// How many of a command's seeds found something broken; of `count`, all are tried, else as many as it takes.
+/// How many of a command's seeds found an error. With `count`, runs all seeds, otherwise until the first
+/// error.
 fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
@@ -120,7 +121,7 @@ fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
     Ok((broken.len() as u64, tried))
 }
 
-/// Files that are as they were are left alone, so that cargo builds only what a patch changes.
+/// Leaves unchanged files alone, so that cargo builds only what a patch changes.
 fn copy_tree(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let mut list = Command::new("git");

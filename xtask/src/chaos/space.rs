@@ -1,8 +1,8 @@
-//! `chaos space`: hand-overs between regions under faults, by the thousand seeds; `chaos space-mutants`: bugs put back one at
-//! a time, each of which the seeds must notice.
+//! `chaos space`: handovers between regions under faults, with thousands of seeds. `chaos space-mutants`:
+//! checks that the seeds find known bugs.
 //!
-//! A mutant is a patch in `crates/space/tests/mutants`, under a line that says what it breaks. It is applied to a copy of the tree,
-//! never to the tree. One that does not apply, does not compile or is not noticed fails the command.
+//! A mutant is a patch in `crates/space/tests/mutants`, below a line that names the bug. It is applied to a
+//! copy of the tree. A mutant that does not apply, does not compile or is not found fails the command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,15 +15,15 @@ use crate::workspace;
 const MUTANTS: &str = "crates/space/tests/mutants";
 const SEED: &str = "DUNLIN_SPACE_SEED";
 
-/// Seeds of `cargo xtask test chaos`.
+/// The number of seeds of `cargo xtask test chaos`.
 const SEEDS_IN_TEST: u64 = 300;
 
-/// What `cargo xtask test chaos` runs.
+/// The seeds of `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
     run(SEEDS_IN_TEST, None)
 }
 
-/// Tries so many seeds, or that one.
+/// Runs `seeds` seeds, or only `seed`.
 pub fn run(seeds: u64, seed: Option<u64>) -> Result<()> {
     process::run(tests(&mut cargo(&[]), seeds, seed))
 }
@@ -36,7 +36,7 @@ fn tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut Command {
     }
 }
 
-/// Tries every mutant, or those with `only` in their name.
+/// Runs every mutant, or those whose names contain `only`.
 pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
     let target = workspace::target_directory()?.join("space-mutants");
     let (copy, mut survived) = (target.join("tree"), Vec::new());
@@ -80,7 +80,7 @@ fn patches() -> Result<Vec<PathBuf>> {
     Ok(patches)
 }
 
-/// All files that git knows or would take, as they are now.
+/// Copies all files that git tracks or would add.
 fn copy_tree(copy: &Path) -> Result<()> {
     if copy.exists() {
         std::fs::remove_dir_all(copy).with_context(|| copy.display().to_string())?;

@@ -1,7 +1,6 @@
 //! `chaos topics`: faults against topics of a cluster of real nodes (`tests/chaos/src/topics.rs`).
 //!
-//! Built as for development: assertions and overflow checks are on in what is tried. Nodes stand in network namespaces of
-//! their own, which takes root and iproute2.
+//! Built with assertions and overflow checks. Nodes are in network namespaces, which need root and iproute2.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,26 +10,26 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The run of `cargo xtask test`: one that is short, and in which owners die under their publishers.
+/// The seed of `cargo xtask test`: a short run in which owners die under their publishers.
 const SEED_IN_TEST: u64 = 1;
-/// Steps of faults in it.
+/// The number of fault steps in that run.
 const STEPS_IN_TEST: u64 = 2;
 
-/// The programs that a run needs.
+/// The programs of a run.
 pub struct Programs {
-    /// What runs leave.
+    /// The directory of the runs' files.
     dir: PathBuf,
     chaos: PathBuf,
     dunlin: PathBuf,
 }
 
-/// Runs these seeds; an error when one of them breaks something.
+/// Runs these seeds. Fails if one of them finds an error.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
     let programs = build()?;
     process::run(&mut programs.command(&programs.dunlin, first, seeds))
 }
 
-/// What `cargo xtask test` runs.
+/// The run of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     let programs = build()?;
     process::text(Command::new(&programs.chaos).args(["topics", "probe"]))
@@ -39,7 +38,7 @@ pub fn quick() -> Result<()> {
     process::run(command.arg(format!("steps={STEPS_IN_TEST}")))
 }
 
-/// Builds all of them.
+/// Builds all programs.
 pub fn build() -> Result<Programs> {
     workspace::build()?;
     let target = workspace::target_directory()?;
@@ -48,7 +47,7 @@ pub fn build() -> Result<Programs> {
 }
 
 impl Programs {
-    /// Runs of a node's program, which may be another than the tree's.
+    /// The command that runs seeds with a node program, which may be a mutant's.
     pub fn command(&self, dunlin: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         command.args(["topics".to_owned(), format!("first={first}"), format!("seeds={seeds}")]);

@@ -1,4 +1,4 @@
-//! The runs that `dunlin bench` has kept.
+//! The stored runs of `dunlin bench`.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// One of them.
+/// A stored run.
 pub struct Run {
     pub date: String,
     pub commit: String,
@@ -15,7 +15,7 @@ pub struct Run {
     rows: Vec<Value>,
 }
 
-/// A figure: its median, and what it was at least and at most.
+/// A measured value: its median, minimum and maximum.
 #[derive(Clone, Copy)]
 pub struct Figure {
     pub median: f64,
@@ -23,7 +23,7 @@ pub struct Figure {
     pub max: f64,
 }
 
-/// All that can be quoted, the newest first.
+/// All runs that can be quoted, newest first.
 pub fn newest_first() -> Result<Vec<Run>> {
     let folder = workspace::root().join("bench-runs");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -54,7 +54,7 @@ impl Run {
         }
     }
 
-    /// The figure of one target, where its row has at least these parameters.
+    /// The value of one target in the row that has at least these parameters.
     pub fn figure(&self, case: &str, target: &str, params: &[(&str, Value)], metric: &str) -> Option<Figure> {
         let row = self.rows.iter().find(|row| {
             row["case"] == case

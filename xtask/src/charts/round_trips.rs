@@ -1,4 +1,4 @@
-//! How long a question and its answer take, beside what others need on the same way.
+//! A chart: round trip times, compared with those of other systems.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
@@ -17,7 +17,7 @@ const RIGHT: i32 = 90;
 const FROM_NS: f64 = 100.0;
 const TO_NS: f64 = 200_000.0;
 
-/// A way, and who was measured on it.
+/// One panel of the chart, and the systems in it.
 struct Way {
     title: &'static str,
     params: &'static [(&'static str, &'static str)],
@@ -47,7 +47,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// `None` where the run has not measured all of it.
+/// `None` if the run lacks some of the values.
 pub fn draw(run: &Run) -> Option<Result<String>> {
     let mut bars = Vec::new();
     for way in WAYS {

@@ -1,4 +1,4 @@
-//! Clients of the gRPC door; `tests/clients/grpc` has their programs.
+//! Clients of the gRPC listener; their programs are in `tests/clients/grpc`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +16,7 @@ pub(super) const CLIENTS: &[Client] = &[
 ];
 
 const PROTOS: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
-/// Those of them that the Go client uses, and the package of its generated code.
+/// The proto files of the Go client, and the package of its generated code.
 const GO_PROTOS: [&str; 2] = [PROTOS[0], PROTOS[1]];
 const GO_PACKAGE: &str = "dunlin.example/client/gen/dunlin/v1";
 
@@ -41,7 +41,7 @@ impl Place {
         PROTOS.iter().map(|file| self.protos.join(file))
     }
 
-    /// The protobuf compiler that grpcio-tools brings.
+    /// The protobuf compiler of grpcio-tools.
     fn protoc(&self) -> Command {
         let mut protoc = Command::new(self.python().join("bin/python"));
         protoc.args(["-m", "grpc_tools.protoc", "-I"]).arg(&self.protos);
@@ -76,7 +76,7 @@ fn run_python(place: &Place, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// A copy of the module, beside which the generated code lies.
+/// Copies the module and adds the generated code.
 fn go_module(place: &Place) -> Result<Vec<PathBuf>> {
     let module = place.go();
     std::fs::create_dir_all(module.join("gen"))?;

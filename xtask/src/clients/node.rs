@@ -1,4 +1,4 @@
-//! The node that clients are run against.
+//! The node for client tests.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// Ends with this.
+/// A node that ends when this is dropped.
 pub struct Node {
     child: Child,
     grpc: String,
@@ -29,7 +29,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Where its gRPC clients connect.
+    /// The address of the gRPC listener.
     pub fn grpc(&self) -> &str {
         &self.grpc
     }
@@ -37,7 +37,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended by itself, which its clients have noticed.
+        // The node may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

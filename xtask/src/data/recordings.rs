@@ -1,32 +1,33 @@
-//! Which recordings there are, which packages carry them, and the checksums they must have.
+//! The recordings, their packages, and their checksums.
 //!
-//! The recordings belong to others (Betfair's, Bitstamp's and the National Grid's data; one package is under the GPL), so they are fetched
-//! by whoever runs the demo, and neither committed nor shipped.
+//! The recordings belong to others (Betfair, Bitstamp and the National Grid; one package is under the GPL).
+//! Users download them; the repository does not contain them.
 
-/// A package of the Python package index, at one exact version.
+/// A PyPI package at an exact version.
 pub struct Package {
     pub name: &'static str,
     pub version: &'static str,
-    /// Of the archive named here; pip refuses anything else.
+    /// The archive's checksum, which pip verifies.
     pub sha256: &'static str,
     pub archive: &'static str,
-    /// The wheel lacks the recordings, so only the source archive will do.
+    /// Only the source archive contains the recordings.
     pub source_only: bool,
-    /// The wheel is built for one Python on one machine, and is only unpacked here: taken whatever runs pip.
+    /// The wheel is for one Python version and machine. It is only unpacked, and taken with any pip.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [Recording],
 }
 
-/// One file of a package, and the name it gets in `data/`.
+/// A file of a package, and its name in `data/`.
 pub struct Recording {
     pub member: &'static str,
     pub file: &'static str,
-    /// Of the file as it lies in `data/`.
+    /// The checksum of the file in `data/`.
     pub sha256: &'static str,
 }
 
 pub const PACKAGES: &[Package] = &[
-    // Aircraft over Switzerland on an afternoon and evening of 2018, as the OpenSky Network heard them (MIT); and over France in 2021.
+    // Aircraft over Switzerland on an afternoon and evening of 2018, received by the OpenSky Network (MIT),
+    // and over France in 2021.
     Package {
         name: "traffic",
         version: "2.13",
@@ -47,7 +48,7 @@ pub const PACKAGES: &[Package] = &[
             },
         ],
     },
-    // Betfair Exchange streams, one JSON message a line.
+    // Betfair Exchange streams, one JSON message per line.
     Package {
         name: "flumine",
         version: "3.3.2",
@@ -78,7 +79,7 @@ pub const PACKAGES: &[Package] = &[
             },
         ],
     },
-    // A Bitstamp BTC/USD order log, one order event a line.
+    // A Bitstamp BTC/USD order log, one order event per line.
     Package {
         name: "ob-analytics",
         version: "0.1.0",
@@ -92,8 +93,8 @@ pub const PACKAGES: &[Package] = &[
             sha256: "598d98870b8bf10b41099a5e439629f8dc66bb8cf64f9ccadb5e592a15997dcc",
         }],
     },
-    // Half-hourly electricity of England and Wales in twelve weeks of 2000 (Taylor 2003), a list in a Python module: what the simulator
-    // of clusters takes for real seasons.
+    // Half-hourly electricity demand of England and Wales in twelve weeks of 2000 (Taylor 2003), a list in a
+    // Python module. The simulator of clusters uses it as real seasonal load.
     Package {
         name: "pmdarima",
         version: "2.0.4",

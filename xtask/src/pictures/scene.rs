@@ -1,4 +1,4 @@
-//! Commands in a shell, and what a person would have seen.
+//! Commands in a shell, and their output as a user sees it.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -13,13 +13,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
-/// One picture.
+/// A picture.
 pub struct Scene {
     pub name: &'static str,
     pub steps: &'static [Step],
 }
 
-/// One command.
+/// A command of a scene.
 #[derive(Clone, Copy)]
 pub struct Step {
     line: &'static str,
@@ -31,9 +31,9 @@ pub struct Step {
 #[derive(Clone, Copy)]
 enum Ends {
     ByItself,
-    /// After so many ms of running it is ended by Ctrl-C.
+    /// The command is interrupted by Ctrl-C after this many ms.
     Interrupted(u64),
-    /// It goes on in the background; the next command comes after so many ms.
+    /// The command continues in the background; the next one follows after this many ms.
     Never(u64),
 }
 
@@ -57,19 +57,19 @@ impl Step {
         Step { line, ends: Ends::Never(for_ms), sight: Sight::Command }
     }
 
-    /// What it prints while the next command is waited for is in the picture.
+    /// Shows output that is printed while the next command waits.
     pub const fn shown(self) -> Step {
         Step { sight: Sight::CommandAndOutput, ..self }
     }
 
-    /// It is not in the picture at all.
+    /// Hides the command and its output.
     pub const fn unseen(self) -> Step {
         Step { sight: Sight::Nothing, ..self }
     }
 }
 
 impl Scene {
-    /// Plays it with the programs of this folder; the picture as text with colours.
+    /// Plays the scene with the programs of this directory. Returns text with colours.
     pub fn play(&self, programs: &Path) -> Result<String> {
         let mut picture = String::new();
         let mut background = Vec::new();
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// A command that was started.
+/// A started command.
 struct Running {
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
@@ -139,7 +139,7 @@ impl Running {
         Ok(Running { child, output, reader: Some(reader) })
     }
 
-    /// Ctrl-C.
+    /// Sends Ctrl-C.
     fn interrupt(&self) -> Result<()> {
         let group = format!("-{}", self.child.id());
         Command::new("kill").args(["-INT", "--", &group]).status().context("cannot run kill")?;
@@ -149,7 +149,7 @@ impl Running {
     fn wait(&mut self) -> Result<()> {
         self.child.wait()?;
         if let Some(reader) = self.reader.take() {
-            // It only reads.
+            // The thread only reads.
             let _ = reader.join();
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Running {
     }
 }
 
-/// Of lines that differ in nothing but the number they begin with, the first three, and how many more.
+/// Replaces lines that differ only in their first number, after the third, by their count.
 fn without_repeats(text: &str) -> String {
     const SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();

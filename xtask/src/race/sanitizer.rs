@@ -1,4 +1,4 @@
-//! The tests of `dunlin-topic` where every access to memory is watched.
+//! Runs the tests of `dunlin-topic` under sanitizers.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::workspace;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs what the machine can, and says what it cannot.
+/// Runs the sanitizers that the machine has, and reports the others.
 pub fn run() -> Result<()> {
     let nightly = nightly();
     let mut ran = false;
@@ -23,7 +23,7 @@ pub fn run() -> Result<()> {
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
     }
     match &nightly {
-        // Without instrumentation of its own, std's locks look like races.
+        // Without instrumented std, its locks look like races.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
             sanitized("thread", &["-Zbuild-std"])?;
             ran = true;
@@ -34,7 +34,7 @@ pub fn run() -> Result<()> {
     if ran { Ok(()) } else { valgrind() }
 }
 
-/// Where nightly lies, if it is there and can run the sanitizers.
+/// The nightly toolchain, if it can run the sanitizers.
 fn nightly() -> Option<PathBuf> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return None;

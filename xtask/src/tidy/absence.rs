@@ -1,10 +1,10 @@
-//! The invariants of absence: what a crate's source must not name, as the table in ARCHITECTURE.md allows it.
+//! Checks that each crate's source names only what the table in ARCHITECTURE.md allows.
 //!
-//! What a word of the table means is [`CAPABILITIES`]; where it may be named is a crate or one of its modules
-//! (`topic::segment`). A file that needs an exception is a row of a second table, with a reason; a row nobody needs
-//! any more fails too. Tests, examples and benches are free.
+//! [`CAPABILITIES`] defines the words of the table. A place of the table is a crate or a module
+//! (`topic::segment`). A second table lists excepted files with reasons; an unused exception fails too.
+//! Tests, examples and benches are exempt.
 //!
-//! It looks at names, not at types: a clock read through an `Instant` that was passed in is not seen.
+//! The rule checks names, not types: it does not see a clock that is read through a passed `Instant`.
 
 mod capability;
 
@@ -19,7 +19,7 @@ use capability::{CAPABILITIES, Capability};
 const ALLOWED: [&str; 2] = ["what", "named only in"];
 const EXCEPTIONS: [&str; 3] = ["file", "may name", "because"];
 
-/// Compares every product source with the tables.
+/// Compares every source of the product with the tables.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
     let allowed = allowed_places(page, findings);
@@ -56,7 +56,7 @@ fn refusal(capability: &Capability, used: &str) -> String {
     )
 }
 
-/// For each capability the crates, or modules of crates, that may name it.
+/// The crates or modules that may name each capability.
 fn allowed_places<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a str, Vec<&'a str>> {
     let rows = table::rows(page, &ALLOWED).unwrap_or_default();
     let mut allowed = BTreeMap::new();
@@ -84,7 +84,7 @@ fn known() -> String {
     format!("it knows {}", names.join(", "))
 }
 
-/// The excepted files, each with what it may name and the row's line.
+/// The excepted files with their capabilities, and the line of each row.
 fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, &'a str), usize> {
     let mut exceptions = BTreeMap::new();
     for row in table::rows(page, &EXCEPTIONS).unwrap_or_default() {
@@ -102,7 +102,7 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
     exceptions
 }
 
-/// The sources of crates, without modules that only exist in tests.
+/// The sources of crates, without test modules.
 fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> Vec<(&'a str, Names)> {
     let mut sources = Vec::new();
     let mut test_modules = BTreeSet::new();
@@ -126,19 +126,19 @@ fn is_product(path: &str) -> bool {
         && path.ends_with(".rs")
 }
 
-/// Where a module declared in a file lies, without its ending.
+/// The path of a module that a file declares, without its extension.
 fn module_within(path: &str, name: &str) -> String {
     let stem = path.trim_end_matches(".rs");
     let folder = ["/lib", "/main", "/mod"].iter().find_map(|root| stem.strip_suffix(root)).unwrap_or(stem);
     format!("{folder}/{name}")
 }
 
-/// Whether a file is this module or lies inside it.
+/// Whether a file is this module or inside of it.
 fn is_module(module: &str, path: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Whether a place of the table, a crate or a module of one, holds this file.
+/// Whether a crate or module of the table contains this file.
 fn place_holds(place: &str, path: &str) -> bool {
     match place.split_once("::") {
         None => path.split('/').nth(1) == Some(place),
@@ -146,7 +146,7 @@ fn place_holds(place: &str, path: &str) -> bool {
     }
 }
 
-/// The lines that name a capability, each with the path that does.
+/// The lines that name a capability, with the name.
 fn uses_of<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a str> {
     let uses = names.used.iter().filter(|(_, path)| capability.is_named_by(path));
     uses.map(|(line, path)| (*line, path.as_str())).collect()

@@ -1,7 +1,7 @@
-//! `CHANGELOG.md` keeps the format of keepachangelog.com: short lines, and no headings but those of that format.
+//! Checks `CHANGELOG.md` for the format of keepachangelog.com.
 //!
-//! A line has at most 120 characters. The first release heading is `## [Unreleased]`, the others are `## [1.2.3] - 2026-11-27`;
-//! below them stand `### Added`, `Changed`, `Fixed`, `Removed` and `Security`.
+//! A line has at most 120 characters. The first release heading is `## [Unreleased]`, others are like `##
+//! [1.2.3] - 2026-11-27`. Below them are `### Added`, `Changed`, `Fixed`, `Removed` and `Security`.
 
 use super::Findings;
 use super::repository::Repository;
@@ -55,7 +55,7 @@ fn unknown_heading(line: &str) -> String {
     format!("`{line}` is no heading of a changelog: use `## [1.2.3] - 2026-11-27`, or `### ` with {kinds}")
 }
 
-/// Whether this is `[1.2.3] - 2026-11-27`: a version of three numbers, and a date.
+/// Whether the heading is like `[1.2.3] - 2026-11-27`.
 fn is_release(name: &str) -> bool {
     let Some((version, date)) = name.strip_prefix('[').and_then(|rest| rest.split_once("] - ")) else {
         return false;

@@ -1,11 +1,11 @@
-//! No file keeps what git wrote into it where two changes met.
+//! Checks that no file has conflict markers of git.
 
 use super::Findings;
 use super::repository::Repository;
 
 const MARKERS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
 
-/// Looks at every text.
+/// Checks every text file.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         for (nth, line) in text.lines().enumerate() {

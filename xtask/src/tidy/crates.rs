@@ -1,8 +1,7 @@
-//! The crate table of ARCHITECTURE.md and cargo's metadata say the same.
+//! Compares the crate table of ARCHITECTURE.md with cargo's metadata.
 //!
-//! Every folder in `crates/` has a row, a package of the right name and a description; a row without a
-//! folder is warned of.
-//! Every normal or build dependency between product crates is one the table reaches.
+//! Every folder in `crates/` has a row, a package of the right name, and a description; a row without a
+//! folder is a warning. The table must allow every normal and build dependency between crates of the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +73,7 @@ fn edge_refused(from: &str, to: &str) -> String {
     )
 }
 
-/// The package of a crate; the node, which people embed, has the plain name.
+/// The package name of a crate; the embeddable node has the plain name.
 fn package_name(folder: &str) -> String {
     if folder == "dunlin" { folder.to_owned() } else { format!("dunlin-{folder}") }
 }

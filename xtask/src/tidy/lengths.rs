@@ -1,6 +1,7 @@
-//! Files stay short enough to read: source of 500 lines is warned of, of 800 refused; ARCHITECTURE.md ends by line 300.
+//! Checks lengths of files: a source above 500 lines is a warning, above 800 an error; ARCHITECTURE.md has at
+//! most 300 lines.
 //!
-//! A file that says `@generated` in its first lines is nobody's to read, and exempt.
+//! Files with `@generated` in their first lines are exempt.
 
 use super::repository::Repository;
 use super::{ARCHITECTURE, Findings};
@@ -10,7 +11,7 @@ const LINES_MAX: usize = 800;
 const ARCHITECTURE_LINES_MAX: usize = 300;
 const SOURCE: [&str; 8] = [".rs", ".py", ".ts", ".tsx", ".js", ".go", ".c", ".sh"];
 
-/// Counts lines.
+/// Counts the lines of each file.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let lines = text.lines().count();

@@ -1,13 +1,13 @@
-//! No file, folder or module has a name that could hold anything.
+//! Checks for names of files, folders and modules that say nothing about their contents.
 
 use super::repository::Repository;
 use super::{Findings, source};
 
-/// Words that say nothing of what is inside.
+/// Words that say nothing about the contents.
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
-/// Looks at the names of Rust files and their folders, and at modules declared inside files.
+/// Checks the names of Rust files, their folders, and modules declared inside of files.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".rs")) {
         for part in path.trim_end_matches(".rs").split('/') {
@@ -15,7 +15,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, 1, advice(part, word));
             }
         }
-        // A source that cannot be read is reported where names are checked against the invariants.
+        // Another rule reports sources that cannot be parsed.
         for (line, module) in source::names(text).map(|names| names.modules).unwrap_or_default() {
             if let Some(word) = empty_word(&module) {
                 findings.fail(path, line, advice(&module, word));

@@ -1,19 +1,19 @@
-//! Every path that a page names exists: those in backticks, and the targets of links.
+//! Checks that every path in a page exists: paths in backticks, and targets of links.
 //!
-//! What looks like a path begins with a folder at the root, or ends in `.rs` or `.md`; the latter may be the end of a
-//! longer path (`segment.rs`). Patterns, placeholders, what lies outside the repository, what git ignores, and fenced
-//! blocks are left alone.
+//! A path begins with a root folder, or ends in `.rs` or `.md`; the latter may be the end of a longer path
+//! (`segment.rs`). Patterns, placeholders, paths outside of the repository, ignored files and fenced blocks
+//! are exempt.
 
 use std::collections::BTreeSet;
 
 use super::Findings;
 use super::repository::Repository;
 
-/// Folders a page can mean even when they are gone.
+/// Root folders that a page can mean, even if they do not exist.
 const ROOT_FOLDERS: [&str; 11] =
     ["crates", "docs", "examples", "tests", "fuzz", "peers", "clients", "web", "xtask", ".ci", "bench-runs"];
 
-/// Looks at every Markdown page.
+/// Checks every Markdown page.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let mut roots: BTreeSet<&str> = ROOT_FOLDERS.into();
     roots.extend(repository.paths().filter_map(|path| path.split_once('/')).map(|(root, _)| root));
@@ -41,7 +41,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// The lines outside fenced blocks, counted from 1.
+/// The lines outside of fenced blocks, numbered from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -51,7 +51,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The path that a piece of code means, if it looks like one.
+/// The path in a piece of code, if it looks like one.
 fn path_in<'a>(code: &'a str, roots: &BTreeSet<&str>) -> Option<&'a str> {
     let path = code.split([':', '#']).next()?.trim_end_matches('/');
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
@@ -78,7 +78,7 @@ fn exists(repository: &Repository, page: &str, path: &str) -> bool {
         || (named_file(path) && repository.paths().any(|file| file.ends_with(&ending)))
 }
 
-/// Targets of `[text](target)` inside this repository, without their anchor.
+/// Targets of `[text](target)` inside of this repository, without their anchor.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let local =
@@ -86,7 +86,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     local.filter_map(|target| target.split('#').next()).filter(|target| !target.is_empty())
 }
 
-/// A path relative to a page, from the root.
+/// Converts a path relative to a page to one from the root.
 fn beside(page: &str, path: &str) -> String {
     let path = path.trim_start_matches("./").trim_end_matches('/');
     match page.rsplit_once('/') {

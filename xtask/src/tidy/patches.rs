@@ -1,4 +1,4 @@
-//! Every patch that puts a bug back, for chaos to find, applies to the tree as it is.
+//! Checks that every mutant patch of the chaos tests applies to the tree.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use super::Findings;
 use super::repository::Repository;
 use crate::workspace;
 
-/// Asks git of each, which changes nothing.
+/// Checks each patch with git, without changing files.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".patch")) {
         if let Err(why) = applies(text) {
@@ -21,7 +21,7 @@ fn applies(patch: &str) -> Result<(), String> {
     git.args(["apply", "--check", "-"]).current_dir(workspace::root());
     git.stdin(Stdio::piped()).stderr(Stdio::piped());
     let asked = git.spawn().and_then(|mut git| {
-        // A git that reads no further says why.
+        // If git stops reading, its output says why.
         let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
         git.wait_with_output()
     });
@@ -36,7 +36,7 @@ fn applies(patch: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Of this file's own second line.
+    /// A patch of this file's second line.
     fn patch(of: &str) -> String {
         let this = "xtask/src/tidy/patches.rs";
         format!("A bug.\n\n--- a/{this}\n+++ b/{this}\n@@ -1,3 +1,2 @@\n {of}\n-\n use std::io::Write;\n")

@@ -1,8 +1,8 @@
-//! Sentences of the documentation are short, and begin with the thing they are about.
+//! Checks the sentences of the documentation.
 //!
-//! A sentence in `README.md` or in a page of `docs/` has at most 35 words, and its first word is not Who, What, Whose or That.
-//! Paragraphs, list items and table cells are read. Headings, headers of tables and blocks of code are not. A code span
-//! counts as one word. The generated page `docs/benchmarks.md` is exempt.
+//! A sentence in `README.md` or a page of `docs/` has at most 35 words, and does not begin with Who, What,
+//! Whose or That. Paragraphs, list items and table cells are checked; headings, table headers and code blocks
+//! are not. A code span counts as one word. The generated page `docs/benchmarks.md` is exempt.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
@@ -12,14 +12,14 @@ use super::repository::Repository;
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
-/// Words with a full stop that end no sentence. `etc.` ends one where a capital follows.
+/// Words with a full stop inside of sentences. `etc.` ends a sentence before a capital letter.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
-/// Replaces a code span in the text that is counted.
+/// Replaces a code span in the counted text.
 const CODE: &str = "`…`";
-/// How many words of a sentence a finding shows.
+/// The number of words that a finding shows.
 const WORDS_SHOWN: usize = 6;
 
-/// Reads every page.
+/// Checks every page.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (page, text) in repository.texts().filter(|(path, _)| is_documentation(path)) {
         faults_of(text).into_iter().for_each(|(line, text)| findings.fail(page, line, text));
@@ -30,7 +30,7 @@ fn is_documentation(path: &str) -> bool {
     path == "README.md" || path.starts_with("docs/") && path.ends_with(".md") && path != GENERATED
 }
 
-/// The faults of a page's sentences, each with its line.
+/// The faults of a page's sentences, with their lines.
 fn faults_of(page: &str) -> Vec<(usize, String)> {
     let mut faults = Vec::new();
     for block in blocks(page) {
@@ -56,28 +56,28 @@ fn faults_of(page: &str) -> Vec<(usize, String)> {
     faults
 }
 
-/// The word's letters up to its first other character, without what stands before them.
+/// The word's letters up to its first other character, without leading punctuation.
 fn leading_letters(word: &str) -> &str {
     let word = word.trim_start_matches(|letter: char| !letter.is_alphanumeric() && letter != '`');
     word.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
-/// Whether this is a word, not a mark that stands by itself.
+/// Whether this is a word rather than a separate mark.
 fn counts(word: &&str) -> bool {
     word.contains(CODE) || word.contains(char::is_alphanumeric)
 }
 
-/// A part of a page's text without blanks, and the line of its beginning.
+/// A part of a page's text without blanks, and its line.
 struct Word {
     text: String,
     line: usize,
 }
 
-/// The words of one paragraph, list item or table cell.
+/// The words of a paragraph, list item or table cell.
 #[derive(Default)]
 struct Block {
     words: Vec<Word>,
-    /// Whether the next text goes on with the last word.
+    /// Whether the next text continues the last word.
     unfinished: bool,
 }
 

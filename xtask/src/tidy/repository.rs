@@ -1,6 +1,6 @@
-//! What the rules look at: the text of every file git knows, and the packages cargo knows.
+//! The input of the rules: all text files that git knows, and cargo's packages.
 //!
-//! Rules only see this, so their tests build small repositories in memory. Files that are ignored are not part of it.
+//! The rules' tests make small repositories in memory. Ignored files are not included.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,15 +16,15 @@ use crate::workspace::{self, Package};
 pub struct Repository {
     files: BTreeMap<String, File>,
     pub packages: Vec<Package>,
-    /// Folders and files at the root that git ignores: made here, so pages may name them.
+    /// Ignored files and folders at the root, which pages may name.
     pub ignored: Vec<String>,
 }
 
-/// A file's text, unless it is not UTF-8.
+/// A file's text; `None` if it is not UTF-8.
 type File = Option<String>;
 
 impl Repository {
-    /// The working tree as it is now, with what is new and not yet committed.
+    /// Reads the working tree, including uncommitted files.
     pub fn read() -> Result<Repository> {
         let root = workspace::root();
         let mut git = Command::new("git");
@@ -32,7 +32,7 @@ impl Repository {
         let listing = process::text(&mut git).context("tidy asks git which files there are")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
-            // A file that was deleted and not yet committed is still listed; a link counts as what it points to.
+            // A deleted file is still listed until the commit; a link counts as its target.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }
@@ -41,22 +41,22 @@ impl Repository {
         Ok(Repository { files, packages: workspace::packages()?, ignored })
     }
 
-    /// Every text file with its path.
+    /// All text files with their paths.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
 
-    /// The text of one file.
+    /// The text of a file.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.as_deref()
     }
 
-    /// Every path, of text files and others.
+    /// All paths, including those of other files.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
 
-    /// A file, or a folder that holds one.
+    /// Whether a file exists, or a folder with files.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         self.files.contains_key(path)

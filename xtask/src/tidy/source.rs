@@ -1,32 +1,32 @@
-//! The names a Rust source uses outside its tests, and those of its tests, by line.
+//! The names that a Rust source uses, by line, outside and inside of its tests.
 //!
-//! The file is cut into tokens, not parsed: comments and strings cannot mislead it, macros are seen through, and it
-//! knows nothing of types. A path comes out whole (`std::fs::File`), those of a braced `use` one by one.
-//! An item under `#[cfg(test)]`, or any `cfg` that asks for `test`, is left out.
+//! The source is split into tokens, not parsed: comments and strings are skipped, macros are included, and
+//! types are unknown. A path is one name (`std::fs::File`); each path of a braced `use` is separate. Items
+//! under `#[cfg(test)]`, or another `cfg` that requires `test`, are left out.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// What one file uses.
+/// The names of one file.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Each path or lone word, with its line.
+    /// Each path or single word, with its line.
     pub used: Vec<(usize, String)>,
-    /// Modules declared with `mod name;` or `mod name {`, with their line.
+    /// Modules declared with `mod name;` or `mod name {`, with their lines.
     pub modules: Vec<(usize, String)>,
-    /// Modules in files of their own that only exist in tests.
+    /// Modules in separate files that exist only in tests.
     pub test_modules: Vec<String>,
 }
 
-/// Reads the names out of a source; the error says where it is not Rust.
+/// Reads the names of a source. Fails if it is not valid Rust.
 pub fn names(source: &str) -> Result<Names, String> {
     let mut names = Names::default();
     names.walk("", tokens(source)?);
     Ok(names)
 }
 
-/// The functions under `#[test]`, or an attribute whose path ends so (`#[tokio::test]`), with their line.
+/// Functions under `#[test]`, or an attribute path that ends so (`#[tokio::test]`), with their lines.
 ///
-/// A test to which a macro gives its name is not found.
+/// Tests whose names come from a macro are not found.
 pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
     let mut tests = Vec::new();
     collect_tests(tokens(source)?, &mut tests);
@@ -49,7 +49,7 @@ fn collect_tests(tokens: TokenStream, tests: &mut Vec<(usize, String)>) {
     }
 }
 
-/// Whether an attribute begins here that makes the function below it a test.
+/// Whether an attribute that marks a test begins here.
 fn marks_test(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(mark), TokenTree::Group(attribute), ..] = tokens else { return false };
     let path = attribute.stream().into_iter().take_while(|token| match token {
@@ -61,7 +61,7 @@ fn marks_test(tokens: &[TokenTree]) -> bool {
         && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
 }
 
-/// The name of the function whose other attributes and signature stand here, with its line.
+/// The name and line of the function whose further attributes and signature begin here.
 fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
     tokens[..end].windows(2).find_map(|pair| match pair {
@@ -73,7 +73,7 @@ fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
 }
 
 impl Names {
-    /// `prefix` is what stands before a braced part of a path, else empty.
+    /// `prefix` is the part before a braced group of paths, or empty.
     fn walk(&mut self, prefix: &str, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -91,7 +91,7 @@ impl Names {
         }
     }
 
-    /// Takes in the path that starts here; how many tokens it was.
+    /// Adds the path that begins here. Returns its number of tokens.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();
@@ -121,7 +121,7 @@ impl Names {
         at
     }
 
-    /// Passes over a test's attribute and the item it belongs to, up to its `{…}` or `;`.
+    /// Skips a test's attribute and its item, up to the `{…}` or `;`.
     fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
         if matches!(&tokens[1], TokenTree::Punct(mark) if mark.as_char() == '!') {
             return tokens.len();
@@ -152,7 +152,8 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`, `#![cfg(test)]`; not `#[cfg(not(test))]`.
+/// Matches `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]` and `#![cfg(test)]`, but not
+/// `#[cfg(not(test))]`.
 fn test_attribute(tokens: &[TokenTree]) -> bool {
     let mut tokens = tokens.iter();
     let marked = matches!(tokens.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == '#');

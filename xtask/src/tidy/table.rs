@@ -1,13 +1,13 @@
-//! Markdown tables, as far as ARCHITECTURE.md uses them: a table is found by the words of its header row.
+//! Markdown tables as in ARCHITECTURE.md, found by the words of their header row.
 
-/// One row below a header: its line, counted from 1, and its cells.
+/// A row of a table: its line, numbered from 1, and its cells.
 #[derive(Debug)]
 pub struct Row<'a> {
     pub line: usize,
     pub cells: Vec<&'a str>,
 }
 
-/// The rows of the first table with this header, or nothing if there is none.
+/// The rows of the first table with this header; `None` if there is none.
 pub fn rows<'a>(page: &'a str, header: &[&str]) -> Option<Vec<Row<'a>>> {
     let mut lines = page.lines().enumerate();
     lines.find(|(_, line)| cells(line).is_some_and(|cells| cells == header))?;

@@ -1,7 +1,7 @@
-//! The name of a test is a claim that can be read at a glance.
+//! Checks that the name of a test is a short claim.
 //!
-//! It has at most 60 characters and does not begin with who, what, whose, of or from. The tests of Rust sources and of
-//! Python are looked at; of a Python test's name, what follows `test_` counts.
+//! It has at most 60 characters, and does not begin with who, what, whose, of or from. Rust and Python tests
+//! are checked; in Python, what follows `test_` counts.
 
 use super::repository::Repository;
 use super::{Findings, source};
@@ -9,11 +9,11 @@ use super::{Findings, source};
 const CHARACTERS_MAX: usize = 60;
 const OPENINGS: [&str; 8] = ["who_", "what_", "whose_", "of_", "from_", "a_", "an_", "the_"];
 
-/// Looks at every test.
+/// Checks every test.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let tests = match path.rsplit_once('.') {
-            // A source that cannot be read does not compile either.
+            // A source that cannot be parsed does not compile either.
             Some((_, "rs")) => source::tests(text).unwrap_or_default(),
             Some((_, "py")) => python_tests(text),
             _ => continue,
@@ -36,7 +36,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// The names of Python's test functions without their `test_`, with their line.
+/// The names of Python tests without `test_`, with their lines.
 fn python_tests(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().zip(1..);
     let tests = lines.filter_map(|(text, line)| {
@@ -58,7 +58,7 @@ mod tests {
         findings.failures()
     }
 
-    /// One test in Rust, and one in Python.
+    /// Runs the rule with one test in Rust and one in Python.
     fn findings_of(name: &str) -> [Vec<String>; 2] {
         let rust = format!("mod tests {{\n#[tokio::test]\nasync fn {name}() {{}}\n}}");
         let python = format!("class TestIt:\n    @mark\n    async def test_{name}(self) -> None:\n");

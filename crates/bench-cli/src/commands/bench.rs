@@ -1,4 +1,4 @@
-//! `bench`: hands what was asked for to the benchmarks.
+//! `bench`: passes its arguments to the benchmarks.
 
 use anyhow::{Result, bail};
 use dunlin_bench::child::ChildProgram;

@@ -1,5 +1,5 @@
-//! `demo`: recorded markets, replayed line by line to many subscribers, with every record accounted for; and the other faces, each
-//! by itself or all together.
+//! `demo`: recorded markets, replayed line by line to many subscribers, with an account of every record; and
+//! the other demos, alone or together.
 
 mod together;
 
@@ -23,10 +23,10 @@ use together::{Program, Together};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
-/// Beside everything else.
+/// The number of birds beside the other parts.
 const FLOCK_TOGETHER: u64 = 10_000;
 
-/// Said first and last, so that nobody takes one for the other.
+/// Printed first and last, so that the generated markets are not mistaken for recorded ones.
 const GENERATED: &str = "GENERATED DATA: these are generated markets, not the recordings";
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     ended.check()
 }
 
-/// The show over a cluster ends with its table: whoever wants to look around has `dunlin dev --nodes`.
+/// The demo of a cluster ends with its table. `dunlin dev --nodes` starts a cluster to explore.
 fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &Stop) -> Result<()> {
     let mut narration = Narration { console };
     let Arguments { nodes, kills, .. } = *arguments;
@@ -112,7 +112,7 @@ fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &St
     ended
 }
 
-/// On the port everyone knows, or on any if that is taken.
+/// Starts a node at the default port, or at a random port if that is taken.
 fn start_node(stop: &Stop) -> Result<Running> {
     let mut config = Config::try_from(&RawConfig::defaults())?;
     let reserved = flock::usual_or_any(flock::USUAL_TCP)?;
@@ -146,7 +146,7 @@ fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source
     narration.say("Ctrl-C stops it.")
 }
 
-/// Messages beside the table go to standard error where standard output is for objects.
+/// With JSON output, messages go to standard error.
 struct Narration<'a> {
     console: &'a Console,
 }

@@ -1,4 +1,4 @@
-//! `report`: kept benchmark runs as a page.
+//! `report`: writes a page from stored benchmark runs.
 
 use std::io::Write;
 

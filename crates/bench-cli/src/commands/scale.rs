@@ -1,6 +1,6 @@
-//! `scale`: how many workers there should be: planned, recommended, simulated.
+//! `scale`: plans, recommends or simulates the number of workers.
 //!
-//! Nothing here talks to a node. What is printed is worked out by the crate `scale`; the files are read here.
+//! The command uses no node. The crate `scale` computes the results; the files are read here.
 
 mod plan;
 mod recommend;
@@ -45,7 +45,7 @@ fn demand(asked: &Asked) -> Result<Demand> {
     Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
 }
 
-/// As in the table, under the same names.
+/// The prices with the names of the table.
 fn as_json(prices: &Prices) -> serde_json::Value {
     let machine = |machine: &dunlin_scale::Machine| {
         json!({
@@ -72,7 +72,7 @@ fn document(path: &Path) -> Result<Document> {
     Document::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
 }
 
-/// `12.3 %`.
+/// Formats a share: `12.3 %`.
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

@@ -1,15 +1,14 @@
-//! What a reader got of one log, told so that it can be held against what was published.
+//! A reader's account of one log, for comparison with the published records.
 //!
-//! A reader's account grows by records and by gaps. It is sound when each follows the one before without a hole;
-//! anything else is a fault, and a fault is never forgiven. The content goes into a running hash over the lines, so that
-//! a reader in another process needs to send only a number.
+//! Records and gaps extend the account. Each must follow the one before without a hole; otherwise a fault is
+//! noted. A running hash covers the lines, so that a reader in another process only sends a number.
 
 use std::collections::BTreeMap;
 
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
-/// FNV-1a, 64 bits, over lines with a newline after each: the state is one number, so that a reader that is killed can
-/// be gone on with. It guards against mistakes, not against forgery.
+/// FNV-1a (64 bits) over lines with a newline after each. The state is one number, so that another reader can
+/// continue for a killed one. It detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content(pub u64);
 
@@ -27,7 +26,7 @@ impl Content {
     }
 }
 
-/// Records a reader was told it missed.
+/// Records that a reader missed, as reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missed {
     pub first: u64,
@@ -43,24 +42,24 @@ impl Missed {
 /// One reader's account of one log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Account {
-    /// Through here everything is accounted for.
+    /// Everything up to this position is accounted for.
     pub through: Position,
-    /// Records it was given.
+    /// Records received.
     pub seen: u64,
-    /// Hash of what it was given.
+    /// The hash of the received lines.
     pub content: Content,
-    /// Gaps it was told of, in order.
+    /// Reported gaps, in order.
     pub missed: Vec<Missed>,
-    /// Warnings that it was about to miss something.
+    /// Warnings about possible gaps.
     pub warnings: u64,
-    /// What must not happen, in words.
+    /// Errors, as text.
     pub faults: Vec<String>,
 }
 
 /// A reader's accounts, by topic.
 pub type Accounts = BTreeMap<String, Account>;
 
-/// Books an event where it belongs.
+/// Adds an event to its account.
 pub fn book(accounts: &mut Accounts, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
@@ -72,7 +71,7 @@ pub fn book(accounts: &mut Accounts, event: &Event<'_>) {
             _ => return,
         },
     };
-    // Nearly always there already; `entry` would copy the name for every record.
+    // Mostly present; `entry` would copy the name for every record.
     if !accounts.contains_key(topic) {
         accounts.insert(topic.clone(), Account::default());
     }
@@ -88,7 +87,7 @@ impl Account {
             Event::Notice(Notice::Gap(gap)) => self.gap(gap),
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
-            // Skipping what is nobody's interest is no news: a record that was skipped leaves a hole all the same.
+            // A position without records is no event: missing records show as a hole anyway.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("not to be expected here: {other:?}")),
         }
@@ -109,7 +108,7 @@ impl Account {
         self.missed.push(Missed { first: gap.first, last: gap.last });
     }
 
-    /// The demo's node never restarts, so no log may begin anew.
+    /// The demo's node does not restart, so that a new epoch is an error.
     pub fn epoch_changed(&mut self, change: &EpochChanged) {
         self.faults.push(format!("the epoch changed from {} to {}", change.old, change.new_first.epoch));
     }

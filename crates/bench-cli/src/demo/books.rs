@@ -1,8 +1,8 @@
-//! The same recordings once more, as order books: each line becomes records of the books it changes, and replicas of many
-//! kinds keep them, however badly they are treated.
+//! The recordings as order books: each line becomes records of books, which replicas of many kinds follow
+//! under bad conditions.
 //!
-//! Truth is the [`oracle`], a plain model fed with the same lines, which knows nothing of records, topics or folds. In the
-//! end every book of every replica has to be the oracle's, level by level.
+//! The [`oracle`], a simple model of the same lines, is the truth. In the end every book of every replica
+//! must equal the oracle's, level by level.
 
 mod oracle;
 mod reader;
@@ -26,11 +26,11 @@ use reader::{PLANS, Plan};
 pub use reader::{Told, add, levels};
 pub use verdict::Verdicts;
 
-/// A short history, so that whoever is slow is lapped.
+/// A short retention, so that slow readers fall behind.
 const RETENTION_BYTES: u64 = 256 << 10;
-/// All books of the demo.
+/// The topics of all books.
 pub const PATTERN: &str = "md.>";
-/// A replica that makes no progress for so long is judged as it stands.
+/// The time without progress after which a replica is judged as it is.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// The books being played.
@@ -43,14 +43,14 @@ pub struct Books {
     lines_all: u64,
 }
 
-/// What readers know of the play.
+/// What the readers know about the progress.
 #[derive(Debug, Default)]
 pub struct Stage {
-    /// Half of it is played: who is late comes now.
+    /// Half of the lines are played: late readers start now.
     half: AtomicBool,
-    /// Where every topic ended, once all is played.
+    /// Where every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// It is over, whoever has not read everything.
+    /// The demo has ended, even if readers are not done.
     over: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ struct Market {
 }
 
 impl Books {
-    /// Brings on those who are there from the first line.
+    /// Starts the readers that are present from the first line.
     pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
         let stage = Arc::new(Stage::default());
         let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
@@ -76,7 +76,7 @@ impl Books {
         Ok(Books { node: node.clone(), markets, stage, readers, lines: 0, lines_all })
     }
 
-    /// What the replicas are, a line each.
+    /// Describes each replica in a line.
     pub fn introduction() -> impl Iterator<Item = String> {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
@@ -92,7 +92,7 @@ impl Books {
         market.push(&self.node, &[line, b"\n"])
     }
 
-    /// All is played: waits for those who read, and judges them.
+    /// Waits for the readers after the last line, and judges them.
     pub fn close(mut self) -> Result<Verdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {
@@ -100,7 +100,7 @@ impl Books {
             let topics = market.recording.books().iter().map(|book| book.topic.clone());
             ends.extend(topics.zip(market.records.iter().copied()));
         }
-        // Nobody else sets it.
+        // Set only here.
         let _ = self.stage.ends.set(ends);
         self.stage.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;
@@ -168,7 +168,7 @@ impl Market {
     }
 }
 
-/// The records a line was made into: book, event time, and where the payload ends.
+/// A line's records: book, event time, and the end of the payload.
 #[derive(Debug, Default)]
 struct Records {
     made: Vec<(usize, u64, usize)>,
@@ -177,7 +177,7 @@ struct Records {
 
 impl Records {
     fn take(&mut self, item: Item<'_>) {
-        // What the recordings hold that is no record is told by `dunlin feed import`.
+        // `dunlin feed import` reports the other contents of recordings.
         if let Item::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
             self.made.push((book, event_time_ns, self.bytes.len()));

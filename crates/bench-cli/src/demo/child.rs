@@ -1,5 +1,4 @@
-//! The inside of a subscriber's process: subscribes to what it is told, and reports until it is killed or everything
-//! was read.
+//! The process of a subscriber: subscribes on request, and reports until it is killed or has read everything.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -17,7 +16,7 @@ use super::report::{Order, Report, Reporter, Standing};
 
 const REPORTS_EVERY: Duration = Duration::from_millis(50);
 
-/// Does as it is told on standard input. `subscribe` makes subscribers of whatever kind.
+/// Follows the orders on standard input. `subscribe` makes the subscribers.
 pub fn run<S: Subscribe + Send + 'static>(
     name: &str,
     sleep: Option<Duration>,
@@ -36,7 +35,7 @@ pub fn run<S: Subscribe + Send + 'static>(
             Order::Go => break,
             Order::End { .. } => bail!("told an end before the beginning"),
         };
-        // One that cannot keep up skips to the newest: few large gaps are easier to read than many small ones.
+        // A reader that cannot keep up continues at the newest record: few large gaps are easier to read.
         let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
         let options =
             SubscribeOptions { name: format!("demo: {name}"), start, on_gap, ..SubscribeOptions::default() };
@@ -49,7 +48,7 @@ pub fn run<S: Subscribe + Send + 'static>(
     report(&reader, &mut reporter, &orders)
 }
 
-/// Goes on with what another process began: its account counts, and is not told again.
+/// Continues the account of another process, which is not reported again.
 fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &Standing) {
     let mut accounts = reader.accounts();
     let mut account = Account::default();
@@ -66,7 +65,7 @@ fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<Order>) ->
             Ok(Order::End { topic, last }) => drop(ends.insert(topic, last)),
             Ok(other) => bail!("told too late: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
-            // Closed without an end: whoever started us is gone.
+            // Closed without an end: the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
             Err(RecvTimeoutError::Disconnected) if all_told => thread::sleep(REPORTS_EVERY),
             Err(RecvTimeoutError::Disconnected) => all_told = true,
@@ -88,7 +87,7 @@ fn say(reports: impl IntoIterator<Item = Report>) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Standard input, understood; the channel closes with it.
+/// Parses standard input in a thread; the channel closes with it.
 fn orders() -> Receiver<Order> {
     let (teller, orders) = channel();
     thread::spawn(move || {

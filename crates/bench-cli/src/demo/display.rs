@@ -1,4 +1,4 @@
-//! What happens, while it happens: bars where a person watches, a line now and then where none does.
+//! Progress: bars on a terminal, occasional lines otherwise.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use dunlin_cli::console::{Console, grouped};
 
-/// One line of the display.
+/// A line of the display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     pub name: &'static str,
     pub done: u64,
     pub of: u64,
-    /// In a word or two.
+    /// A short remark.
     pub remark: String,
 }
 
@@ -36,7 +36,7 @@ impl Display {
         Display::Lines { start, due: start + BETWEEN_LINES, json: console.json }
     }
 
-    /// Something happened. Goes to standard output, which `--json` keeps for objects.
+    /// Prints an event to standard output, which `--json` reserves for objects.
     pub fn say(&self, text: &str) -> Result<()> {
         match self {
             Display::Bars { all, .. } => all.suspend(|| writeln!(std::io::stdout(), "{text}"))?,
@@ -46,7 +46,7 @@ impl Display {
         Ok(())
     }
 
-    /// How far everyone is.
+    /// Shows the progress of all.
     pub fn show(&mut self, lines: &[Progress]) -> Result<()> {
         match self {
             Display::Bars { all, bars } => show_bars(all, bars, lines),
@@ -62,7 +62,7 @@ impl Display {
         Ok(())
     }
 
-    /// Takes the bars away.
+    /// Removes the bars.
     pub fn clear(&mut self) {
         if let Display::Bars { bars, .. } = self {
             bars.drain(..).for_each(|bar| bar.finish_and_clear());

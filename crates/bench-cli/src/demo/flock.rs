@@ -1,12 +1,13 @@
-//! The demo over a cluster: the same recordings, replayed through real nodes that are killed and started again meanwhile.
+//! The demo on a cluster: the recordings are replayed through real nodes that are killed and restarted
+//! meanwhile.
 //!
-//! Each market is a durable topic of its lines and one of each of its order books. A market is published through one node, and
-//! every node has a reader of all lines and a replica of all books. Nodes are killed (SIGKILL) one at a time, whoever leads
-//! and whoever owns what, at given shares of the lines, so that each kill falls among them. Whoever is connected to a node that is
-//! gone waits for it; whoever publishes to a topic whose owner is gone is refused, and goes on when it is back.
+//! Each market has a durable topic for its lines, and one for each of its order books. One node accepts a
+//! market's records, and every node has a reader of all lines and a replica of all books. Nodes are killed
+//! (SIGKILL) one at a time, at given shares of the lines. Clients of a dead node wait for it; publishers to a
+//! topic without its owner are refused, and continue when it is back.
 //!
-//! In the end each node's copies have to be the truth: the lines the recording's, in order and once each, the books the
-//! [oracle](super::books::Oracle)'s.
+//! In the end each node's copies must equal the truth: the recording's lines, each once and in order, and the
+//! [oracle](super::books::Oracle)'s books.
 
 mod copy;
 mod market;
@@ -38,36 +39,36 @@ pub use strike::Kills;
 use strike::{Strike, seconds};
 use verdict::Verdicts;
 
-/// How long nothing may go on, on a machine that is busy with something else.
+/// The longest time without progress, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
-/// Shares of the lines are counted in these.
+/// The unit of shares of the lines: thousandths.
 const WHOLE: u64 = 1_000;
 
-/// What is played, and when nodes are killed meanwhile.
+/// What the demo plays, and when nodes are killed.
 pub struct Show<'a> {
     pub recordings: &'a [Recording],
     pub speed: Speed,
     pub kills: Kills,
 }
 
-/// What everybody of a show knows.
+/// State that all threads of the demo share.
 #[derive(Debug, Default)]
 pub struct Stage {
-    /// Up to this share of its lines each market may go: the next kill falls there.
+    /// The share of its lines up to which each market may play: the next kill happens there.
     gate: AtomicU64,
-    /// Lines that were acknowledged.
+    /// Acknowledged lines.
     lines: AtomicU64,
-    /// The longest that a publisher waited for an acknowledgement since the last kill, ns.
+    /// The longest wait of a publisher for an acknowledgement since the last kill, in ns.
     waited_ns: AtomicU64,
-    /// Readers that were cut off since the last kill and hear again, and the longest that one was, ns.
+    /// Readers that reconnected since the last kill, and the longest silence of one, in ns.
     readers: AtomicU64,
     silent_ns: AtomicU64,
-    /// How each book's topic keeps its state.
+    /// The configuration of each book's state.
     folds: Mutex<HashMap<String, FoldConfig>>,
-    /// Where every topic ended, once all is played.
+    /// Where every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// It is over, whoever is not done.
+    /// The demo has ended, even if threads are not done.
     over: AtomicBool,
 }
 
@@ -80,7 +81,7 @@ impl Stage {
         self.over.store(true, Ordering::Release);
     }
 
-    /// How far each market may go.
+    /// The share up to which each market may play.
     fn gate(&self) -> u64 {
         self.gate.load(Ordering::Acquire)
     }
@@ -118,24 +119,24 @@ impl Stage {
     }
 }
 
-/// What a market's topics came to.
+/// The result of a market.
 struct Played {
-    /// Records of each topic.
+    /// The number of records of each topic.
     ends: BTreeMap<String, u64>,
     books: Vec<(String, Levels)>,
 }
 
-/// What a show came to.
+/// The result of the demo.
 pub struct Ended {
     strikes: Vec<Strike>,
     lines: Verdicts,
     books: BookVerdicts,
-    /// Its topics.
+    /// The topics of the demo.
     topics: Vec<String>,
 }
 
 impl Show<'_> {
-    /// Everything from the first line to the last copy; none when it was told to stop before.
+    /// Plays all lines and waits for all copies. Returns `None` if interrupted.
     pub fn run(
         &self,
         nodes: &mut Nodes,
@@ -148,7 +149,7 @@ impl Show<'_> {
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
-                // Without one of them nothing can be right any more, and nobody is killed for it.
+                // If a market fails, the result cannot be right, and no more nodes are killed.
                 let play = move || Market::new(recording, url, stage)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| stage.end()))
             });
@@ -173,7 +174,7 @@ impl Show<'_> {
         ended.map(Some)
     }
 
-    /// Kills nodes, each when it is due, and starts them again.
+    /// Stops nodes with SIGKILL at their times, and restarts them.
     fn strike(
         &self,
         nodes: &mut Nodes,
@@ -213,7 +214,7 @@ impl Show<'_> {
         Ok(strikes)
     }
 
-    /// Every other one is whoever leads.
+    /// Every second kill hits the leader.
     fn victim(&self, kill: usize, nodes: &Nodes) -> usize {
         let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
         leader.unwrap_or((kill / 2) % nodes.count())
@@ -228,7 +229,7 @@ impl Show<'_> {
     ) -> Result<Ended> {
         let truth: HashMap<String, Levels> = played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
-        // Nobody else sets it.
+        // Set only here.
         let _ = stage.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
         while !readings.iter().all(Reading::is_finished) && Instant::now() < deadline {
@@ -247,14 +248,14 @@ impl Show<'_> {
 }
 
 impl Ended {
-    /// The tables.
+    /// Prints the tables.
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         self.lines.write(out, console)?;
         self.books.write(out, console)?;
         strike::write(&self.strikes, out, console)
     }
 
-    /// An error if a copy is not true.
+    /// Fails if a copy differs.
     pub fn check(&self) -> Result<()> {
         match (self.lines.different(), self.books.different()) {
             (0, 0) => Ok(()),
@@ -266,7 +267,7 @@ impl Ended {
         }
     }
 
-    /// In a sentence each, and whether it holds: the lines, the books, the nodes.
+    /// A sentence each for lines, books and nodes, and whether it holds.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let healed = self.strikes.iter().map(Strike::healed).max().unwrap_or_default();
@@ -274,7 +275,7 @@ impl Ended {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // What was not healed in time has ended the show.
+                // A node that did not recover in time has ended the demo.
                 !self.strikes.is_empty(),
                 format!(
                     "{} nodes killed, all whole again {} later at the most",
@@ -285,7 +286,7 @@ impl Ended {
         ]
     }
 
-    /// Deletes its topics, so that another show can begin with them.
+    /// Deletes the topics, so that the demo can run again.
     pub fn forget(&self, url: &str) -> Result<()> {
         let options = Options { name: "demo: between two rounds".to_owned(), ..Options::default() };
         let client = patiently(|| Ok(Client::connect(url, options.clone())?))?;
@@ -293,7 +294,7 @@ impl Ended {
     }
 }
 
-/// Also where somebody, or an earlier try whose answer was lost, has done so.
+/// Deletes a topic; a missing topic is no error, because an earlier response may have been lost.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
         Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
@@ -301,7 +302,7 @@ fn delete(client: &Client, topic: &str) -> Result<()> {
     }
 }
 
-/// Waits until something is so, or it is to stop; an error when nothing of `moves` has moved for too long.
+/// Waits for a condition. Fails if nothing of `moves` changes for too long.
 fn wait_for(what: &str, stop: &Stop, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
     let (mut last, mut since) = (moves(), Instant::now());
     while !is_so() && !stop.is_set() {

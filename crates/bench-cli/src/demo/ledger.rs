@@ -1,11 +1,11 @@
-//! What was published, kept by the publisher: the truth that accounts are held against.
+//! The published records, noted by the publisher, for comparison with the accounts.
 
 use std::collections::BTreeMap;
 
 use super::account::{Account, Content, Missed};
 use super::recording::Recording;
 
-/// Per topic, the lines that were published and how many of them.
+/// For each topic, the lines that were published and their number.
 #[derive(Debug, Default)]
 pub struct Ledger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -17,39 +17,39 @@ struct Entry<'a> {
     published: u64,
 }
 
-/// What an account came to.
+/// The result of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub published: u64,
     pub seen: u64,
     pub gaps: usize,
     pub missed: u64,
-    /// Neither seen nor reported missing, or reported in a way that cannot be.
+    /// Records that were neither received nor reported missing, or reported inconsistently.
     pub unaccounted: u64,
     pub bytes: Bytes,
     pub faults: Vec<String>,
 }
 
-/// How what a reader got compares with the recording.
+/// How the received lines compare with the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
     /// The whole recording.
     Equal,
-    /// The recording without what the reader was told it missed.
+    /// The recording without the reported gaps.
     EqualButGaps,
     Different,
 }
 
 impl<'a> Ledger<'a> {
-    /// A topic that gets the lines of this recording, from its first on.
+    /// Adds a topic with this recording's lines.
     pub fn open(&mut self, topic: &str, recording: &'a Recording) {
         self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
     }
 
-    /// One more line was published; which, counted from 1.
+    /// Notes one more published line. Returns its number, from 1.
     ///
     /// # Panics
-    /// When the topic was not opened, or has had all of its lines.
+    /// If the topic was not added, or all its lines were published.
     pub fn published(&mut self, topic: &str) -> u64 {
         let entry = self.topics.get_mut(topic).expect("a topic that was opened");
         entry.published += 1;
@@ -61,7 +61,8 @@ impl<'a> Ledger<'a> {
         self.topics.get(topic).map_or(0, |entry| entry.published)
     }
 
-    /// Every record must be seen once or reported missing once, and what was seen must be what was published.
+    /// Compares an account: every record must be received once or reported missing once, and the contents
+    /// must be equal.
     pub fn judge(&self, topic: &str, account: &Account) -> Verdict {
         let published = self.count(topic);
         let missed = account.missed_records();
@@ -88,7 +89,7 @@ impl<'a> Ledger<'a> {
 }
 
 impl Entry<'_> {
-    /// The hash of all that was published but these. Gaps that overlap or go back leave out what they name all the same.
+    /// The hash of all published lines but these, even if the gaps overlap.
     fn without(&self, missed: &[Missed]) -> Content {
         let mut content = Content::default();
         let mut gaps = missed.iter().peekable();
@@ -116,7 +117,7 @@ mod tests {
         Recording::parse("a", text.into_bytes(), Layout::Betfair).unwrap()
     }
 
-    /// An account of a reader that saw these lines and was told of these gaps.
+    /// The account of a reader that received these lines and gaps.
     fn account(recording: &Recording, seen: &[u64], missed: &[(u64, u64)]) -> Account {
         let mut account = Account { seen: seen.len() as u64, ..Account::default() };
         seen.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));

@@ -1,52 +1,52 @@
-//! Who reads what, and what befalls them: the same on every run.
+//! The subscribers, their topics, and when they start or are killed; the same in every run.
 
 use std::time::Duration;
 
-/// One subscriber of the demo.
+/// A subscriber of the demo.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub name: &'static str,
     pub about: &'static str,
     pub place: Place,
     pub reads: Reads,
-    /// After each record.
+    /// The pause after each record.
     pub sleep: Option<Duration>,
-    /// What happens to it, and when: in shares of all lines published.
+    /// The steps of the subscriber, by shares of all published lines.
     pub cues: &'static [(f64, Cue)],
 }
 
-/// Where a subscriber lives.
+/// Where a subscriber runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In the node's own process.
+    /// In the node's process.
     InProcess,
-    /// In a process of its own, over TCP.
+    /// In a separate process, over TCP.
     Process,
 }
 
-/// Which topics it reads.
+/// The topics that a subscriber reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// Every market, with a history that holds all of it.
+    /// Every market, with all records retained.
     Markets,
-    /// One market once more, with a history that holds a moment of it.
+    /// One market again, with a short retention.
     Short,
 }
 
-/// What befalls a subscriber.
+/// A step of a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cue {
-    /// Starts, or starts again where it was.
+    /// Starts, or restarts at its position.
     Join,
-    /// SIGKILL.
+    /// Is killed by SIGKILL.
     Kill,
 }
 
-/// The short topic repeats this one, which has most lines and in the shortest time.
+/// The market that is repeated with a short retention: the one with the most lines per second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
-/// Two seconds or so of that market at the default speed. It holds the order book's 6,500 lines, which the recording
-/// begins with all at one time: so whoever keeps up misses nothing.
+/// About two seconds of that market at the default speed. This includes the 6,500 lines of the order book at
+/// the start, so that a fast reader misses nothing.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 
@@ -102,18 +102,18 @@ pub const PLANS: [Plan; 6] = [
 ];
 
 impl Plan {
-    /// What happened to it between two shares; those at 0 happen before the first line.
+    /// The steps between two shares; those at 0 happen before the first line.
     pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = Cue> {
         self.cues.iter().filter(move |cue| after < cue.0 && cue.0 <= through).map(|cue| cue.1)
     }
 
-    /// Of all topics, the ones it reads.
+    /// The topics, of all, that the subscriber reads.
     pub fn topics<'a>(&self, all: impl Iterator<Item = &'a str>) -> Vec<String> {
         let short = self.reads == Reads::Short;
         all.filter(|topic| (*topic == SHORT_TOPIC) == short).map(str::to_owned).collect()
     }
 
-    /// What it subscribes to.
+    /// The pattern to subscribe to.
     pub fn pattern(&self) -> &'static str {
         match self.reads {
             Reads::Markets => MARKETS,

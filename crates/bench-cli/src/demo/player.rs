@@ -1,4 +1,4 @@
-//! Publishing: every line when it is due, into its topics and into the ledger.
+//! Publishes every line at its time, and notes it in the ledger.
 
 use std::ops::ControlFlow;
 
@@ -9,18 +9,18 @@ use super::ledger::Ledger;
 use super::recording::Recording;
 use super::schedule::Due;
 
-/// One topic that gets the lines of one recording.
+/// A topic with the lines of one recording.
 #[derive(Debug)]
 pub struct Stream<P> {
     pub topic: String,
-    /// Which recording.
+    /// The index of the recording.
     pub recording: usize,
     pub publisher: P,
 }
 
-/// Publishes every line that falls due; `before` waits until it is, and may break off.
+/// Publishes all lines. `before` waits until a line is due, and may end the replay.
 ///
-/// In the end the node's own count of each topic is compared with the ledger's, and given back.
+/// Returns the node's count of each topic, after comparing it with the ledger's.
 pub fn play<P: Publish>(
     recordings: &[Recording],
     schedule: impl Iterator<Item = Due>,
@@ -108,7 +108,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ["whole", "short"].iter().for_each(|topic| ledger.open(topic, &recordings[0]));
 
-        // Subscribed before the first record and not reading until the last: the short history is overrun.
+        // A subscriber that reads only after the last record, so that the short retention loses records.
         let subscribers = [&whole, &short].map(subscriber);
         let plan = schedule(&recordings, Speed::Max);
         let ends =

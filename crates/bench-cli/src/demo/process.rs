@@ -1,7 +1,7 @@
-//! A subscriber in a process of its own: this very binary, told by pipes what to read.
+//! A subscriber in a separate process of this binary, controlled by pipes.
 //!
-//! It ends when we close its standard input without having said where the topics end, so none is left behind when this
-//! process dies. What it said before it was killed has been understood when [`Process::kill`] returns.
+//! The process ends when its standard input ends early, so that none outlives this process. After
+//! [`Process::kill`], all its reports have been read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use super::reader::Reader;
 use super::report::{Order, Report};
 
-/// How long a new process may take until it has subscribed.
+/// How long a new process may take to subscribe.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it; what it reports is booked in `reader`.
+    /// Starts the process; its reports go to `reader`.
     pub fn start(url: &str, name: &str, orders: &[Order], reader: &Arc<Reader>) -> Result<Process> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
@@ -47,7 +47,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Waits until its subscriptions stand.
+    /// Waits until the process has subscribed.
     pub fn wait_ready(&self) -> Result<()> {
         if self.ready.recv_timeout(READY_WITHIN).is_err() {
             bail!("a subscriber's process (pid {}) did not get ready", self.child.id());
@@ -59,14 +59,14 @@ impl Process {
         self.child.id()
     }
 
-    /// Says where topics end; nothing is said after that.
+    /// Sends where the topics end, as the last orders.
     pub fn end(&mut self, ends: impl Iterator<Item = Order>) {
         let ends: Vec<Order> = ends.collect();
         self.tell(ends.iter());
         self.orders = None;
     }
 
-    /// SIGKILL.
+    /// Kills the process with SIGKILL.
     pub fn kill(mut self) {
         self.finish();
     }
@@ -74,14 +74,14 @@ impl Process {
     fn tell<'a>(&mut self, orders: impl Iterator<Item = &'a Order>) {
         let text: String = orders.map(|order| format!("{order}\n")).collect();
         if let Some(pipe) = &mut self.orders {
-            // A process that has died is found out by what it does not report.
+            // The reports of a dead process will be missing.
             let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
         }
     }
 
     fn finish(&mut self) {
         self.orders = None;
-        // Both fail only when it has ended by itself.
+        // Fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(listener) = self.listener.take() {
@@ -99,7 +99,7 @@ impl Drop for Process {
 fn listen(reports: ChildStdout, reader: &Reader, ready: &Sender<()>) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();
-    // A last line without its end was cut off by the kill, and was never said.
+    // An incomplete last line was cut off by the kill.
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
             Ok(Report::Ready) => drop(ready.send(())),

@@ -1,4 +1,4 @@
-//! Reading, in this process or in another: events go into accounts until somebody says that it is enough.
+//! Reading in any process: events extend accounts until the reader is stopped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,18 @@ use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
 use super::account::{Accounts, book};
 
-/// What the subscriptions of one reader share.
+/// State that the subscriptions of a reader share.
 #[derive(Debug, Default)]
 pub struct Reader {
     accounts: Mutex<Accounts>,
     stop: AtomicBool,
-    /// After each record, as a slow reader would.
+    /// The pause after each record, as in a slow reader.
     pub sleep: Option<Duration>,
 }
 
-/// How often a reader with nothing to read looks whether it is to stop.
+/// The interval at which an idle reader checks whether to stop.
 const IDLE: Duration = Duration::from_millis(50);
-/// Events between two looks at the accounts by others.
+/// Events handled before other threads may read the accounts.
 const EVENTS_MAX: usize = 512;
 
 impl Reader {
@@ -30,7 +30,7 @@ impl Reader {
     }
 
     pub fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        // Booking does not panic half-way; the accounts are whole whoever held them.
+        // Handling an event does not panic, so that the accounts are always valid.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,7 +38,7 @@ impl Reader {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Everything was read through the last record of each of these topics.
+    /// Whether everything up to these positions was read.
     pub fn is_through(&self, ends: &BTreeMap<String, Position>) -> bool {
         let accounts = self.accounts();
         ends.iter()
@@ -46,14 +46,14 @@ impl Reader {
             .all(|(topic, last)| accounts.get(topic).is_some_and(|account| account.through >= *last))
     }
 
-    /// Reads until told to stop. What ends it before is a fault of `topics`.
+    /// Runs until stopped. An earlier end is a fault of `topics`.
     pub fn read(&self, mut subscriber: impl Subscribe, topics: &[String]) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.step(&mut subscriber) {
                 Ok(()) => {}
                 Err(SubscribeError::Connection(_)) => thread::sleep(IDLE),
                 Err(error) => {
-                    // Being closed is how the end looks from here when the node goes first.
+                    // After the node's end, the subscription is closed.
                     if !self.stop.load(Ordering::Relaxed) {
                         self.fault(topics, &format!("the subscription ended: {error}"));
                     }
@@ -73,7 +73,7 @@ impl Reader {
     fn step(&self, subscriber: &mut impl Subscribe) -> Result<(), SubscribeError> {
         let count = match self.sleep {
             None => {
-                // Held while there is something to book, not while waiting for it.
+                // Locked while events are handled, not while waiting.
                 let mut accounts = self.accounts();
                 subscriber.drain(EVENTS_MAX, |event| book(&mut accounts, &event))?
             }

@@ -1,21 +1,20 @@
-//! A recorded market: its lines as they are, and when each was recorded.
+//! A recorded market: its lines, and when each was recorded.
 //!
-//! A line is what stands between two `\n`; everything else, a `\r` before it included, belongs to the line. So the
-//! lines and a `\n` after each are the file, byte for byte. Times never go back within a recording.
-//!
-//! Nothing of a line is understood but its time; books and instruments are another crate's business.
+//! Lines end with `
+//! `; all other bytes, even a `\r` before it, belong to the line. The lines with a `
+//! ` after each are the file, byte for byte. Times never decrease. Only the time of a line is parsed here.
 
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// One market's recording, in memory.
+/// A market's recording in memory.
 #[derive(Debug)]
 pub struct Recording {
-    /// The topic it is published to.
+    /// The topic for its lines.
     pub topic: String,
-    /// The file it came from, or what made it up.
+    /// The file, or the generator.
     pub source: String,
     bytes: Vec<u8>,
     lines: Vec<Line>,
@@ -28,12 +27,12 @@ struct Line {
     time_ms: u64,
 }
 
-/// How a file tells the time of its lines.
+/// The file format, which says where the times are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Betfair's stream: a JSON object a line, published at `pt`, of the market `mc[0].id`.
+    /// Betfair's stream: a JSON object per line, published at `pt`, of the market `mc[0].id`.
     Betfair,
-    /// Bitstamp's orders: comma-separated, the exchange's time third, a heading first.
+    /// Bitstamp's orders: comma-separated, with a heading, and the exchange's time in the third column.
     Bitstamp,
 }
 
@@ -47,7 +46,7 @@ pub const FILES: [(&str, Layout); 5] = [
 ];
 
 impl Recording {
-    /// Cuts the file into lines and reads their times.
+    /// Splits a file into lines and reads their times.
     pub fn parse(source: &str, bytes: Vec<u8>, layout: Layout) -> Result<Recording> {
         ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is over 4 GiB");
         ensure!(bytes.last() == Some(&b'\n'), "{source} does not end with a whole line: it was cut short");
@@ -56,7 +55,7 @@ impl Recording {
         for range in line_ranges(&bytes) {
             let here = layout.time_ms(&bytes[range.clone()]);
             let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
-            // A heading has no time of its own, and is as old as what follows it.
+            // A heading has no time, and gets that of the next line.
             time_ms = here.unwrap_or(time_ms).max(time_ms);
             lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
         }
@@ -69,7 +68,7 @@ impl Recording {
         Ok(Recording { topic, source: source.to_owned(), bytes, lines })
     }
 
-    /// Leaves out what follows so many lines.
+    /// Keeps the first `lines` lines.
     pub fn cut(&mut self, lines: usize) {
         self.lines.truncate(lines.max(2));
         self.bytes.truncate(self.lines.last().map_or(0, |last| last.end as usize + 1));
@@ -83,18 +82,20 @@ impl Recording {
         self.bytes.len() as u64
     }
 
+    /// Returns a line.
+    ///
     /// # Panics
-    /// When there is no such line.
+    /// If the line does not exist.
     pub fn line(&self, at: usize) -> &[u8] {
         &self.bytes[self.lines[at].range()]
     }
 
-    /// Since the first line, as recorded.
+    /// The recorded time since the first line.
     pub fn offset_ms(&self, at: usize) -> u64 {
         self.lines[at].time_ms - self.lines[0].time_ms
     }
 
-    /// From the first line to the last.
+    /// The recorded time from the first line to the last.
     pub fn span_ms(&self) -> u64 {
         self.offset_ms(self.lines.len() - 1)
     }

@@ -1,7 +1,7 @@
-//! What the demo and its reading processes tell each other: lines of words over pipes.
+//! The messages between the demo and its reading processes: lines over pipes.
 //!
-//! A reader's whole standing in a log goes into one line. A process that is killed half-way through a line has not said
-//! it, so whoever takes its place can go on from the last whole line without counting anything twice.
+//! A reader's whole account of a log is in one line. If a process is killed within a line, its successor
+//! continues from the last complete line, so that nothing is counted twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,18 +15,18 @@ use super::account::{Account, Accounts, Content, Missed};
 pub enum Order {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
-    /// Subscribe to this topic and go on with this account, which somebody else began.
+    /// Subscribe to this topic, and continue another process's account.
     Resume { topic: String, standing: Standing },
     /// There are no more subscriptions.
     Go,
-    /// Nothing comes after this.
+    /// The topic ends at this position.
     End { topic: String, last: Position },
 }
 
 /// From a reading process to the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Every subscription stands.
+    /// All subscriptions are made.
     Ready,
     At {
         topic: String,
@@ -36,11 +36,11 @@ pub enum Report {
         topic: String,
         text: String,
     },
-    /// All that was ended was read to its end.
+    /// All ended topics were read to their ends.
     Finished,
 }
 
-/// An account as a line: its sums, and the gaps that were not told before.
+/// An account as a line: its sums, and the gaps that were not reported yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Standing {
     pub through: Position,
@@ -51,7 +51,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// What `account` has beyond the gaps that were told.
+    /// The part of `account` after the reported gaps.
     pub fn of(account: &Account, gaps_told: usize) -> Standing {
         Standing {
             through: account.through,
@@ -62,7 +62,7 @@ impl Standing {
         }
     }
 
-    /// Brings an account up to it.
+    /// Updates an account.
     pub fn apply(&self, account: &mut Account) {
         account.through = self.through;
         account.seen = self.seen;
@@ -72,7 +72,7 @@ impl Standing {
     }
 }
 
-/// Says what changed since it was last asked.
+/// Reports the changes since the last report.
 #[derive(Debug, Default)]
 pub struct Reporter {
     told: Accounts,
@@ -128,7 +128,7 @@ impl FromStr for Standing {
     }
 }
 
-/// A line that is none of ours.
+/// A line that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotUnderstood(String);
 
@@ -176,7 +176,7 @@ impl fmt::Display for Report {
         match self {
             Report::Ready => f.write_str("ready"),
             Report::At { topic, standing } => write!(f, "at {topic} {standing}"),
-            // One line, whatever an error says.
+            // Errors are put on one line.
             Report::Fault { topic, text } => write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " ")),
             Report::Finished => f.write_str("finished"),
         }

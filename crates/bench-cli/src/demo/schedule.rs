@@ -1,8 +1,7 @@
-//! When each line is due: recorded time, scaled.
+//! The time at which each line is due: its recorded time, scaled.
 //!
-//! All recordings start together, whenever they were made. By default each is scaled by a factor of its own, so that
-//! a market recorded over six days and one recorded over half an hour both take a minute; with a speed given, all keep
-//! to it.
+//! All recordings start together. By default each has its own factor, so that a market of six days and one of
+//! half an hour both take a minute; a given speed applies to all.
 
 use std::time::Duration;
 
@@ -10,12 +9,12 @@ use dunlin_cli::commands::demo::Speed;
 
 use super::recording::Recording;
 
-/// How long a recording takes.
+/// The duration of a recording's replay.
 pub fn duration(speed: Speed, recording: &Recording) -> Duration {
     due(speed, recording, recording.len() - 1)
 }
 
-/// How many times as fast as recorded.
+/// The factor of a recording's replay.
 pub fn factor(speed: Speed, recording: &Recording) -> f64 {
     match speed {
         Speed::Within(within) => recording.span_ms() as f64 / 1e3 / within.as_secs_f64(),
@@ -24,24 +23,24 @@ pub fn factor(speed: Speed, recording: &Recording) -> f64 {
     }
 }
 
-/// When a line is due, since the recording began.
+/// When a line is due, from the start of its recording.
 fn due(speed: Speed, recording: &Recording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);
-    // A recording whose lines all have one time has a factor of 0.
+    // If all lines have one time, the factor is 0.
     if factor > 0.0 { Duration::from_secs_f64(offset_ms / 1e3 / factor) } else { Duration::ZERO }
 }
 
-/// One line that is due.
+/// A line and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// Since the start.
+    /// The time since the start.
     pub at: Duration,
     pub recording: usize,
     pub line: usize,
 }
 
-/// All lines of all recordings, in the order in which they are due; a recording's own order is kept.
+/// All lines of all recordings in order of time; a recording's lines stay in order.
 pub fn schedule(recordings: &[Recording], speed: Speed) -> impl Iterator<Item = Due> {
     let mut next = vec![0; recordings.len()];
     std::iter::from_fn(move || {

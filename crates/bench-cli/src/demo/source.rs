@@ -1,4 +1,4 @@
-//! Where the demo's recordings come from: files, or a generator that says what it is.
+//! The demo's recordings: files, or generated data that is labelled so.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -9,16 +9,16 @@ use dunlin_cli::outcome::Refusal;
 
 use super::recording::{FILES, Layout, Recording};
 
-/// What will be replayed.
+/// The recordings to replay.
 #[derive(Debug)]
 pub struct Source {
     pub recordings: Vec<Recording>,
-    /// Made up, because the recordings were not there and that was allowed.
+    /// Whether the recordings are generated, because files were missing and that was allowed.
     pub generated: bool,
 }
 
 impl Source {
-    /// All recordings of `directory`; made-up ones only where a file is missing and `allow_generated`.
+    /// Loads all recordings of `directory`; generates them if a file is missing and `allow_generated` is set.
     pub fn load(directory: &Path, allow_generated: bool) -> Result<Source> {
         let mut recordings = Vec::new();
         for (file, layout) in FILES {
@@ -43,7 +43,7 @@ fn missing(path: &Path) -> anyhow::Error {
     .into()
 }
 
-/// Changes, in the recordings' own layouts, of markets that never were. The same on every run.
+/// Generates changes in the recordings' formats, the same in every run.
 fn generate() -> Result<Source> {
     const BETFAIR: [(&str, usize); 4] =
         [("1.900000001", 44_000), ("1.900000002", 22_000), ("1.900000003", 22_000), ("1.900000004", 18_000)];
@@ -94,7 +94,7 @@ fn bitstamp(lines: usize, random: &mut Random) -> Result<String> {
     Ok(text)
 }
 
-/// SplitMix64: enough for prices that nobody trades at.
+/// SplitMix64, which is good enough for invented prices.
 struct Random(u64);
 
 impl Random {

@@ -1,6 +1,8 @@
-//! The performance: subscribers come, are killed and come back while lines are published; then all read to the end.
+//! Runs the demo: subscribers start, are killed and return while lines are published; then all read to the
+//! end.
 //!
-//! One thread publishes, cues and shows progress; it never waits for a subscriber while lines are due.
+//! One thread publishes, carries out the steps and shows progress. It does not wait for subscribers while
+//! lines are due.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -24,9 +26,9 @@ use super::schedule::Due;
 use super::verdicts::Verdicts;
 
 const SHOW_EVERY: Duration = Duration::from_millis(100);
-/// The longest sleep before a look at signals and the display.
+/// The longest sleep before the next check of signals and the display.
 const NAP: Duration = Duration::from_millis(20);
-/// When nobody has read anything for so long, nobody will.
+/// The time without any progress after which the demo ends.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 pub struct Stage {
@@ -36,7 +38,7 @@ pub struct Stage {
     display: Display,
     stop: Stop,
     start: Instant,
-    /// Lines published so far of each recording, and its topics.
+    /// For each recording, the number of published lines, and its topics.
     published: Vec<(u64, Vec<String>)>,
     lines: u64,
     lines_all: u64,
@@ -52,7 +54,7 @@ struct Member {
 }
 
 impl Stage {
-    /// `recordings` names for each recording how many lines it has and the topics that get them.
+    /// `recordings` has for each recording the number of its lines, and its topics.
     pub fn new(
         node: &Node,
         url: &str,
@@ -82,7 +84,7 @@ impl Stage {
         }
     }
 
-    /// Brings on those who are there from the first line, and waits for them.
+    /// Starts the subscribers that are present from the first line, and waits for them.
     pub fn open(&mut self) -> Result<()> {
         self.cue(-1.0, 0.0)?;
         for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
@@ -92,7 +94,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until a line is due, cueing and showing meanwhile; breaks off when it is time to stop.
+    /// Waits until a line is due, and carries out steps meanwhile. Breaks if interrupted.
     pub fn before(&mut self, due: Due) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
         self.cue(done(self.lines.saturating_sub(1), self.lines_all), done(self.lines, self.lines_all))?;
@@ -111,7 +113,7 @@ impl Stage {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// All is published: whoever has not come yet comes now, and everyone reads to the end.
+    /// After the last line, starts the remaining subscribers, and waits until all have read everything.
     pub fn close(&mut self, ends: &[(String, Position)]) -> Result<()> {
         let done = self.lines as f64 / self.lines_all.max(1) as f64;
         self.cue(done, f64::INFINITY)?;
@@ -184,7 +186,7 @@ impl Stage {
 }
 
 impl Member {
-    /// Starts it; one that was there before goes on where it was.
+    /// Starts the subscriber; a returning one continues at its position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
         if self.plan.place == Place::InProcess {
             self.join_in_process(node)?;
@@ -215,7 +217,7 @@ impl Member {
         Ok(())
     }
 
-    /// One pattern for a newcomer; for one that comes back, each topic from where it was.
+    /// One pattern for a new subscriber, and for a returning one each topic with its position.
     fn orders(&self) -> Vec<Order> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
@@ -244,7 +246,7 @@ impl Member {
         self.topics.iter().filter_map(mine).collect()
     }
 
-    /// Records it has accounted for.
+    /// The number of accounted records.
     fn told(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
     }

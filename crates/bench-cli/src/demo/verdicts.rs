@@ -1,4 +1,4 @@
-//! The table at the end, and what it comes to.
+//! The table at the end, and its result.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Holds one subscriber's accounts of these topics against the ledger.
+    /// Compares a subscriber's accounts of these topics with the ledger.
     pub fn judge(&mut self, name: &str, topics: &[String], reader: &Reader, ledger: &Ledger<'_>) {
         let accounts = reader.accounts();
         let nothing = Account::default();

@@ -1,7 +1,8 @@
-//! `demo --space`: aircraft and a flock over three processes, one of which is killed and comes back; everybody is accounted for.
+//! `demo --space`: aircraft and a flock on three processes, one of which is killed and returns. Every entity
+//! is accounted for.
 //!
-//! The regions are followed from outside, through their topics, as any client may. Counted is while nobody makes ticks, so that
-//! all regions are seen at one moment. Beside other faces of the demo the world's processes agree through a cluster that is there.
+//! The regions are followed through their topics, as any client may. Entities are counted while the ticks are
+//! stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
 
 mod accounts;
 
@@ -28,34 +29,34 @@ use accounts::{Accounts, pairs};
 const WORLD: &str = "demo";
 const PROCESSES: usize = 3;
 const RECORDING: &str = "aircraft-switzerland.json";
-/// Aircraft closer than this are pairs.
+/// The distance in km below which aircraft are pairs.
 const NEAR_KM: f32 = 10.0;
-/// How long anything may take on a busy machine.
+/// The longest duration of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// Lines of processes that are kept.
+/// Lines of the processes' output that are kept.
 const SAID_MAX: usize = 100;
-/// How long it just goes on, between what happens.
+/// The time between two events of the demo.
 const SPAN: Duration = Duration::from_secs(4);
 
-/// What all processes of the world have said of late, for who asks why something does not happen.
+/// The last output lines of all processes, for error messages.
 type Said = Arc<Mutex<VecDeque<String>>>;
 
-/// A process of the world; it ends with this.
+/// A process of the world, which ends when this is dropped.
 struct Member {
     child: Child,
-    /// Its number in the world.
+    /// The process's number in the world.
     process: u64,
     url: String,
 }
 
 impl Member {
-    /// Starts one, which is up when this returns.
+    /// Starts a process and waits until it is up.
     fn start(arguments: &[String], said: &Said) -> Result<Member> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
-        // Ctrl-C is for this process, which ends them in its own time.
+        // Ctrl-C is for this process only, which ends the others itself.
         command.process_group(0);
         command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process of the world")?;
@@ -70,7 +71,7 @@ impl Member {
                     }
                     said.push_back(format!("pid {id}: {line}"));
                     drop(said);
-                    // Only the first is waited for; the others are kept all the same.
+                    // Only the first line is awaited; the others are kept.
                     let _ = sender.send(line);
                 }
             });
@@ -87,27 +88,27 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // It may have ended; either way it is reaped here.
+        // The process may have ended; it is reaped here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Tells what happens.
+/// Prints an event.
 pub type Say<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// A world to be shown.
+/// The options of a world.
 #[derive(Debug)]
 pub struct World<'a> {
     pub data: &'a Path,
     pub flock: u64,
-    /// Where the recording of aircraft is not there, the flock alone will do.
+    /// Run without aircraft if their recording is missing.
     pub without_aircraft: bool,
-    /// The nodes of the cluster through which its processes agree; none where the first process has one of its own.
+    /// The nodes of the cluster that the world uses; empty if the first process runs its own node.
     pub nodes: &'a [String],
 }
 
-/// One that is up.
+/// A running world.
 pub struct Show<'a> {
     world: &'a World<'a>,
     stop: &'a Stop,
@@ -116,7 +117,7 @@ pub struct Show<'a> {
     kv: Kv,
     made: Made,
     watcher: Watcher,
-    /// When the cluster last answered.
+    /// When the cluster last responded.
     answered: Instant,
     said: Said,
     looks: usize,
@@ -145,7 +146,7 @@ pub fn run(data: &Path, flock: u64, without_aircraft: bool, console: &Console, s
 }
 
 impl World<'_> {
-    /// Its processes, and all regions owned and followed.
+    /// Starts the processes, and waits until all regions have owners and are followed.
     pub fn begin<'a>(&'a self, stop: &'a Stop, say: Say<'a>) -> Result<Show<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
@@ -190,12 +191,12 @@ impl World<'_> {
         Ok(show)
     }
 
-    /// What a process is told of the cluster: each begins with another node of it.
+    /// The options that connect a process to the cluster; each process begins with another node.
     fn agreeing(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
         }
-        // Nodes come and go: who loses one has time to find the next before the lease ends.
+        // With a longer lease, a process that loses its node can find the next in time.
         ["--url", &any_of(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
     }
 
@@ -209,13 +210,13 @@ impl World<'_> {
     }
 }
 
-/// An address that means each of them, one of them first.
+/// An address of all nodes, with one of them first.
 fn any_of(urls: &[String], first: usize) -> String {
     let (before, from) = urls.split_at(first % urls.len());
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Does what may be done twice, until it is answered.
+/// Repeats a call without side effects until it succeeds.
 fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -228,7 +229,7 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
 }
 
 impl Show<'_> {
-    /// Looks at everything. A node of the cluster that is away is waited for.
+    /// Updates everything. Waits for an unreachable node of the cluster.
     fn look(&mut self) -> Result<()> {
         match self.watcher.look() {
             Ok(()) => self.answered = Instant::now(),
@@ -239,7 +240,7 @@ impl Show<'_> {
         Ok(())
     }
 
-    /// Regions that are owned and known whole.
+    /// The number of regions with an owner and a complete state.
     fn whole(&self) -> usize {
         let owned = self.watcher.owned.iter().filter(|owned| owned.owner.is_some());
         owned.count().min(self.watcher.states().filter(|(_, state)| state.tick() > 0).count())
@@ -262,7 +263,7 @@ impl Show<'_> {
         }
     }
 
-    /// How it stands where something does not happen: whose each region is, how far it is known, what the processes said.
+    /// A description for error messages: each region's owner and progress, and the processes' output.
     fn stands(&self) -> String {
         let (ticks, mut text) = (self.ticks(), String::new());
         for owned in &self.watcher.owned {
@@ -273,7 +274,7 @@ impl Show<'_> {
         text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets it go on, and compares pairs of aircraft again and again.
+    /// Lets the world run, and compares pairs of aircraft meanwhile.
     pub fn go_on(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {
@@ -298,7 +299,7 @@ impl Show<'_> {
         self.watcher.states().map(|(region, state)| (region, state.tick())).collect()
     }
 
-    /// Everybody, while nobody makes ticks.
+    /// Counts all entities while the ticks are stopped.
     pub fn count(&mut self, when: &str) -> Result<Accounts> {
         let key = format!("space/{WORLD}/hold/0");
         patiently(|| self.kv.put(&key, b"1"))?;
@@ -328,9 +329,10 @@ impl Show<'_> {
         Ok(accounts)
     }
 
-    /// Kills a process that owns a region; another goes on with it, and the process comes back.
+    /// Stops a process that owns a region with SIGKILL. Another takes the region over, and the process
+    /// returns.
     pub fn kill_and_come_back(&mut self) -> Result<()> {
-        // The first holds what they agree on, where no cluster does.
+        // Without a cluster, the first process holds the leases.
         let first = usize::from(self.world.nodes.is_empty());
         let owned = |process: u64, show: &Self| {
             let owned = show.watcher.owned.iter();
@@ -343,7 +345,7 @@ impl Show<'_> {
             let owned = show.watcher.owned.iter().find(|owned| owned.region == region);
             owned.and_then(|owned| owned.owner)
         };
-        // It is killed, and reaped.
+        // Dropping kills and reaps the process.
         drop(self.members.remove(nth));
         let killed = Instant::now();
         (self.say)(&format!("process {} is killed; it owned region {region}", before.0))?;
@@ -358,7 +360,7 @@ impl Show<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count("with two processes")?;
-        // A node that is killed just then takes the answer to its first question with it.
+        // If a node is killed at this time, its first response is lost.
         let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
         let process = back.process;
         self.members.push(back);
@@ -367,7 +369,7 @@ impl Show<'_> {
         (self.say)("it owns a region again")
     }
 
-    /// Counts once more; what it all came to.
+    /// Counts once more. Returns the summary.
     pub fn close(&mut self) -> Result<String> {
         let accounts = self.count("at the end")?;
         let handed: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();

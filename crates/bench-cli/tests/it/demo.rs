@@ -1,11 +1,11 @@
-//! The main job, small enough for a test.
+//! A small run of the demo.
 
 use crate::program::run;
 
 #[test]
 fn demo_accounts_for_every_record() {
     let out = every_record_is_accounted_for(&["--lines", "6000"]);
-    // How far the slow one falls behind is a matter of the machine's speed.
+    // How far the slow reader falls behind depends on the machine.
     let is_true = |line: &str| line.ends_with(" equal") || line.ends_with(" equal but for its gaps");
     assert!(row(&out, "slow", "short.market").is_some_and(is_true), "{out}");
 }
@@ -14,7 +14,7 @@ fn row<'a>(out: &'a str, name: &str, topic: &str) -> Option<&'a str> {
     out.lines().find(|line| line.starts_with(name) && line.contains(topic))
 }
 
-/// The demo's standard output.
+/// Runs the demo and returns its standard output.
 fn every_record_is_accounted_for(more: &[&str]) -> String {
     let demo = ["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"];
     let out = run(&[&demo[..], more].concat()).done();

@@ -1,4 +1,4 @@
-//! The program `dunlin-bench` as `dunlin` starts it.
+//! Tests of the program `dunlin-bench`.
 
 mod demo;
 mod program;

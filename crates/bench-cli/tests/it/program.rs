@@ -1,9 +1,9 @@
-//! Runs of the program.
+//! Runs the program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -12,7 +12,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Its standard output; panics unless it succeeded.
+    /// The standard output; panics unless the program succeeded.
     #[track_caller]
     pub fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -20,12 +20,12 @@ impl Outcome {
     }
 }
 
-/// Runs to its end, without this process's own `DUNLIN_` variables.
+/// Runs the program to its end, without this process's `DUNLIN_` variables.
 pub fn run(arguments: &[&str]) -> Outcome {
     run_in(Path::new("."), arguments)
 }
 
-/// The same in another working directory.
+/// Like [`run`], in another working directory.
 pub fn run_in(folder: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"));
     let ours = std::env::vars_os().map(|(name, _)| name);

@@ -1,4 +1,4 @@
-//! Pages made of kept runs.
+//! Tests of `report`.
 
 use crate::program::run_in;
 

@@ -1,4 +1,4 @@
-//! Planning.
+//! Tests of `scale`.
 
 use crate::program::run;
 

@@ -1,11 +1,11 @@
-//! `demo --space`: a world over three processes.
+//! Tests of `demo --space` with three processes.
 
 use crate::program::run;
 
 mod long {
     use super::run;
 
-    /// The demo is the test: it fails where a single entity is lost or doubled.
+    /// The demo itself fails if an entity is lost or duplicated.
     #[test]
     fn killed_process_loses_no_entity() {
         let outcome = run(&[

@@ -1,16 +1,16 @@
-//! What the words of the table of absence mean: paths of the standard library and of well-known crates.
+//! The capabilities in the table of absence, as names of the standard library and of well-known crates.
 
-/// Something a crate may or may not do, known by the names it takes to do it.
+/// A capability of a crate, recognized by the names that it needs.
 pub struct Capability {
     pub name: &'static str,
-    /// Paths, or parts of paths, that mean it.
+    /// Paths, or parts of paths, that use the capability.
     paths: &'static [&'static str],
-    /// Parts of those that are plain values and free.
+    /// Parts of those paths that are plain values and always allowed.
     values: &'static [&'static str],
     pub instead: &'static str,
 }
 
-/// The words of the table.
+/// The capabilities of the table.
 pub const CAPABILITIES: &[Capability] = &[
     Capability {
         name: "sockets",
@@ -95,14 +95,14 @@ pub const CAPABILITIES: &[Capability] = &[
 ];
 
 impl Capability {
-    /// Whether a path of a source means this.
+    /// Whether a path in a source uses this capability.
     pub fn is_named_by(&self, path: &str) -> bool {
         let last = path.rsplit("::").next().unwrap_or(path);
         !self.values.contains(&last) && self.paths.iter().any(|part| has_part(path, part))
     }
 }
 
-/// `std::io::File::open` has the part `File::open`; `File::opened` has not.
+/// `std::io::File::open` contains `File::open`; `File::opened` does not.
 fn has_part(path: &str, part: &str) -> bool {
     format!("::{path}::").contains(&format!("::{part}::"))
 }

@@ -1,14 +1,5 @@
-//! `demo --together`: all five faces at once, on the three nodes of one cluster, of which one is killed and healed again and again.
-//!
-//! ```text
-//!  recordings ─ lines and order books ─►┌────────┐
-//!  four tenants' tasks, in Python ─────►│ node 1 ├─ readers of all lines, replicas of all books, of every node
-//!  aircraft and a flock, leases ───────►│ node 2 ├─ Python workers of two nodes
-//!  three processes of a world ─ pictures►│ node 3 ├─ the dashboard
-//!                                       └────────┘
-//! ```
-//! Each face is what it is by itself ([`flock`] for lines, books and nodes, [`world`] for space, `recordings.py` for tasks), and
-//! ends with its own tables. What is added here is that they have the cluster in common, and a sentence of each at the end.
+//! `demo --together`: all parts of the demo on one cluster of three nodes, one of which is killed and
+//! restarted repeatedly.
 
 mod voice;
 mod work;
@@ -30,36 +21,36 @@ use voice::{Closing, Voice};
 pub use work::Program;
 
 const NODES: usize = 3;
-/// Workers of each node, at least and at most.
+/// The smallest and largest number of workers of each node.
 const WORKERS: &str = "1..2";
-/// The same of all nodes, for who counts them.
+/// The same for all nodes together.
 const WORKERS_ALL: &str = "3..6";
-/// A round of markets, and how often a node is killed: once, and where it goes on.
+/// The duration of a round with `--once`, and the time between two kills.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
 const ON: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
-/// A world goes on for so long before it is looked whether it is to end.
+/// The interval at which a world checks whether to end.
 const STEP: Duration = Duration::from_millis(500);
-/// And for so long before one of its processes is killed.
+/// The time after which a process of the world is killed.
 const CALM: Duration = Duration::from_secs(10);
 
-/// What is shown.
+/// The options of the combined demo.
 pub struct Together<'a> {
     pub source: &'a Source,
-    /// Where the recordings lie, for those who read them themselves.
+    /// The directory of the recordings, for programs that read them.
     pub data: &'a Path,
     pub speed: Option<Speed>,
     pub kill_every: Option<Duration>,
     pub flock: u64,
-    /// Where their recording is not there, the flock alone will do.
+    /// Run without aircraft if their recording is missing.
     pub without_aircraft: bool,
-    /// Who submits and does tasks; nobody where that program is not at hand.
+    /// The program that submits and runs tasks; `None` if it is not available.
     pub work: Option<&'a Program>,
-    /// One round, and its closing tables; otherwise round upon round until it is told to stop.
+    /// Run one round and print the closing tables; otherwise run rounds until stopped.
     pub once: bool,
 }
 
 impl Together<'_> {
-    /// All of it; an error if something does not hold.
+    /// Runs all parts. Fails if a part fails.
     pub fn run(&self, console: &Console, stop: &Stop) -> Result<()> {
         let voice = Voice::new(console);
         let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
@@ -74,7 +65,7 @@ impl Together<'_> {
             voice.say("tasks", "nobody is here to do them: `cargo xtask demo` builds who is")?;
         }
         let (is_over, closing) = (AtomicBool::new(false), Mutex::new(Closing::default()));
-        // One that fails ends the others.
+        // A failing part ends the others.
         let or_all = |outcome: Result<()>| {
             let is_told = stop.is_set();
             outcome.inspect_err(|_| stop.set()).or_else(|error| if is_told { Ok(()) } else { Err(error) })
@@ -86,7 +77,7 @@ impl Together<'_> {
                 .work
                 .map(|work| scope.spawn(move || or_all(self.tasks(work, urls, voice, closing, stop))));
             let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
-            // Of one round tasks are done while nodes are there that are not killed any more.
+            // In a single round, tasks run while the nodes are no longer killed.
             let tasks =
                 tasks.map(|tasks| tasks.join().unwrap_or_else(|_| Err(anyhow!("the tasks panicked"))));
             is_over.store(true, Ordering::Release);
@@ -104,7 +95,7 @@ impl Together<'_> {
         if closing.holds() { Ok(()) } else { bail!("some checks failed: see the tables above") }
     }
 
-    /// Lines, books, and nodes that are killed.
+    /// Plays lines and books, and kills nodes.
     fn markets(
         &self,
         nodes: &mut Nodes,
@@ -139,7 +130,7 @@ impl Together<'_> {
         }
     }
 
-    /// A world whose processes agree through the cluster.
+    /// Runs a world whose processes use the cluster.
     fn space(
         &self,
         urls: &[String],
@@ -173,7 +164,7 @@ impl Together<'_> {
         }
     }
 
-    /// Four tenants' tasks.
+    /// Runs the tasks of four tenants.
     fn tasks(
         &self,
         program: &Program,

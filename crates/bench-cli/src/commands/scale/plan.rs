@@ -1,4 +1,4 @@
-//! `scale plan`: what a described cluster would cost and carry.
+//! `scale plan`: the cost and load of a described cluster.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `scale recommend`: what a cluster should be.
+//! `scale recommend`: recommends the machines and workers of a cluster.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `scale simulate`: the tables of the document, from clusters in virtual time.
+//! `scale simulate`: the document's tables, from simulated clusters.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
 
-/// A day in an hour: half an hour of the series lasts 75 s.
+/// A day in an hour: half an hour of the series takes 75 s.
 const VALUE_MS: u64 = 75_000;
 const DAY_VALUES: usize = 48;
-/// Starts of which is counted how many fail.
+/// Worker starts of which the failures are counted.
 const WARM_STARTS: u64 = 20_000;
 const DAY_MS: u64 = 3_600_000;
 
@@ -56,7 +56,7 @@ fn check(arguments: &SimulateArguments) -> Result<()> {
     if is_one { Ok(()) } else { bail!("--task-ms: give a number from 1 to 60000") }
 }
 
-/// A title, a heading, and of each row its cells and its object.
+/// A title, a heading, and for each row its cells and its object.
 type Printed = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
 
 fn print(
@@ -241,7 +241,7 @@ fn noisy(seed: u64) -> Printed {
     )
 }
 
-/// Workloads whose peak takes so many workers at the document's target.
+/// Workloads whose peak needs the given number of workers at the document's target.
 fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workload)>> {
     let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
     let mut all = vec![
@@ -316,7 +316,7 @@ fn policies(arguments: &SimulateArguments) -> Result<Printed> {
 fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<Printed> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
-    // The document's workers: about 17 ms of processor a task at 85 a second, 57 % of 8 GB.
+    // The document's workers: about 17 ms of CPU per task at 85 tasks per second, 57 % of 8 GB.
     let need = Need { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));

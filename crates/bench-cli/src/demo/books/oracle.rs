@@ -1,5 +1,4 @@
-//! What the books are, by the simplest means: maps, and the recordings' lines read afresh. Slow, and with nothing in common
-//! with what is being shown.
+//! The books by a simple, slow method: maps, fed by an independent parser of the recordings' lines.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,11 +15,11 @@ pub enum Oracle {
     Bitstamp(Bitstamp),
 }
 
-/// Every order that stands, by its number: side, price, size.
+/// Every open order by number: side, price, size.
 #[derive(Default)]
 pub struct Bitstamp {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that may be the recorder's closing ones, which say nothing of the market.
+    /// Rows that may be the recorder's closing ones, which do not concern the market.
     held: Vec<Vec<String>>,
 }
 
@@ -43,22 +42,22 @@ impl Oracle {
         }
     }
 
-    /// Takes out an order that the recording itself shows not to have been there. That it was proven is the reader's word; which price and
-    /// size went with it is not.
+    /// Removes an order that the recording proves to be gone. The reader decides that; price and size are
+    /// independent.
     pub fn phantom(&mut self, id: u64) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
-    /// What is held back at the end were closing rows.
+    /// The rows held back at the end were closing rows.
     pub fn end(&mut self) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
         }
     }
 
-    /// The books by the names of their topics.
+    /// The books by topic.
     pub fn books(&self) -> Vec<(String, Levels)> {
         match self {
             Oracle::Betfair(books) => {
@@ -96,7 +95,7 @@ fn betfair(books: &mut BTreeMap<(String, u64), Levels>, line: &[u8]) -> Result<(
     Ok(())
 }
 
-/// A decimal in its smallest units: exact, as these have far fewer digits than a float holds.
+/// Converts a decimal to its smallest units; exact, because the numbers have few digits.
 fn units(value: &Value, per_one: f64) -> Result<i64> {
     Ok((value.as_f64().context("a level is not two numbers")? * per_one).round() as i64)
 }
@@ -127,7 +126,8 @@ impl Bitstamp {
             }
             "changed" => {
                 if let Some(order) = self.orders.get_mut(&id) {
-                    // Of a trade the price is the trade's; only what leaves the size alone moves the order.
+                    // A trade's row has the trade's price. Only a row with an unchanged size changes the
+                    // order's price.
                     if order.2 == size { order.1 = price } else { order.2 = size }
                 }
             }
@@ -139,7 +139,7 @@ impl Bitstamp {
     fn levels(&self) -> Levels {
         let mut levels = Levels::new();
         for (bid, price, size) in self.orders.values() {
-            // Orders that take any price never rest.
+            // Orders at any price never rest in the book.
             let market = if *bid { *price >= 9_999_999_990 } else { *price == 0 };
             if !market && *size > 0 {
                 *levels.entry((*bid, *price)).or_default() += size;

@@ -1,4 +1,4 @@
-//! A replica of all books, treated in its own way.
+//! A replica of all books under given conditions.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
@@ -15,20 +15,20 @@ use dunlin_topic::{Fold, OnGap, Start, Subscribe, SubscribeOptions};
 use super::oracle::Levels;
 use super::{PATTERN, Stage};
 
-/// How a replica is treated.
+/// The conditions of a replica.
 #[derive(Debug)]
 pub struct Plan {
     pub name: &'static str,
     pub about: &'static str,
     tcp: bool,
-    /// After each read, as long as there is something going on.
+    /// The pause after each read while lines are played.
     sleep: Option<Duration>,
     conflate: bool,
-    /// Comes when half of it is over.
+    /// Starts when half of the lines are played.
     late: bool,
-    /// Loses its connection and its books after about this long, again and again.
+    /// Loses its connection and its books repeatedly, after about this time.
     cut: Option<Duration>,
-    /// Every so manyth record is withheld from it.
+    /// Every Nth record is withheld.
     lose_every: Option<NonZeroU32>,
 }
 
@@ -71,27 +71,27 @@ pub static PLANS: [Plan; 7] = [
     },
 ];
 
-/// What a replica ended with.
+/// The final state of a replica.
 #[derive(Debug, Default)]
 pub struct Told {
     /// Topic, levels and checksum of each book.
     pub books: Vec<(String, Levels, u64)>,
     pub counts: Counts,
-    /// How often it began anew.
+    /// The number of restarts.
     pub restarts: u64,
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// What a slow reader is sent ahead at most.
+/// The credit of a slow reader in bytes.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
-/// Reads until all is read, or it is over.
+/// Runs until everything is read or the demo ends.
 pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &Stage) -> Result<Told> {
     while plan.late && !stage.half.load(Ordering::Acquire) {
         thread::sleep(LOOK);
     }
     let mut told = Told::default();
-    // Spread by a multiplier, so that cuts fall on no particular place.
+    // The multiplier spreads the cuts over time.
     let mut chance = 0x9e37_79b9_u64;
     loop {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -131,7 +131,7 @@ fn options(plan: &Plan) -> SubscribeOptions {
     }
 }
 
-/// True at the end of all, false when it was cut before.
+/// Returns `true` at the end, `false` after a cut.
 fn follow<S: Subscribe>(
     plan: &Plan,
     node: &Node,
@@ -156,7 +156,7 @@ fn follow<S: Subscribe>(
         if is_through(&replica, stage) || stage.over.load(Ordering::Acquire) {
             break true;
         }
-        // Once all is played nobody is cut any more.
+        // After the last line, no reader is cut.
         if span.is_some_and(|span| begun.elapsed() >= span) && stage.ends.get().is_none() {
             break false;
         }
@@ -189,7 +189,7 @@ pub fn levels(state: &State) -> Levels {
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }
 
-/// Adds counts up.
+/// Adds counts.
 pub fn add(sum: &mut Counts, more: &Counts) {
     sum.records += more.records;
     sum.conflated += more.conflated;

@@ -1,4 +1,4 @@
-//! Every replica's books beside the oracle's.
+//! Compares every replica's books with the oracle's.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -29,17 +29,17 @@ struct Row {
     lost: u64,
     healed: u64,
     restarts: u64,
-    /// Books that are not the oracle's, the first of them by name.
+    /// Books that differ from the oracle's; the first of them by name.
     different: Vec<String>,
 }
 
 impl Verdicts {
-    /// Compares one replica's books with the truth.
+    /// Compares one replica's books.
     pub fn judge(&mut self, name: &str, told: &Told, truth: &HashMap<String, Levels>) {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in truth {
             let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
-            // A book that nothing was ever said of need not be there.
+            // A book without records need not exist.
             if own != Some(levels) && !(own.is_none() && levels.is_empty()) {
                 different.push(topic.clone());
             }
@@ -64,7 +64,7 @@ impl Verdicts {
         });
     }
 
-    /// Replicas whose books are not the oracle's.
+    /// Replicas whose books differ from the oracle's.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.different.is_empty()).count()
     }

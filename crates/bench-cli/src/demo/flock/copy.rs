@@ -1,4 +1,4 @@
-//! One node's copy of one topic's lines, as its reader was told them.
+//! One node's copy of one topic's lines, as its reader received them.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::Content;
 
-/// What a reader has of a topic.
+/// A reader's copy of a topic.
 #[derive(Debug, Default)]
 pub struct Copy {
-    /// Through here it has everything.
+    /// The reader has everything up to this position.
     pub through: Position,
     /// A running hash of the lines.
     pub content: Content,
-    /// How often its owner began a new epoch.
+    /// The number of new epochs.
     pub epochs: u64,
-    /// What must not happen, in words; the first of it.
+    /// The first error, as text.
     pub fault: Option<String>,
 }
 
-/// By topic.
+/// Copies by topic.
 pub type Copies = BTreeMap<String, Copy>;
 
-/// Takes in what a reader was told.
+/// Adds an event to its copy.
 pub fn take(copies: &mut Copies, event: &Event<'_>) {
     match event {
         Event::Record(record) => copy_of(copies, &record.log.topic).record(record.position, record.payload()),
         Event::Notice(Notice::EpochChanged(change)) => {
             let copy = copy_of(copies, &change.log.topic);
             copy.epochs += 1;
-            // A durable topic goes on where it was.
+            // A durable topic continues without a hole.
             if change.new_first.seq != copy.through.seq + 1 {
                 copy.fault(format!(
                     "after {} epoch {} begins at {}",
@@ -62,7 +62,7 @@ impl Copy {
         self.content.add(line);
     }
 
-    /// Notes what must not happen.
+    /// Notes an error.
     pub fn fault(&mut self, text: String) {
         self.fault.get_or_insert(text);
     }

@@ -1,7 +1,7 @@
-//! A market that is published through one node: its lines, and the records of its books that the lines make.
+//! A market that is published through one node: its lines, and the records of its books.
 //!
-//! What is due goes out together, and what is acknowledged is stored. A node that is gone is waited for: its client sends again
-//! what had no answer, under the same numbers, and what was refused is published again.
+//! All due lines are published together, and stored before they are acknowledged. If the node is gone, its
+//! client sends unanswered records again under the same numbers, and refused records are published again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::demo::books::Oracle;
 use crate::demo::recording::Recording;
 use crate::demo::schedule::schedule;
 
-/// Lines that go out together at most.
+/// The most lines published together.
 const TOGETHER_MAX: usize = 512;
-/// How soon what was refused is tried again.
+/// The pause before refused records are published again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// A market being published.
 pub struct Market<'a> {
     recording: &'a Recording,
     client: Client,
@@ -38,31 +38,32 @@ pub struct Market<'a> {
     books: Vec<Topic>,
 }
 
-/// A topic that one market alone publishes to.
+/// A topic with this market as the only publisher.
 struct Topic {
     name: String,
     publisher: Publisher,
     records: u64,
 }
 
-/// What lines were made into: book, event time, and payload.
+/// The records of lines: book, event time, and payload.
 type Made = Vec<(usize, u64, Vec<u8>)>;
 
 impl<'a> Market<'a> {
-    /// Makes its topic of lines.
+    /// Creates the topic for the lines.
     pub fn new(recording: &'a Recording, url: &str, stage: &'a Arc<Stage>) -> Result<Market<'a>> {
         let options = Options { name: format!("demo: {}", recording.topic), ..Options::default() };
         let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
         let layout =
             Layout::of(recording.line(0)).with_context(|| format!("{} is no recording", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording opens with two orders that were gone by then: with them its book is crossed nearly all the time.
+        // Bitstamp's recording begins with two orders that no longer existed; with them its book would be
+        // crossed nearly always.
         let parsed =
             Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(Market { recording, client, stage, lines, parsed, oracle: Oracle::of(layout), books: Vec::new() })
     }
 
-    /// Publishes all of it, as it falls due and is let through.
+    /// Publishes all lines, each when it is due and the gate allows it.
     pub fn play(mut self, speed: Speed, stop: &Stop) -> Result<Played> {
         let (begun, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =
@@ -111,7 +112,7 @@ impl<'a> Market<'a> {
                 made.push((book, event_time_ns, payload.to_vec()));
             }
             Item::Phantom(phantom) => oracle.phantom(phantom.id),
-            // What else the recordings hold that is no record is told by `dunlin feed import`.
+            // `dunlin feed import` reports the other contents of recordings.
             _ => {}
         });
         made
@@ -155,7 +156,7 @@ impl Topic {
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })
     }
 
-    /// Until it is acknowledged, whatever happens to nodes.
+    /// Publishes until acknowledged, over failures of nodes.
     fn publish(&mut self, drafts: &[Draft<'_>], stage: &Stage) -> Result<()> {
         let asked = Instant::now();
         let mut outcome = self.publisher.publish_batch(drafts).map(Some);
@@ -165,7 +166,7 @@ impl Topic {
                 Err(error) if asked.elapsed() > PATIENCE || stage.is_over() => {
                     return Err(error).with_context(|| format!("cannot publish to {}", self.name));
                 }
-                // The client has kept it, and sends it again.
+                // The client keeps the records and sends them again.
                 Err(PublishError::Unknown(_)) => outcome = self.publisher.flush(),
                 Err(_refused) => {
                     std::thread::sleep(AGAIN);
@@ -176,7 +177,7 @@ impl Topic {
         stage.waited_ns.fetch_max(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.records += drafts.len() as u64;
         match receipt {
-            // Nobody else publishes here, so a record too many or too few shows.
+            // There is no other publisher, so that a wrong number of records shows.
             Some(receipt) if receipt.position.seq != self.records => bail!(
                 "{} records were published to {}, and it is at {}",
                 self.records,
@@ -188,7 +189,7 @@ impl Topic {
     }
 }
 
-/// Tries until it is done, while nodes come and go.
+/// Repeats a call until it succeeds, over failures of nodes.
 pub fn patiently<T>(ask: impl Fn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,8 +1,8 @@
-//! The nodes, each `dunlin serve` in a process of its own, which are killed and started again at the same addresses over the
-//! same directories.
+//! The nodes: processes of `dunlin serve`, which are killed and restarted with the same addresses and
+//! directories.
 //!
-//! Their addresses are reserved as long as this process runs, so that nobody is given the port of a node that is dead. They end
-//! when this process does, however it ends: their standard input is a pipe from here.
+//! Their addresses stay reserved, so that no other program gets the port of a dead node. They end with this
+//! process, even if it is killed, because its end closes their standard input.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,26 +18,26 @@ use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_cli::signals::Stop;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the first votes may take.
+/// How long the first election may take.
 const VOTES_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where whoever knows Dunlin looks for it.
+/// The default port.
 pub const USUAL_TCP: u16 = 4220;
 const USUAL_HTTP: u16 = 8222;
 
-/// After so long their work comes back.
+/// The period of the repeated load.
 const SEASON: &str = "1m";
 
-/// What the nodes have beside their own doors.
+/// Additional services of the nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Extras {
-    /// The dashboard; the first node is at the usual ports then, where they are free.
+    /// The dashboard; the first node then uses the default ports, if they are free.
     pub dashboard: bool,
-    /// The command of the workers that each node keeps, and how many, like 1..2.
+    /// The command of each node's workers, and their number, such as 1..2.
     pub workers: Option<(String, String)>,
 }
 
-/// All of them.
+/// All nodes.
 pub struct Nodes {
     base: PathBuf,
     extras: Extras,
@@ -53,7 +53,7 @@ struct Node {
 }
 
 impl Nodes {
-    /// A cluster of so many, in a directory that goes with it.
+    /// Starts a cluster of `count` nodes in a temporary directory.
     pub fn start(count: usize, extras: Extras, stop: &Stop) -> Result<Nodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
@@ -73,22 +73,22 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// How many there are, the dead included.
+    /// The number of nodes, including dead ones.
     pub fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Where a browser finds the first.
+    /// The address of the first node's dashboard.
     pub fn dashboard(&self) -> Option<String> {
         Some(format!("http://{}/", self.nodes.first()?.http.as_ref()?.address()))
     }
 
-    /// Where clients reach each.
+    /// The nodes' addresses for clients.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp.address())).collect()
     }
 
-    /// SIGKILL; the process it was.
+    /// Kills a node with SIGKILL. Returns its process id.
     pub fn kill(&mut self, at: usize) -> u32 {
         let Some(mut child) = self.nodes[at].child.take() else { return 0 };
         let pid = child.id();
@@ -97,7 +97,7 @@ impl Nodes {
         pid
     }
 
-    /// Starts one, for the first time or again.
+    /// Starts a node, for the first time or again.
     pub fn restart(&mut self, at: usize) -> Result<()> {
         if at == 0 && self.nodes.iter().all(|node| !node.dir.join("cluster").exists()) {
             let first = &self.nodes[0];
@@ -119,22 +119,22 @@ impl Nodes {
         Ok(file)
     }
 
-    /// What those say that answer.
+    /// The status of each node that responds.
     fn heard(&self) -> Vec<NodeStatus> {
         let asker = self.nodes.iter().find_map(|node| ClusterClient::open(&node.dir).ok());
         let survey = asker.map(|asker| asker.survey()).unwrap_or_default();
         survey.into_iter().filter_map(|node| node.status.ok()).collect()
     }
 
-    /// Which leads.
+    /// The index of the leader.
     pub fn leader(&self) -> Option<usize> {
         let heard = self.heard();
         let leads = heard.iter().filter(|status| status.leader == Some(status.node));
-        // Numbers are given in the order in which nodes joined.
+        // Nodes are numbered in the order of joining.
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until all are there, have a vote, and lack nothing, or it is to stop.
+    /// Waits until all nodes are up, are voters, and are complete. Returns early if interrupted.
     pub fn wait_whole(&self, patience: Duration, stop: &Stop) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -174,7 +174,7 @@ impl Node {
         if let Some((through, token)) = join {
             command.args(["--join", &through.to_string(), "--cluster-token-file"]).arg(token);
         }
-        // Ctrl-C is for this process, which ends them in its own time.
+        // Ctrl-C is for this process only, which ends the nodes itself.
         command.process_group(0);
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
@@ -190,7 +190,7 @@ impl Node {
         Ok(child)
     }
 
-    /// The text that the process writes to standard error.
+    /// The file with the process's standard error.
     fn errors(&self) -> PathBuf {
         self.dir.with_extension("errors")
     }
@@ -201,17 +201,17 @@ impl Drop for Nodes {
         for at in 0..self.nodes.len() {
             self.kill(at);
         }
-        // What is left is the system's to clean.
+        // The system removes what is left.
         let _ = std::fs::remove_dir_all(&self.base);
     }
 }
 
-/// A port of the system's choice.
+/// A random port.
 fn any() -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no port is free")
 }
 
-/// The usual port, or another where a program has it.
+/// The default port, or a random one if another program has it.
 pub fn usual_or_any(usual: u16) -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, usual).into()).or_else(|_| any())
 }

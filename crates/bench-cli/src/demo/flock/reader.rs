@@ -1,5 +1,5 @@
-//! Two readers of one node, in threads: a copy of all lines, and a replica of all books. Their node is killed now and then: they
-//! connect again by themselves, and go on where they were.
+//! Two reading threads of one node: a copy of all lines, and a replica of all books. When their node is
+//! killed, they reconnect and continue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ use super::{LOOK, PATIENCE, Stage};
 use crate::demo::books::{PATTERN, Told, add, levels};
 use crate::demo::plan::MARKETS;
 
-/// Events between two looks.
+/// Events handled between two checks.
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
@@ -28,7 +28,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Of the node at `url`.
+    /// Starts the readers of the node at `url`.
     pub fn start(url: &str, stage: &Arc<Stage>) -> Reading {
         let (of_lines, of_books) = ((url.to_owned(), Arc::clone(stage)), (url.to_owned(), Arc::clone(stage)));
         Reading {
@@ -48,7 +48,7 @@ impl Reading {
     }
 }
 
-/// Subscribes, as often as it takes.
+/// Subscribes, and retries until it succeeds.
 fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Subscriber> {
     let name = format!("demo: {pattern}");
     let deadline = Instant::now() + PATIENCE;
@@ -65,7 +65,7 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     }
 }
 
-/// A reader's line to its node: it waits where that is away, and tells for how long nothing was heard.
+/// A reader's connection to its node: waits while the node is gone, and measures the silence.
 struct Wire<'s> {
     stage: &'s Stage,
     cut_off: Option<Instant>,
@@ -87,7 +87,7 @@ impl<'s> Wire<'s> {
         }
     }
 
-    /// Something was heard.
+    /// Notes that something arrived.
     fn hears(&mut self) {
         if let Some(since) = self.cut_off.take() {
             self.stage.hears_again(since.elapsed());

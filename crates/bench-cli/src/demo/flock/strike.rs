@@ -1,4 +1,4 @@
-//! Killing a node and healing the cluster, and what readers and writers saw of it.
+//! Kills a node and restores the cluster, and measures what readers and publishers notice.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -13,37 +13,37 @@ use serde_json::json;
 use super::nodes::Nodes;
 use super::{LOOK, PATIENCE, Stage};
 
-/// How long a killed node stays away.
+/// How long a killed node stays down.
 const AWAY: Duration = Duration::from_millis(1_500);
 /// The readers of each node.
 const READERS: u64 = 2;
-/// How long it is waited for readers that are cut off; who has read everything hears nothing more.
+/// How long to wait for cut readers; those that have read everything receive nothing more.
 const READERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// When nodes are killed.
 #[derive(Debug, Clone, Copy)]
 pub enum Kills {
-    /// So many in all, each when its share of the lines is played.
+    /// This many kills, each at its share of the lines.
     Among(usize),
-    /// One whenever so much time has passed, as long as there are lines to play.
+    /// A kill in each interval of this duration while lines are played.
     Every(Duration),
 }
 
-/// A node that was killed, and came back.
+/// A node that was killed and returned.
 #[derive(Debug)]
 pub struct Strike {
     node: usize,
     led: bool,
-    /// From the kill until all nodes were there, and lacked nothing.
+    /// The time from the kill until all nodes were up and complete.
     healed: Duration,
-    /// Readers of that node that heard nothing, and for how long at the most.
+    /// The number of cut readers, and the longest silence.
     readers: (u64, Duration),
-    /// The longest that a publisher to any node waited meanwhile.
+    /// The longest wait of any publisher meanwhile.
     writers: Duration,
 }
 
 impl Strike {
-    /// Kills a node; it is healed when this returns, unless it is to stop.
+    /// Stops a node with SIGKILL and waits until the cluster is restored, or the demo is interrupted.
     pub fn at(
         nodes: &mut Nodes,
         victim: usize,
@@ -70,7 +70,7 @@ impl Strike {
         Ok(strike)
     }
 
-    /// From the kill until all was whole.
+    /// The time from the kill until the cluster was restored.
     pub fn healed(&self) -> Duration {
         self.healed
     }
@@ -87,7 +87,7 @@ impl std::fmt::Display for Strike {
     }
 }
 
-/// All of them as a table.
+/// All kills as a table.
 pub fn write(strikes: &[Strike], out: &mut impl Write, console: &Console) -> io::Result<()> {
     if console.json {
         let object = |strike: &Strike| {

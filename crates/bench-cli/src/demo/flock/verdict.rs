@@ -1,4 +1,4 @@
-//! Every node's copies of the lines beside the recordings.
+//! Compares every node's copies of the lines with the recordings.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ struct Row {
 }
 
 impl Verdicts {
-    /// Holds a node's copies against what was published.
+    /// Compares a node's copies with the published lines.
     pub fn judge(
         &mut self,
         node: &str,
@@ -56,7 +56,7 @@ impl Verdicts {
         }
     }
 
-    /// Copies that are not the recording.
+    /// The number of copies that differ from the recording.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.is_equal).count()
     }

@@ -1,26 +1,26 @@
-//! Whether everybody of a world is there, once.
+//! Checks that every entity of a world exists exactly once.
 
 use std::collections::BTreeMap;
 
 use dunlin::space::{Index, Octree, RegionState, Scan, World};
 use dunlin_cli::commands::space::life::AIRCRAFT;
 
-/// What came of counting.
+/// The result of a count.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Accounts {
     pub found: usize,
-    /// In no region.
+    /// Entities in no region.
     pub lost: Vec<u64>,
-    /// In two or more.
+    /// Entities in two or more regions.
     pub doubled: Vec<u64>,
-    /// Nobody knows where they come from.
+    /// Entities that were never created.
     pub strange: Vec<u64>,
-    /// On their way between regions.
+    /// Entities on their way between regions.
     pub under_way: usize,
 }
 
 impl Accounts {
-    /// Of regions that stand still.
+    /// Counts stopped regions.
     pub fn of<'a>(
         states: impl Iterator<Item = &'a RegionState<3>>,
         expected: impl Iterator<Item = u64>,
@@ -44,13 +44,13 @@ impl Accounts {
         accounts
     }
 
-    /// Everybody is there, once, and nobody else is.
+    /// Whether every entity exists once, and there are no others.
     pub fn are_right(&self) -> bool {
         self.lost.is_empty() && self.doubled.is_empty() && self.strange.is_empty()
     }
 }
 
-/// Pairs of aircraft within so many kilometres: by the octree, and by looking at everything.
+/// Pairs of aircraft within this many km, by the octree and by comparing all.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
     world: World<3>,

@@ -1,4 +1,4 @@
-//! What all faces say, a whole line at a time, and what they say at the end.
+//! The output of all parts: whole lines while they run, and their tables at the end.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use serde_json::json;
 use dunlin_cli::console::Console;
 use dunlin_cli::table::Table;
 
-/// Says what happens, and when.
+/// Prints events with their times.
 pub struct Voice<'a> {
     pub console: &'a Console,
     began: Instant,
@@ -21,7 +21,7 @@ impl<'a> Voice<'a> {
         Voice { console, began: Instant::now() }
     }
 
-    /// Something of a face has happened.
+    /// Prints an event of a part.
     pub fn say(&self, face: &str, text: &str) -> Result<()> {
         let at_s = self.began.elapsed().as_secs_f64();
         if self.console.json {
@@ -37,7 +37,7 @@ impl<'a> Voice<'a> {
         Ok(out.flush()?)
     }
 
-    /// Where to look.
+    /// Prints the addresses to look at.
     pub fn greet(&self, urls: &[String], dashboard: Option<&str>) -> Result<()> {
         if self.console.json {
             return self.tell(&json!({"nodes": urls, "dashboard": dashboard}).to_string());
@@ -52,20 +52,20 @@ impl<'a> Voice<'a> {
     }
 }
 
-/// A face's sentence, and whether it holds.
+/// A part's sentence, and whether it holds.
 pub type Sentence = (&'static str, (bool, String));
 
-/// The end of each face.
+/// The closing output of all parts.
 #[derive(Debug, Default)]
 pub struct Closing {
     tables: Vec<u8>,
     sentences: Vec<Sentence>,
 }
 
-/// In this order they are shown.
+/// The order of the parts.
 const FACES: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
-/// Adds a face's tables and sentences.
+/// Adds a part's tables and sentences.
 pub fn add(closing: &Mutex<Closing>, tables: Vec<u8>, sentences: Vec<Sentence>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);
@@ -78,7 +78,7 @@ impl Closing {
         self.sentences.iter().all(|(_, (holds, _))| *holds)
     }
 
-    /// All tables, and a line for each face.
+    /// Prints all tables, and a line for each part.
     pub fn write(&self, console: &Console) -> Result<()> {
         let mut out = console.out();
         out.write_all(&self.tables)?;

@@ -1,5 +1,5 @@
-//! `recordings.py`: four tenants have the recordings parsed by workers in Python, which the nodes start. It checks each result, and
-//! ends with its own table.
+//! `recordings.py`: four tenants submit tasks that parse the recordings, run by Python workers that the nodes
+//! start. The program checks each result and prints its own table.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -13,23 +13,23 @@ use anyhow::{Context, Result, ensure};
 use dunlin_cli::signals::Stop;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// Seconds of steady work in a round, tasks that one tenant then submits at once, and workers that are killed.
+/// Seconds of steady work in a round, tasks that one tenant then submits at once, and killed workers.
 const STEADY: &str = "30";
 const SPIKE: &str = "500";
 const KILLS: &str = "2";
-/// Seconds from one round to the next: the nodes forecast what comes back.
+/// Seconds between two rounds; the nodes forecast the repeated load.
 const EVERY: &str = "60";
 
-/// Where it and its interpreter are.
+/// The Python demo and its interpreter.
 #[derive(Debug)]
 pub struct Program {
-    /// A Python that has the `dunlin` package.
+    /// A Python interpreter with the `dunlin` package.
     pub python: PathBuf,
     /// The directory of `recordings.py` and `recordings_worker.py`.
     pub directory: PathBuf,
 }
 
-/// It runs; it ends with this.
+/// The running program, which ends when this is dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -45,7 +45,7 @@ impl Program {
         Ok(shlex::try_join(words)?)
     }
 
-    /// Starts it on a cluster whose nodes have workers, in all so many.
+    /// Starts the program on a cluster whose nodes have workers within `scale`.
     pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<Running> {
         let mut command = Command::new(&self.python);
         command.arg("-u").arg(self.directory.join("recordings.py"));
@@ -54,7 +54,8 @@ impl Program {
         if once {
             command.arg("--once");
         }
-        // Ctrl-C is for this process, which ends it in its own time; should this process be killed, it ends with its input.
+        // Ctrl-C is for this process only, which ends the program itself. If this process is killed, the
+        // program ends with its standard input.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = command.spawn();
         let mut child = spawned.with_context(|| format!("cannot start {}", self.python.display()))?;
@@ -72,7 +73,8 @@ impl Program {
 }
 
 impl Running {
-    /// Passes on what it says, to its end; its closing table, which follows an empty line. None when it is to stop.
+    /// Prints the program's lines until it ends. Returns its closing table, which follows an empty line;
+    /// `None` if interrupted.
     pub fn follow(&mut self, stop: &Stop, mut say: impl FnMut(&str) -> Result<()>) -> Result<Option<String>> {
         let mut closing = String::new();
         loop {
@@ -92,7 +94,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended; either way it is reaped here.
+        // The program may have ended; it is reaped here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
