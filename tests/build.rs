@@ -1,10 +1,10 @@
-//! Takes the README's subscription in Rust out of that page, for the program `readme-rust`, which a test runs.
+//! Extracts the README's subscription in Rust for the program `readme-rust`, which a test runs.
 
 use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// Where the page's node is; the test's is wherever there was a free port.
+/// The node's address in the README, which the test replaces.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
 const GIVEN: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
 

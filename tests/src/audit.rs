@@ -1,35 +1,33 @@
-//! The promise, checked: what one subscriber was told against what the publisher knows.
+//! Checks what one subscriber received against what the publisher knows.
 //!
-//! - Positions join up: record after record, a gap from the next one that was due, an epoch change
-//!   from the last one that was seen.
-//! - Within an epoch no record comes twice or out of order; each is one that was published, at the
-//!   position its acknowledgement named.
-//! - What is missing in the ledger's order was told: a gap has at least as many records as
-//!   were acknowledged in its place, and no more than were attempted there; otherwise an epoch change
-//!   stands between.
+//! - Positions are continuous: each record, gap or epoch change follows the one before.
+//! - Within an epoch, records come in order and once. Each was published, and has the position of its
+//!   acknowledgement.
+//! - Missing records were reported. A gap has at least as many records as were acknowledged in its place, and
+//!   at most as many as were attempted. Otherwise an epoch change is in between.
 
 use crate::ledger::Ledger;
 use crate::trace::Told;
 
-/// What an audit counted.
+/// The counts of an audit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that were seen.
+    /// Records received.
     pub records: u64,
-    /// Gaps, and the records in them.
+    /// Gaps reported.
     pub gaps: u64,
-    /// Records that the gaps named.
+    /// Records in the gaps.
     pub missed: u64,
     /// Epoch changes.
     pub epochs: u64,
-    /// Calls that said there was no connection.
+    /// Calls that failed for lack of a connection.
     pub aways: u64,
-    /// Warnings.
+    /// Lagging notices.
     pub laggings: u64,
 }
 
 impl Counts {
-    /// Both together.
+    /// Adds other counts.
     pub fn add(&mut self, other: Counts) {
         self.records += other.records;
         self.gaps += other.gaps;
@@ -40,30 +38,30 @@ impl Counts {
     }
 }
 
-/// Where a subscriber began.
+/// Where a subscriber started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Began {
     /// Before the first record.
     First,
-    /// Somewhere in between: what was before its first event does not concern it.
+    /// Later: records before its first event are not checked.
     Late,
 }
 
 struct Audit<'a> {
     ledger: &'a Ledger,
     writer: u32,
-    /// The position it stands at.
+    /// The current position.
     at: Option<(u32, u64)>,
-    /// The last record seen, as the ledger numbers them.
+    /// The number of the last record received, in the ledger.
     n: Option<u64>,
-    /// Records in gaps since then.
+    /// Records in gaps since that record.
     missed: u64,
-    /// An epoch change was told since then.
+    /// An epoch change was reported since that record.
     epoch_changed: bool,
     counts: Counts,
 }
 
-/// Whether the trace keeps the promise; what breaks it otherwise.
+/// Checks a trace. Fails with the error that it shows.
 pub fn audit(told: &[Told], began: Began, ledger: &Ledger, writer: u32) -> Result<Counts, String> {
     let n = (began == Began::First).then_some(0);
     let counts = Counts::default();
@@ -130,7 +128,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Whether this sequence is the one that was due.
+    /// Checks that `seq` is the expected sequence number.
     fn joins_up(&self, epoch: u32, seq: u64) -> Result<(), String> {
         let due = match (self.at, self.n) {
             (Some((epoch, seq)), _) => (epoch, seq + 1),
@@ -140,7 +138,7 @@ impl Audit<'_> {
         if due == (epoch, seq) { Ok(()) } else { Err(format!("due was {}-{}", due.0, due.1)) }
     }
 
-    /// Whether what lies between the last record seen and this one was told of.
+    /// Checks that missing records before record `n` were reported.
     fn in_ledger_order(&self, n: u64) -> Result<(), String> {
         let Some(before) = self.n else { return Ok(()) };
         if self.epoch_changed {

@@ -1,23 +1,23 @@
-//! What a record holds: enough to tell which one it is, and that every byte of it is its own.
+//! The payload of a test record, which identifies the record and proves that every byte is intact.
 //!
-//! `u64 n, u32 writer, u32 last (1 or 0), u64 check`, then filler that `n` and `writer` decide.
+//! `u64 n, u32 writer, u32 last (1 or 0), u64 check`, then filler that depends on `n` and `writer`.
 
-/// The shortest content.
+/// The smallest payload.
 pub const BYTES_MIN: usize = 24;
 
-/// Which record it is.
+/// The identity of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
-    /// Who published it.
+    /// The writer.
     pub writer: u32,
     /// Its number in the writer's ledger, from 1.
     pub n: u64,
-    /// Nothing comes after it.
+    /// Whether it is the last record.
     pub last: bool,
 }
 
 impl Content {
-    /// The bytes, `bytes` long.
+    /// Encodes a payload of `bytes` bytes.
     pub fn encode(&self, bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.max(BYTES_MIN));
         out.extend_from_slice(&self.n.to_le_bytes());
@@ -32,7 +32,7 @@ impl Content {
         out
     }
 
-    /// What the bytes say, if every one of them is as it was published.
+    /// Decodes a payload; `None` if any byte is wrong.
     pub fn decode(bytes: &[u8]) -> Option<Content> {
         let n = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let writer = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);

@@ -1,4 +1,4 @@
-//! What a publisher knows of its own records: the truth of every audit.
+//! What a publisher knows about its records: the truth of every audit.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use std::ops::Range;
 pub struct Ledger {
     /// The highest number that may have been sent.
     pub attempted: u64,
-    /// Acknowledged records by number, with epoch and sequence where the answer told it.
+    /// Acknowledged records by number, with epoch and sequence number if the response had them.
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,
-    /// How often a publish had no good end.
+    /// Errors of publish calls.
     pub failures: Vec<String>,
     /// The number of the acknowledged last record.
     pub last: Option<u64>,
 }
 
 impl Ledger {
-    /// Takes a line of the writer: `try N`, `ack FIRST LAST EPOCH SEQ` (all at consecutive
-    /// sequences, the last at SEQ), `acks FIRST LAST` (somewhere), `err WHY`, `last N`.
+    /// Parses a line of the writer: `try N`, `ack FIRST LAST EPOCH SEQ` (consecutive sequence numbers up to
+    /// SEQ), `acks FIRST LAST` (unknown positions), `err WHY`, `last N`.
     pub fn take(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
@@ -36,7 +36,7 @@ impl Ledger {
         }
     }
 
-    /// Acknowledged records among these.
+    /// The number of acknowledged records in a range.
     pub fn acked_in(&self, ns: Range<u64>) -> u64 {
         if ns.is_empty() { 0 } else { self.acked.range(ns).count() as u64 }
     }

@@ -1,12 +1,12 @@
-//! Tests of the whole system: a node, its publishers and its subscribers are processes of their own,
-//! which the tests kill, stop and start again.
+//! Tests of the whole system: nodes, publishers and subscribers are separate processes, which the tests kill,
+//! stop and restart.
 //!
-//! What is true comes from the publishers' ledger alone: which records were attempted, and which
-//! were acknowledged where. Subscribers write down what they were told (a trace), and the audit
-//! compares the two. The node is never asked.
+//! The publishers' ledgers are the truth: which records were attempted, and which were acknowledged at which
+//! positions. Subscribers write traces of what they receive, and the audit compares both. The node is not
+//! asked.
 //!
-//! Faults: SIGKILL and SIGSTOP of any process, connections that are cut, hostile bytes. Several nodes and their disks are
-//! the matter of `chaos`, beside this.
+//! Faults: SIGKILL and SIGSTOP of any process, cut connections, hostile bytes. Tests of several nodes and
+//! their disks are in `chaos`.
 
 pub mod audit;
 pub mod content;

@@ -1,8 +1,8 @@
-//! How many files a process may open.
+//! The limit of open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one; the limit now.
+/// Raises the soft limit to the hard one. Returns the new limit.
 pub fn raise_open_files() -> u64 {
     let now = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: now.maximum, maximum: now.maximum };

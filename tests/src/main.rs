@@ -1,4 +1,4 @@
-//! The processes that the tests start: `system-role ROLE ARGUMENTS…`.
+//! The program for the tests' processes: `system-role ROLE ARGUMENTS…`.
 
 fn main() -> anyhow::Result<()> {
     dunlin_system_tests::role::run(std::env::args().skip(1).collect())

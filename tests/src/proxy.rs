@@ -1,4 +1,4 @@
-//! A TCP proxy whose connections a test can cut all at once, or that delays what it hands on.
+//! A TCP proxy that can cut its connections or delay their bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// So many pieces of 64 KiB are on their way at once in a direction of a connection with a delay.
+/// The largest number of delayed 64 KiB pieces in each direction of a connection.
 const DELAYED_MAX: usize = 256;
 
-/// Hands connections on to a node.
+/// Forwards connections to a node.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it listens.
+    /// The proxy's own address.
     pub address: SocketAddr,
     cut: watch::Sender<u64>,
     accepted: Arc<AtomicU64>,
@@ -25,12 +25,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Stands before the node at `node`.
+    /// Starts a proxy for the node at `node`.
     pub fn start(node: SocketAddr) -> Proxy {
         Proxy::with_delay(node, Duration::ZERO)
     }
 
-    /// The same, each byte arriving so much later in either direction.
+    /// Starts a proxy that delays bytes in both directions.
     pub fn with_delay(node: SocketAddr, delay: Duration) -> Proxy {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
@@ -48,12 +48,12 @@ impl Proxy {
         Proxy { address, cut, accepted, _runtime: runtime }
     }
 
-    /// Resets every connection; new ones are let in.
+    /// Resets all connections; new ones are accepted.
     pub fn cut(&self) {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Connections so far.
+    /// The number of connections so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
@@ -73,14 +73,14 @@ async fn hand_on(mut client: TcpStream, node: SocketAddr, delay: Duration, mut c
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut node) => {}
         _ = cuts.changed() => {
-            // A reset, not an end: what is under way is lost.
+            // A reset discards bytes on their way.
             let _ = client.set_zero_linger();
             let _ = node.set_zero_linger();
         }
     }
 }
 
-/// Hands bytes on, each so much later than it came.
+/// Forwards bytes after a delay.
 async fn late(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

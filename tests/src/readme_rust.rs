@@ -1,3 +1,3 @@
-//! `readme-rust URL`: the README's subscription in Rust, as `build.rs` finds it there.
+//! `readme-rust URL`: the README's subscription in Rust, extracted by `build.rs`.
 
 include!(concat!(env!("OUT_DIR"), "/subscribe.rs"));

@@ -1,4 +1,4 @@
-//! What a started process does, by its first argument.
+//! The roles of a test process, by its first argument.
 
 pub mod crowd;
 pub mod failovers;
@@ -34,7 +34,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
     }
 }
 
-/// `key=value`, or the default.
+/// The value of `key=value`, or the default.
 fn option<T: std::str::FromStr>(arguments: &[String], key: &str, default: T) -> Result<T>
 where
     T::Err: std::error::Error + Send + Sync + 'static,
@@ -43,7 +43,7 @@ where
     found.map_or(Ok(default), |text| text.parse().with_context(|| format!("{key}={text}")))
 }
 
-/// Becomes true when the test says `stop`, or is gone.
+/// A flag that is set when the test writes `stop` or has ended.
 fn stop_when_told() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
@@ -53,7 +53,7 @@ fn stop_when_told() -> Arc<AtomicBool> {
                 told.store(true, Ordering::Relaxed);
             }
         }
-        // Nobody is left to read what this process finds out.
+        // No process reads this one's output any more.
         std::thread::sleep(std::time::Duration::from_secs(1));
         std::process::exit(3);
     });

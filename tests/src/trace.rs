@@ -1,41 +1,41 @@
-//! What a subscriber was told, one line for each event; records that follow on each other share one.
+//! A subscriber's trace: one line per event; consecutive records share a line.
 
 use std::fmt;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// The subscription stands.
+    /// The subscription has begun.
     Up,
     /// Records, consecutive in the log and in the writer's ledger.
     Records {
-        /// Whose.
+        /// The writer.
         writer: u32,
-        /// In which epoch.
+        /// The epoch.
         epoch: u32,
-        /// The first and the last sequence.
+        /// The first and last sequence number.
         seqs: (u64, u64),
-        /// The first and the last number in the ledger.
+        /// The first and last number in the ledger.
         ns: (u64, u64),
     },
-    /// A gap: epoch, first and last that are missing.
+    /// A gap: epoch, first and last missing sequence number.
     Gap(u32, u64, u64),
     /// A new epoch.
     Epoch {
-        /// The one before.
+        /// The old epoch.
         old: u32,
-        /// The last seen of it.
+        /// The last record received in the old epoch.
         last_seen: u64,
-        /// Where this reader goes on: epoch and sequence.
+        /// The first position in the new epoch for this subscriber.
         new_first: (u32, u64),
     },
     /// A warning.
     Lagging,
-    /// No connection, as a call said; calling again tries again.
+    /// A call failed for lack of a connection.
     Away(String),
-    /// Something that must not happen.
+    /// An error that the promise excludes.
     Wrong(String),
-    /// The last record was seen.
+    /// The last record was received.
     Done,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Told {
 }
 
 impl Told {
-    /// Reads a line back; what is none is wrong in itself.
+    /// Parses a line. An invalid line is an error of the trace.
     pub fn parse(line: &str) -> Told {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
@@ -79,7 +79,7 @@ impl Told {
         }
     }
 
-    /// Makes one of two that follow on each other.
+    /// Joins consecutive records. Returns whether they were joined.
     pub fn join(&mut self, next: &Told) -> bool {
         let (
             Told::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },

@@ -1,20 +1,21 @@
-//! The Rust code of the protobuf files is in the repository, so that nobody compiles a protobuf compiler to install Dunlin.
+//! Checks that the committed Rust code of the protobuf files is current. Users therefore need no protobuf
+//! compiler.
 //!
-//! `cargo xtask fix` writes it anew.
+//! `cargo xtask fix` generates it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-/// With this variable set, the tests write the code instead of comparing it.
+/// If this variable is set, the tests write the code instead of comparing it.
 const UPDATE: &str = "DUNLIN_UPDATE_GENERATED";
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Compares each file of `made` with that of the same name in `kept`.
+/// Compares each file of `made` with the file of the same name in `kept`.
 fn compare(made: &Path, kept: &Path) {
     for entry in fs::read_dir(made).expect("the folder of the new code") {
         let new = entry.expect("an entry of the folder").path();
@@ -42,7 +43,7 @@ fn generated_server_code_matches_its_protobuf_files() {
     let out = tempfile::tempdir().expect("a folder");
     fs::write(out.path().join("descriptors.bin"), descriptors.encode_to_vec()).expect("room on the disk");
     tonic_prost_build::configure()
-        // Tests are clients.
+        // The tests use the client code.
         .build_client(true)
         .build_transport(false)
         .bytes(".")

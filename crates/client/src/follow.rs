@@ -1,10 +1,4 @@
-//! Waiting threads and tasks, and how they are woken.
-//!
-//! One waiting thread, the leader, reads the socket for all. The others, the followers, sleep until something
-//! arrived for them or until they have to lead. Async callers are followers that never block.
-//!
-//! Invariant: a leader that leaves releases the reading half and then wakes one follower. A follower enters
-//! the list before it tries to take the reading half. So if any thread waits, one leads or is about to.
+//! How waiting threads and tasks are woken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -124,7 +124,7 @@ impl Publisher {
     }
 
     /// Sends all refused records again, in order. Records of the call that reported the refusal and of later
-    /// calls are included. Publishing anything else discards them.
+    /// calls are included. A new record discards them.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
         let number = self.publishing.number;

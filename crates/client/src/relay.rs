@@ -1,9 +1,4 @@
-//! Relaying batches to the node that owns their topic, as a node does for its own publishers.
-//!
-//! Invariants:
-//! - Batches leave in order, under their publishers' numbers.
-//! - Each batch gets one outcome: the node's response, or [`Relayed::Lost`] if the connection ends first. A
-//!   relay sends nothing again, because the topic may have another owner by then.
+//! Relays batches to the node that owns their topic, as a node does for its own publishers.
 
 use std::collections::VecDeque;
 use std::fmt;

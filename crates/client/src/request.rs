@@ -65,7 +65,7 @@ impl Client {
             Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
-            // Publishing reports other errors.
+            // The publisher reports other errors.
             _ => Ok(()),
         }
     }

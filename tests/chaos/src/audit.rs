@@ -1,4 +1,4 @@
-//! What holds whatever went wrong, apart from what the checker of linearizability says.
+//! Checks of all clients' histories, in addition to linearizability.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::history::{Operation, key};
 use crate::locks::LockHistory;
 use crate::watches::Watched;
 
-/// Each revision is one change's, and a change that was asked for after another was acknowledged has a later one.
+/// Checks that each revision belongs to one change, and that a change requested after another's
+/// acknowledgement has a later revision.
 pub fn revisions(operations: &[Operation]) -> Result<u64> {
     let known = operations.iter().filter_map(|op| Some((op, op.answered.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
@@ -38,8 +39,8 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
     Ok(changes.len() as u64)
 }
 
-/// A lock has one holder: a token is one lease's, no two who know that they hold it do so at one time, and what is written
-/// under a token is not followed by what is written under an older one.
+/// Checks that a lock has one holder: a token belongs to one lease, holding times do not overlap, and no
+/// write under an older token follows one under a newer.
 pub fn locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));
@@ -69,8 +70,8 @@ pub fn locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Who watches is told of every revision in order, or that it is gone; all are told the same; and what was acknowledged is
-/// what they are told. How many were told of.
+/// Checks watchers: each received every revision in order, or its compaction, with the same changes as the
+/// others and as the acknowledged commands. Returns the number of revisions.
 pub fn watches(watched: &[Watched], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {
@@ -117,7 +118,7 @@ fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
     Ok(())
 }
 
-/// How many operations were under way when something was broken or mended.
+/// The number of operations that were on their way when a fault began or ended.
 pub fn struck(operations: &[Operation], struck: &[(u64, String)]) -> u64 {
     let under_way = |op: &&Operation| {
         let end = op.answered.as_ref().map_or(u64::MAX, |(end, _)| *end);

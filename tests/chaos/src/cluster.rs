@@ -1,4 +1,4 @@
-//! Replicas as processes, and what lies between them.
+//! Replica processes, and the network between them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use crate::run::Stage;
 use crate::terms::Terms;
 
 const ANSWER: Duration = Duration::from_millis(300);
-/// A clock that is off by so much less or more than it was set to was not set.
+/// The tolerance in seconds when a clock's setting is checked.
 const CLOCK_OFF_S_MAX: i64 = 300;
 
-/// See the module.
+/// A cluster of replicas.
 #[derive(Debug)]
 pub struct Cluster {
     program: String,
@@ -29,16 +29,16 @@ pub struct Cluster {
     log_bytes: u64,
     addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
     running: BTreeMap<u64, Process>,
-    /// Those whose processes may end: something was done to them.
+    /// Nodes whose processes may end because of a fault.
     doomed: Vec<u64>,
     terms: Terms,
     clocks: Clocks,
-    /// What lies between.
+    /// The network.
     pub network: Network,
 }
 
 impl Cluster {
-    /// Starts so many nodes, which begin a group.
+    /// Starts a new cluster of `nodes` nodes.
     pub fn start(stage: &Stage, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
         let address = |id: u64| {
             let ip = [127, 0, 0, 10 + id as u8].into();
@@ -62,11 +62,12 @@ impl Cluster {
             Answer::Done(_) => {}
             other => bail!("no group begins: {other:?}"),
         }
-        // A group that lost all power before it ever had a leader may be none, and nobody was told anything yet.
+        // A cluster that lost all power before its first leader may not exist; no client has received
+        // anything then.
         self.leader_within(PATIENCE, None).map(drop).context("nobody leads")
     }
 
-    /// Starts those that do not run.
+    /// Starts all nodes that are not running.
     pub fn start_missing(&mut self) {
         for id in self.network.ids().to_vec() {
             if self.running.contains_key(&id) {
@@ -83,7 +84,7 @@ impl Cluster {
             self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
-            // Those that run have said it before, and say nothing else.
+            // Running nodes have printed this before.
             if !process.is_ready {
                 process.until("READY");
                 process.is_ready = true;
@@ -91,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts the power of these.
+    /// Cuts the power of these nodes.
     pub fn kill(&mut self, ids: &[u64]) -> Result<()> {
         for id in ids {
             if let Some(mut process) = self.running.remove(id) {
@@ -102,18 +103,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Says to a node how its disk is to behave. After that it may end by itself.
+    /// Sends a disk order to a node, which may end by itself from then on.
     pub fn order(&mut self, id: u64, order: &str) {
         if let Some(process) = self.running.get_mut(&id) {
             process.say(&format!("disk {order}"));
         }
-        // A full disk ends nobody.
+        // A full disk does not end a node.
         if order.starts_with("tear") || order == "broken" {
             self.doomed.push(id);
         }
     }
 
-    /// Sets the time of day of a node, which is to take it for that; seconds from the right one.
+    /// Sets a node's clock off by `off_s` seconds, and checks that the node sees it.
     pub fn set_clock(&mut self, id: u64, off_s: i64) -> Result<()> {
         self.clocks.set(id, off_s).with_context(|| format!("cannot set the clock of node {id}"))?;
         let Ok(Answer::Status(status)) = ask_once(self.addresses[&id].1, &Question::Status, ANSWER) else {
@@ -132,7 +133,7 @@ impl Cluster {
         self.running.get(&id)
     }
 
-    /// All is well again: whoever stands still goes on, and whoever has ended is started.
+    /// Ends all faults: stopped nodes continue, and ended nodes are restarted.
     pub fn heal(&mut self) -> Result<()> {
         self.network.heal()?;
         self.running.values().for_each(Process::go_on);
@@ -140,7 +141,7 @@ impl Cluster {
             self.order(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // What was ordered to tear and found nothing to do would be torn at any later time.
+        // A tear order that found nothing to do would strike later.
         let doomed = std::mem::take(&mut self.doomed);
         self.kill(&doomed)?;
         self.reap()?;
@@ -148,7 +149,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Those that have ended by themselves, which only the doomed may.
+    /// Checks that only nodes with faults have ended.
     pub fn reap(&mut self) -> Result<()> {
         self.terms.check()?;
         for id in self.network.ids().to_vec() {
@@ -164,14 +165,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Who leads, by the highest term that anybody claims to lead in.
+    /// The leader with the highest term.
     pub fn leader(&self) -> Option<u64> {
         let claims =
             self.statuses().into_iter().filter(|(id, status)| status["leader"].as_u64() == Some(*id));
         claims.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
     }
 
-    /// Waits for a leader, other than one; nothing if none comes in time.
+    /// Waits for a leader other than `other_than`; `None` after the time limit.
     pub fn leader_within(&self, patience: Duration, other_than: Option<u64>) -> Option<u64> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -184,7 +185,7 @@ impl Cluster {
         None
     }
 
-    /// What those that answer say of themselves.
+    /// The status of each node that responds.
     pub fn statuses(&self) -> Vec<(u64, Value)> {
         let ask = |id: &u64| match ask_once(self.addresses[id].1, &Question::Status, ANSWER).ok()? {
             Answer::Status(status) => Some((*id, status)),
@@ -195,13 +196,13 @@ impl Cluster {
         statuses
     }
 
-    /// Whether some node's term went back.
+    /// Checks that no node's term decreased.
     pub fn check_terms(&self) -> Result<()> {
         self.statuses();
         self.terms.check()
     }
 
-    /// Where each node answers clients, past all proxies.
+    /// The nodes' addresses for clients, without proxies.
     pub fn addresses(&self) -> BTreeMap<u64, SocketAddr> {
         self.addresses.iter().map(|(id, (_, clients))| (*id, *clients)).collect()
     }

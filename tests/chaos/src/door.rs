@@ -1,4 +1,5 @@
-//! A client's way to the nodes: it finds the leader, and says of each command whether it was done, was not, or may have been.
+//! A client of the replicas: finds the leader, and returns whether a command was done, was not done, or may
+//! have been done.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,25 +10,25 @@ use dunlin_control::{Command, Found, Outcome, Refusal, Reply};
 use dunlin_replica::protocol::{Answer, GREETING, Question, read_frame, write_frame};
 use dunlin_replica::seed::Seed;
 
-/// How long a client waits for one answer; after it the outcome is unknown.
+/// The longest wait for a response; after it the outcome is unknown.
 const ANSWER: Duration = Duration::from_millis(900);
-/// How long a client looks for somebody who takes a command.
+/// The longest search for a node that accepts a command.
 const SEARCH: Duration = Duration::from_millis(1_500);
 
-/// What a client was told of a command.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
     /// It was done.
     Done(Reply),
     /// It was refused.
     Refused(Refusal),
-    /// It was not done, and will not be.
+    /// The command was not done, and will not be.
     NotDone,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
-/// Asks one node something, on a connection of its own.
+/// Sends one request to one node, on a new connection.
 pub fn ask_once(address: SocketAddr, question: &Question, patience: Duration) -> io::Result<Answer> {
     let mut stream = connect(address, patience)?;
     converse(&mut stream, question)
@@ -49,7 +50,7 @@ fn converse(stream: &mut TcpStream, question: &Question) -> io::Result<Answer> {
     Answer::decode(&bytes).ok_or_else(|| io::Error::other("an answer that is none"))
 }
 
-/// See the module.
+/// A client's connections.
 #[derive(Debug)]
 pub struct Door {
     nodes: BTreeMap<u64, SocketAddr>,
@@ -59,12 +60,12 @@ pub struct Door {
 }
 
 impl Door {
-    /// To these nodes.
+    /// Makes a client of these nodes.
     pub fn new(nodes: BTreeMap<u64, SocketAddr>, seed: u64) -> Door {
         Door { nodes, connections: BTreeMap::new(), leader: 0, seed: Seed::new(seed) }
     }
 
-    /// Has a command taken in, if somebody takes it in time.
+    /// Sends a command until a node accepts it, within the time limit.
     pub fn change(&mut self, command: &Command<'_>) -> Told {
         match self.search(&Question::change(command)) {
             Some(Answer::Done(reply)) => Told::Done(reply),
@@ -74,8 +75,8 @@ impl Door {
         }
     }
 
-    /// Reads keys, as they are by now at the latest; nothing when nobody says so in time. Who reads may ask anybody first:
-    /// one who does not lead any more has to know that.
+    /// Reads keys, linearizably; `None` if no node responds in time. Any node may be asked first: a deposed
+    /// leader must know that it is one.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<Found> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.anybody();
@@ -89,7 +90,8 @@ impl Door {
         }
     }
 
-    /// An answer from who does it; [`Answer::Unknown`] once it was sent and not answered.
+    /// Searches for a node that responds. Returns [`Answer::Unknown`] if the request was sent and not
+    /// answered.
     fn search(&mut self, question: &Question) -> Option<Answer> {
         let deadline = Instant::now() + SEARCH;
         while Instant::now() < deadline {
@@ -126,7 +128,7 @@ impl Door {
             Some(stream) => stream,
             None => connect(self.nodes[&id], ANSWER).map_err(|_| Lost::Unsent)?,
         };
-        // Whatever goes wrong from here on, the node may have read it.
+        // From here on the node may have read the request.
         let answer = converse(&mut stream, question).map_err(|_| Lost::Unknown)?;
         self.connections.insert(id, stream);
         Ok(answer)

@@ -1,38 +1,38 @@
-//! What clients get done, counted while they do it: by that is seen whether something goes on.
+//! Counts what clients achieve during a run, to see whether it makes progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::locks::LOCK_COUNT;
 
-/// Of all clients together.
+/// The counts of all clients.
 #[derive(Debug, Default)]
 pub struct Going {
     changes: AtomicU64,
-    /// Of each lock.
+    /// Changes of holder, for each lock.
     hands: [AtomicU64; LOCK_COUNT as usize],
 }
 
-/// How much of it there was at some time.
+/// The counts at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Changes of keys that were acknowledged.
+    /// Acknowledged changes of keys.
     pub changes: u64,
-    /// How often the lock that has changed hands the least has.
+    /// The lowest number of holder changes of a lock.
     pub hands: u64,
 }
 
 impl Going {
-    /// A change was acknowledged.
+    /// Counts an acknowledged change.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A lock has another holder.
+    /// Counts a new holder of a lock.
     pub fn changed_hands(&self, lock: u64) {
         self.hands[lock as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What there was by now.
+    /// The current counts.
     pub fn counted(&self) -> Counted {
         let changes = self.changes.load(Ordering::Relaxed);
         let hands = self.hands.iter().map(|hands| hands.load(Ordering::Relaxed));

@@ -1,76 +1,76 @@
-//! What clients asked and were told, with times.
+//! The requests of clients and their responses, with times.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// The count of nanoseconds that all clients of a run share.
+/// The clock in ns that all clients of a run share.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// It is 0 now.
+    /// Starts at 0.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }
 
-    /// How late it is, ns.
+    /// The time in ns.
     pub fn now(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
 }
 
-/// Keys of a group.
+/// The number of keys in a group.
 pub const KEYS: usize = 3;
 
-/// What a key holds, and the revision that wrote it; 0 where it is not there.
+/// A key's value and revision; 0 if the key does not exist.
 pub type Held = (String, u64);
 
-/// What is asked of the keys of a group.
+/// A request about the keys of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// What the key holds.
+    /// Reads a key.
     Get(usize),
-    /// What all hold.
+    /// Reads all keys.
     Range,
-    /// Writes.
+    /// Writes a key.
     Put(usize, String),
-    /// Writes if it stands at this revision.
+    /// Writes a key if its revision is this.
     Cas(usize, String, u64),
-    /// Deletes.
+    /// Deletes a key.
     Delete(usize),
-    /// Writes both if the first stands at this revision, else reads both.
+    /// Writes both keys if the revision of the first is this, else reads both.
     Move(usize, usize, String, u64),
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answered {
-    /// The revision that a change took, or at which a key stands that was not as expected.
+    /// The revision of a change, or of a key with an unexpected revision.
     pub revision: u64,
-    /// Something was changed.
+    /// Whether a key changed.
     pub done: bool,
-    /// What was read.
+    /// The keys read.
     pub items: Vec<Held>,
 }
 
 /// One operation.
 #[derive(Debug, Clone)]
 pub struct Operation {
-    /// Who asked.
+    /// The client.
     pub client: u64,
     /// The keys' group.
     pub group: String,
-    /// What.
+    /// The request.
     pub asked: Asked,
-    /// When it was asked, ns.
+    /// The time of the request, in ns.
     pub call: u64,
-    /// What was answered, and when, ns; nothing where the answer was lost.
+    /// The time of the response in ns, and the response; `None` if it was lost.
     pub answered: Option<(u64, Answered)>,
 }
 
 impl Operation {
-    /// The revision it took, if it is known to have taken one.
+    /// The revision of the change, if it is known to have happened.
     pub fn revision(&self) -> Option<u64> {
         let (_, answered) = self.answered.as_ref()?;
         let changes = match self.asked {
@@ -81,7 +81,7 @@ impl Operation {
         changes.then_some(answered.revision)
     }
 
-    /// What it wrote to which keys; nothing where it deleted.
+    /// The written values by key; `None` for a deleted key.
     pub fn writes(&self) -> Vec<(usize, Option<&str>)> {
         match &self.asked {
             Asked::Get(_) | Asked::Range => vec![],
@@ -91,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// As the checker reads it.
+    /// The operation in the checker's format.
     pub fn line(&self) -> Value {
         let (kind, key, value, expect, other) = match &self.asked {
             Asked::Get(key) => ("get", *key, "", 0, 0),

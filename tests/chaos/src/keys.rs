@@ -1,4 +1,5 @@
-//! Clients that write and read the keys of groups. Three of them share a group for a while and then go on to the next.
+//! Clients that write and read the keys of a group. Three of them share a group for some time, and then go on
+//! to the next.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,15 +14,15 @@ use crate::door::{Door, Told};
 use crate::going::Going;
 use crate::history::{Answered, Asked, Clock, Held, KEYS, Operation, key};
 
-/// How many clients share a group.
+/// The number of clients that share a group.
 pub const SHARE: u64 = 3;
-/// A client that does not know of so many changes to a group only reads it: each of them may still happen at any time, and
-/// what can have happened in which order doubles with each.
+/// The number of changes with unknown outcomes above which a client only reads a group: each doubles the
+/// possible orders that the checker has to try.
 const UNKNOWN: u32 = 2;
-/// How long a group is written to, ms.
+/// How long a group is written to, in ms.
 pub const SLICE_MS: u64 = 600;
 
-/// One of them.
+/// A client that writes and reads keys.
 #[derive(Debug)]
 pub struct KeyClient {
     id: u64,
@@ -29,9 +30,9 @@ pub struct KeyClient {
     clock: Clock,
     seed: Seed,
     written: u64,
-    /// At which revisions it has seen the group's keys last.
+    /// The last seen revisions of the group's keys.
     seen: (String, [u64; KEYS]),
-    /// How many changes to this group were asked for whose outcome it does not know.
+    /// Changes of this group with unknown outcomes.
     unknown: u32,
     history: Vec<Operation>,
     going: Arc<Going>,
@@ -45,7 +46,7 @@ impl KeyClient {
         KeyClient { id, door, clock, seed, written: 0, seen, unknown, history, going }
     }
 
-    /// Asks until it is told to stop; its history.
+    /// Sends requests until stopped. Returns its history.
     pub fn run(mut self, stop: &AtomicBool) -> Vec<Operation> {
         while !stop.load(Ordering::Relaxed) {
             let slice = self.clock.now() / 1_000_000 / SLICE_MS;
@@ -61,7 +62,7 @@ impl KeyClient {
         self.history
     }
 
-    /// Reads all keys of each group once more, for as long as that takes or `give_up` says.
+    /// Reads all keys of each group once more, until all are read or `give_up` returns `true`.
     pub fn read_all(mut self, groups: &[String], give_up: impl Fn() -> bool) -> Option<Vec<Operation>> {
         for group in groups {
             let before = self.history.len();
@@ -100,7 +101,7 @@ impl KeyClient {
                 Some(Answered { revision: modified, ..Answered::default() })
             }
             Some(Told::Refused(refusal)) => panic!("{asked:?} of {group} was refused: {refusal}"),
-            // Whatever was read, nobody learnt it.
+            // The result of a failed read is unknown to all.
             Some(Told::NotDone) | None => return,
             Some(Told::Unknown) => {
                 self.unknown += 1;
@@ -113,7 +114,7 @@ impl KeyClient {
         self.history.push(operation);
     }
 
-    /// Nothing when it was to be read, and was not.
+    /// Returns `None` if a read failed.
     fn send(&mut self, group: &str, asked: &Asked) -> Option<Told> {
         let keys: Vec<Vec<u8>> = (0..KEYS).map(|index| key(group, index)).collect();
         let read = |door: &mut Door, start: &[u8]| {
@@ -186,7 +187,7 @@ fn read(reply: Reply) -> Found {
     }
 }
 
-/// What these keys of a group hold by what was found of it.
+/// The values of these keys in a read.
 fn items(keys: &[usize], found: &[Found]) -> Vec<Held> {
     let pairs = found.iter().flat_map(|found| &found.items);
     let held: HashMap<Option<u8>, Held> = pairs

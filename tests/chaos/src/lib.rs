@@ -1,12 +1,11 @@
-//! Faults against the control state, and whether its clients saw it break a promise; and the same of topics ([`topics`]).
+//! Fault tests of the control state, and of topics ([`topics`]).
 //!
-//! A run starts 3 or 5 replicas as processes, puts toxiproxy between them and between them and their clients, and lets clients
-//! write, read, lock and watch while it breaks what its seed says. Then the histories of the clients are checked: whether
-//! they are linearizable (porcupine), whether revisions grow, whether a lock had one holder, whether watchers were told every
-//! revision, and whether all replicas hold the same. A run in which no fault fell between some call and its return proves
-//! nothing, and fails.
+//! A run starts 3 or 5 replica processes with toxiproxy between them and their clients. Clients write, read,
+//! lock and watch while the faults of a seed happen. Then the clients' histories are checked: linearizability
+//! (porcupine), growing revisions, one holder of each lock, complete watches, and equal replicas. A run in
+//! which no fault happened during an operation fails, because it proves nothing.
 //!
-//! Faults that are injected, and those that deliberately are not: `docs/faults.md`.
+//! `docs/faults.md` lists the faults that are tested, and those that are not.
 
 pub mod audit;
 pub mod clocks;

@@ -1,4 +1,4 @@
-//! Asks the checker of linearizability, which is a program of its own (`tests/chaos/linear`).
+//! Runs the linearizability checker (`tests/chaos/linear`).
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// What it found.
+/// The checker's result.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Linear {
-    /// Groups of keys.
+    /// The number of groups.
     pub groups: u64,
-    /// Those that it did not decide in time.
+    /// Groups that were not decided in time.
     pub undecided: u64,
 }
 
-/// Checks a history; it is left in `dir`, with a page for each group that is not linearizable.
+/// Checks a history. Writes it to `dir`, with a page for each group that is not linearizable.
 pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Linear> {
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);

@@ -1,4 +1,5 @@
-//! Clients that take locks under leases, write as their holders, and now and then sleep longer than their lease lives.
+//! Clients that take locks under leases, write as their holders, and sometimes sleep longer than their lease
+//! lives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,47 +12,48 @@ use crate::door::{Door, Told};
 use crate::going::Going;
 use crate::history::Clock;
 
-/// How many locks there are.
+/// The number of locks.
 pub const LOCK_COUNT: u64 = 2;
 
-/// A client that was told that it holds a lock.
+/// A time in which a client knew that it held a lock.
 #[derive(Debug, Clone)]
 pub struct Held {
-    /// Who.
+    /// The client.
     pub client: u64,
-    /// Which lock.
+    /// The lock.
     pub lock: u64,
-    /// Its token.
+    /// The fencing token.
     pub token: u64,
-    /// Under which lease.
+    /// The lease.
     pub lease: u64,
-    /// From when on it knew, ns.
+    /// Since when the client knew, in ns.
     pub from: u64,
-    /// Until when it could not be another's: it gave it back, or its lease may have ended, ns.
+    /// Until when no other client could hold the lock, in ns: until its release, or until its lease may have
+    /// ended.
     pub until: u64,
 }
 
-/// A write that is to happen only while a token is the lock's.
+/// A write under a fencing token.
 #[derive(Debug, Clone)]
 pub struct Guarded {
-    /// Which lock.
+    /// The lock.
     pub lock: u64,
-    /// Which token.
+    /// The token.
     pub token: u64,
-    /// The revision it took; nothing where it was refused.
+    /// The revision; `None` if the write was refused.
     pub revision: Option<u64>,
 }
 
-/// What a client did.
+/// The history of a client.
 #[derive(Debug, Clone, Default)]
 pub struct LockHistory {
-    /// Locks it held.
+    /// The times in which it held locks.
     pub held: Vec<Held>,
-    /// What it wrote.
+    /// Its writes.
     pub guarded: Vec<Guarded>,
 }
 
-/// One of them.
+/// A client that takes locks.
 #[derive(Debug)]
 pub struct LockClient {
     id: u64,
@@ -62,7 +64,7 @@ pub struct LockClient {
     going: Arc<Going>,
 }
 
-/// A lease, and until when at least it lives.
+/// A lease, and until when it is sure to live.
 struct Lease {
     id: u64,
     ttl_ms: u64,
@@ -75,7 +77,7 @@ impl LockClient {
         LockClient { id, door, clock, seed: Seed::new(seed), history: LockHistory::default(), going }
     }
 
-    /// Takes and gives back until it is told to stop.
+    /// Takes and releases locks until stopped.
     pub fn run(mut self, stop: &AtomicBool) -> LockHistory {
         while !stop.load(Ordering::Relaxed) {
             let Some(mut lease) = self.grant() else { continue };
@@ -107,7 +109,7 @@ impl LockClient {
         true
     }
 
-    /// The token, once it is told one.
+    /// Returns the token once the lock is held.
     fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
@@ -137,7 +139,7 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // Asleep beyond its lease, it does not know that another may have taken over.
+            // After sleeping beyond its lease, the client does not know about a new holder.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {
@@ -148,7 +150,7 @@ impl LockClient {
         self.history.held.push(held);
     }
 
-    /// Writes only while the lock's key is the one that its token created.
+    /// Writes only while the lock's key is the one created with this token.
     fn write_guarded(&mut self, lock: u64, token: u64) {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();

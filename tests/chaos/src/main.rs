@@ -1,7 +1,9 @@
-//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM clock=LIBRARY dir=DIR [first=SEED] [seeds=N] [steps=N] [count]`: N runs against the
-//! control state, of seeds that follow one another. `chaos topics dunlin=PROGRAM dir=DIR …`: runs against topics of a cluster.
+//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM clock=LIBRARY dir=DIR [first=SEED] [seeds=N]
+//! [steps=N] [count]`: runs N consecutive seeds against the control state. `chaos topics dunlin=PROGRAM
+//! dir=DIR …`: runs them against topics of a cluster.
 //!
-//! Ends at the first run in which something is broken, with code 1; with `count` it goes on, and says how many there were.
+//! Ends with code 1 at the first run that finds an error; with `count`, continues and prints the number of
+//! such runs.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +35,7 @@ fn main() -> Result<()> {
     std::process::exit(i32::from(broken > 0))
 }
 
-/// How many are broken.
+/// The number of runs that find an error.
 fn runs(first: u64, seeds: u64, count: bool, run: impl Fn(u64) -> Result<String>) -> u64 {
     let mut broken = 0;
     for seed in first..first + seeds {

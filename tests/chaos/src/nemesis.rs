@@ -1,4 +1,4 @@
-//! Does what the plan says, and notes when.
+//! Carries out the faults of a plan, and notes their times.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,34 +12,35 @@ use crate::history::Clock;
 use crate::network::Way;
 use crate::plan::{Fault, Plan, Step, Who};
 
-/// How long whatever has to go on may take, on a machine that is busy with something else.
+/// The longest duration of any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// How often nodes are asked while nothing goes on.
+/// The interval of status queries while the run makes no progress.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a fault waits for a leader to strike.
+/// How long a fault waits for a leader.
 const LEADER: Duration = Duration::from_secs(3);
-/// Changes that are acknowledged while a fault lasts that is to hold up nothing.
+/// Changes that must be acknowledged during a fault that leaves a majority.
 const PROGRESS: u64 = 5;
-/// So often every lock changes hands while clocks are wrong. Half of the holders only give it up by letting their lease end.
+/// How often every lock must change its holder while clocks are wrong. Half of the holders only let their
+/// lease end.
 const HANDS: u64 = 4;
 
-/// See the module.
+/// Carries out the plan.
 #[derive(Debug)]
 pub struct Nemesis<'c> {
     cluster: &'c mut Cluster,
     clock: Clock,
     going: Arc<Going>,
-    /// When something was broken or mended, ns, and what.
+    /// The times in ns at which faults began or ended.
     pub struck: Vec<(u64, String)>,
 }
 
 impl Nemesis<'_> {
-    /// Of this cluster; clients count in `going`.
+    /// Makes a nemesis of this cluster; `going` has the clients' counts.
     pub fn new(cluster: &mut Cluster, clock: Clock, going: Arc<Going>) -> Nemesis<'_> {
         Nemesis { cluster, clock, going, struck: vec![] }
     }
 
-    /// All steps. At the end all is well.
+    /// Carries out all steps. At the end, all faults have ended.
     pub fn run(&mut self, plan: &Plan) -> Result<()> {
         for step in &plan.steps {
             self.step(step)?;
@@ -120,7 +121,7 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_ways(|count, from, to| {
                 let apart = from.abs_diff(to);
-                // Of three nodes each reaches all in a ring: then one way is cut.
+                // With three nodes, each reaches all others in a ring; cut one direction then.
                 if count == 3 { apart == 2 } else { apart.min(count - apart) > 1 }
             }),
             Fault::Bridge => self.cut_ways(|count, from, to| {
@@ -151,7 +152,7 @@ impl Nemesis<'_> {
         }
     }
 
-    /// To the one it is for, if there is such a one.
+    /// Applies a fault to its target, if there is one.
     fn on(&mut self, who: Who, strike: impl FnOnce(&mut Cluster, u64) -> Result<()>) -> Result<()> {
         match self.find(who) {
             Some(id) => {
@@ -183,7 +184,7 @@ impl Nemesis<'_> {
         self.cluster.network.cut(cut)
     }
 
-    /// See [`Fault::Moving`].
+    /// Carries out [`Fault::Moving`].
     fn moving(&mut self, hold_ms: u64) -> Result<()> {
         let Some(old) = self.cluster.leader_within(LEADER, None) else { return Ok(()) };
         let cut = self.cluster.network.around(&[old]);
@@ -191,7 +192,7 @@ impl Nemesis<'_> {
         let Some(new) = self.cluster.leader_within(LEADER, Some(old)) else { return Ok(()) };
         self.note(format!("… node {new} leads instead of {old}"));
         sleep(hold_ms);
-        // As many as make a majority with the old leader, and not the new one.
+        // Nodes that form a majority with the old leader, and without the new one.
         let ids = self.cluster.network.ids().to_vec();
         let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
         let moved: Vec<u64> = others.take(ids.len() / 2).collect();

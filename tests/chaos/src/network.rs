@@ -1,7 +1,7 @@
-//! What lies between nodes, and between clients and nodes: a proxy for each pair and direction of connecting.
+//! The network between nodes and to clients: a proxy for each pair and direction of connecting.
 //!
-//! The proxy `1-2` stands where node 1 connects to node 2, `c-1` where clients connect to node 1. That node 1 cannot
-//! send to node 2 is a cut of both: what 1 asks of 2, and what it answers to 2.
+//! Node 1 connects to node 2 through proxy `1-2`, clients connect to node 1 through `c-1`. If node 1 cannot
+//! send to node 2, both 1's requests to 2 and 1's responses to 2 are cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use crate::toxiproxy::{Stream, Toxiproxy};
 /// From one node to another.
 pub type Way = (u64, u64);
 
-/// See the module.
+/// The proxies of a cluster.
 #[derive(Debug)]
 pub struct Network {
     proxies: Toxiproxy,
     ids: Vec<u64>,
-    /// Where each node reaches each other.
+    /// The address at which each node reaches each other.
     pub ways: BTreeMap<Way, SocketAddr>,
-    /// Where clients reach each node.
+    /// The address at which clients reach each node.
     pub doors: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<Way>,
     slowed: Vec<(String, &'static str)>,
@@ -29,7 +29,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Between nodes that listen to one another at the first of their addresses, and to clients at the second.
+    /// Starts the proxies. The first address of a node is for other nodes, the second for clients.
     pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<Network> {
         let proxies = Toxiproxy::start(program)?;
         let (mut ways, mut doors) = (BTreeMap::new(), BTreeMap::new());
@@ -43,7 +43,7 @@ impl Network {
         Ok(Network { proxies, ids, ways, doors, cut: BTreeSet::new(), slowed: vec![], closed: vec![] })
     }
 
-    /// These ways are cut, and no others: bytes on them are swallowed, and nobody is told.
+    /// Cuts exactly these directions: bytes are discarded, without an error.
     pub fn cut(&mut self, cut: BTreeSet<Way>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
@@ -58,12 +58,12 @@ impl Network {
         Ok(())
     }
 
-    /// Every way between nodes takes so long, give or take.
+    /// Delays all bytes between nodes.
     pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
         self.slow_all("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
 
-    /// Every way between nodes carries so many thousand bytes a second, in small pieces.
+    /// Limits the rate between nodes, in kB per second, in small pieces.
     pub fn narrow(&mut self, rate_kb: u64) -> Result<()> {
         self.slow_all("bandwidth", json!({"rate": rate_kb}))?;
         self.slow_all("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))
@@ -78,7 +78,7 @@ impl Network {
         Ok(())
     }
 
-    /// Every connection between nodes ends; new ones are taken at once.
+    /// Closes every connection between nodes; new ones are accepted.
     pub fn break_connections(&mut self) -> Result<()> {
         for (from, to) in self.ways.keys() {
             let proxy = format!("{from}-{to}");
@@ -88,7 +88,7 @@ impl Network {
         Ok(())
     }
 
-    /// Clients' connections to a node end, and new ones are refused.
+    /// Closes and refuses clients' connections to a node.
     pub fn close_door(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.enable(&proxy, false)?;
@@ -96,7 +96,7 @@ impl Network {
         Ok(())
     }
 
-    /// What a node answers to clients is swallowed: they do not learn what became of what they asked.
+    /// Discards a node's responses to clients, which do not learn the outcomes of their requests.
     pub fn mute_door(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.poison(&proxy, "mute", Stream::Down, "timeout", json!({"timeout": 0}))?;
@@ -104,7 +104,7 @@ impl Network {
         Ok(())
     }
 
-    /// All is well.
+    /// Ends all faults.
     pub fn heal(&mut self) -> Result<()> {
         self.cut(BTreeSet::new())?;
         for (proxy, toxic) in std::mem::take(&mut self.slowed) {
@@ -116,17 +116,17 @@ impl Network {
         Ok(())
     }
 
-    /// Ways between these nodes and all others, both directions.
+    /// The directions between these nodes and all others, both ways.
     pub fn around(&self, inside: &[u64]) -> BTreeSet<Way> {
         self.ways_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }
 
-    /// Ways of which this is so.
+    /// The directions for which `is_so` returns `true`.
     pub fn ways_where(&self, is_so: impl Fn(u64, u64) -> bool) -> BTreeSet<Way> {
         self.ways.keys().copied().filter(|&(from, to)| is_so(from, to)).collect()
     }
 
-    /// The nodes.
+    /// The nodes' numbers.
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }

@@ -1,92 +1,92 @@
-//! Which faults, when: all of it follows from the seed.
+//! The faults of a run and their times, which all follow from the seed.
 
 use dunlin_replica::seed::Seed;
 
 /// Which node a fault is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever leads when it comes to that.
+    /// The leader at that time.
     Leader,
-    /// One that does not.
+    /// Another node.
     Follower,
 }
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A node loses its power: what it has not synced is gone.
+    /// A node loses power: unsynced data are lost.
     Kill(Who),
-    /// All lose their power.
+    /// All nodes lose power.
     KillAll,
-    /// A node loses its power in the middle of a sync, by the decisions of this seed.
+    /// A node loses power during a sync, torn by the decisions of this seed.
     Tear(Who, u64),
-    /// A node stands still.
+    /// A node is stopped (SIGSTOP).
     Stop(Who),
-    /// A node is cut off.
+    /// A node is isolated.
     Isolate(Who),
-    /// A node is heard by nobody.
+    /// A node cannot send.
     Mute(Who),
-    /// A node hears nobody.
+    /// A node cannot receive.
     Deaf(Who),
-    /// Two parts that do not reach one another, of as many nodes as this seed says.
+    /// Two parts that do not reach each other; the seed gives their sizes.
     Halves(u64),
-    /// Every node reaches a majority, and each another one.
+    /// Every node reaches a majority, each a different one.
     Ring,
     /// Two parts that share one node.
     Bridge,
-    /// The leader is cut off; when another leads, one of its followers loses its power, and the old leader reaches that
-    /// one when it comes back, and nobody else does.
+    /// The leader is isolated. When another node leads, one of its followers loses power, and only the old
+    /// leader reaches that node when it returns.
     Moving,
-    /// What nodes say to one another takes so long, ms.
+    /// Delays messages between nodes, in ms.
     Delay(u64),
-    /// So many thousand bytes a second, in pieces.
+    /// Limits the rate between nodes in kB per second, in small pieces.
     Narrow(u64),
-    /// Every connection between nodes ends.
+    /// Closes every connection between nodes.
     Break,
     /// Clients do not reach a node.
     CloseDoor(Who),
-    /// Clients are not told what became of what they asked of a node.
+    /// Clients do not receive a node's responses.
     MuteDoor(Who),
-    /// Every sync of every node takes so long, ms.
+    /// Every sync of every node takes this long, in ms.
     SlowDisks(u64),
-    /// A node's time of day is set so many seconds off, and back when all is made well.
+    /// A node's clock is wrong by this many seconds, until the faults end.
     SetClock(Who, i64),
-    /// A node's disk has no room.
+    /// A node's disk is full.
     FullDisk(Who),
     /// A node's disk fails.
     BrokenDisk(Who),
 }
 
-/// Faults that come together, how long they last, and how long all is well afterwards.
+/// Faults at the same time, their duration, and the pause after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Which.
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// How long, ms.
+    /// Their duration in ms.
     pub hold_ms: u64,
-    /// And then, ms.
+    /// The pause in ms.
     pub rest_ms: u64,
 }
 
-/// A plan.
+/// The plan of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u64,
-    /// The bytes after which a log is replaced by a snapshot.
+    /// The log size in bytes at which a snapshot replaces the log.
     pub log_bytes: u64,
-    /// What goes wrong, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Fault {
-    /// What is acknowledged while it lasts, all the same: a majority is there and reaches one another.
+    /// Whether changes are acknowledged during the fault, because a majority is connected.
     pub fn goes_on(self) -> bool {
         matches!(self, Fault::SlowDisks(_) | Fault::Delay(_) | Fault::SetClock(..))
     }
 }
 
-/// So many steps.
+/// Makes a plan with this many steps.
 pub fn plan(seed: u64, steps: u64) -> Plan {
     let mut seed = Seed::new(seed);
     let nodes = if seed.between(0, 2) == 0 { 5 } else { 3 };
@@ -97,7 +97,7 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn step(seed: &mut Seed) -> Step {
     let mut faults = vec![fault(seed)];
-    // Moving and the like say themselves who reaches whom.
+    // `Moving` and similar faults define the network themselves.
     if !matches!(faults[0], Fault::Moving) && !faults[0].goes_on() && seed.between(0, 3) == 0 {
         faults.push(beside(seed));
     }
@@ -132,13 +132,13 @@ fn fault(seed: &mut Seed) -> Fault {
     }
 }
 
-/// By one hour to twelve, forward or back.
+/// Sets a clock one to twelve hours forward or back.
 fn set_clock(seed: &mut Seed, who: Who) -> Fault {
     let off_s = seed.between(3_600, 43_200) as i64;
     Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
 }
 
-/// What may come with another.
+/// A fault that may happen together with another.
 fn beside(seed: &mut Seed) -> Fault {
     let who = who(seed);
     match seed.between(0, 4) {

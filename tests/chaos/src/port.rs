@@ -1,14 +1,14 @@
-//! Ports for processes that are killed and started again at the same address.
+//! Ports for processes that are restarted at the same address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 
 use dunlin_server::ReservedAddress;
 
-/// Reserved until this process ends: the processes that it starts listen there as often as they like.
+/// Reserved until this process ends; its child processes may listen there repeatedly.
 static GIVEN: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
-/// An address at a port of the system's choice, which no other program is given while this process runs.
+/// An address with a random port that no other program gets while this process runs.
 pub fn free(ip: IpAddr) -> SocketAddr {
     let reserved = ReservedAddress::new(SocketAddr::new(ip, 0)).expect("the system has a free port");
     let address = reserved.address();

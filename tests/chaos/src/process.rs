@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
-/// How long a process may take for anything, on a machine that is busy with something else.
+/// The longest duration of anything on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Has the kernel kill what the command starts when the thread that starts it ends, however that comes about: a test that is
-/// killed at its time limit leaves nothing behind.
+/// Makes the kernel kill the command's process when the starting thread ends, so that a killed test leaves no
+/// processes behind.
 pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have ended before the signal was set.
+        // The parent may have ended before the signal was set.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
@@ -36,7 +36,7 @@ pub struct Process {
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
     watching: Option<JoinHandle<()>>,
-    /// Whoever started it has heard that it serves.
+    /// The process has reported that it is ready.
     pub is_ready: bool,
 }
 
@@ -78,15 +78,15 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line it writes, within `timeout`; `None` when it has ended.
+    /// The next line of output; `None` after the end of the process.
     ///
     /// # Panics
-    /// When none comes in time.
+    /// If no line arrives within `timeout`.
     pub fn line_within(&mut self, timeout: Duration) -> Option<String> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Some(line),
@@ -97,15 +97,15 @@ impl Process {
         }
     }
 
-    /// The lines it has written by now.
+    /// The lines of output so far.
     pub fn lines_so_far(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Skips lines until one begins with `start`; the rest of it.
+    /// Skips lines until one begins with `start`. Returns the rest of that line.
     ///
     /// # Panics
-    /// When none comes.
+    /// If there is no such line.
     pub fn until(&mut self, start: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         while let Some(line) = self.line_within(deadline.saturating_duration_since(Instant::now())) {
@@ -116,18 +116,18 @@ impl Process {
         panic!("{} ended before it said {start:?}; its errors: {}", self.name, self.errors())
     }
 
-    /// Tells it something.
+    /// Writes a line to the process.
     pub fn say(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // It may have ended: whoever waits for what it does then is told.
+            // The process may have ended; later reads notice that.
             let _ = writeln!(stdin, "{line}");
         }
     }
 
-    /// All that it writes until it ends by itself.
+    /// The output until the process ends by itself.
     ///
     /// # Panics
-    /// When it does not end within `timeout`.
+    /// If the process does not end within `timeout`.
     pub fn finish(&mut self, timeout: Duration) -> Vec<String> {
         let deadline = Instant::now() + timeout;
         let mut all = Vec::new();
@@ -137,7 +137,7 @@ impl Process {
         all
     }
 
-    /// How it ended.
+    /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().expect("it is ours");
         if let Some(watching) = self.watching.take() {
@@ -146,7 +146,7 @@ impl Process {
         status
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let ended = self.child.try_wait().expect("it is ours")?;
         if let Some(watching) = self.watching.take() {
@@ -155,7 +155,7 @@ impl Process {
         Some(ended)
     }
 
-    /// What it wrote to standard error.
+    /// The standard error so far.
     pub fn errors(&self) -> String {
         self.errors.lock().expect("nobody panics with it").clone()
     }
@@ -178,11 +178,11 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process has a number");
-        // It may have ended already.
+        // The process may have ended already.
         let _ = kill_process(pid, signal);
     }
 
-    /// Memory it holds, bytes.
+    /// The resident memory in bytes.
     pub fn rss_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,4 @@
-//! One run: a cluster, its clients, the faults of a seed, and then whether anything was broken.
+//! One run: a cluster, its clients, the faults of a seed, and the checks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,50 +22,50 @@ use crate::nemesis::{Nemesis, PATIENCE};
 use crate::plan::plan;
 use crate::watches::{GIVEN_UP, Watched, watch};
 
-/// Clients that write and read.
+/// Clients that write and read keys.
 const KEY_CLIENTS: u64 = 2 * SHARE;
 /// Clients that take locks.
 const LOCK_CLIENTS: u64 = 3;
 /// Clients that watch.
 const WATCHERS: u64 = 2;
-/// A group of a hundred may be left undecided.
+/// The share of groups that must be decided.
 const DECIDED_MIN: f64 = 0.99;
 
-/// The programs it needs, and where it works.
+/// The programs and the directory of a run.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// The replica.
+    /// The replica program.
     pub replica: String,
-    /// The proxy.
+    /// The proxy program.
     pub toxiproxy: String,
-    /// The checker.
+    /// The checker program.
     pub linear: String,
-    /// What sets the clocks of replicas.
+    /// The library that sets replicas' clocks.
     pub clock: PathBuf,
-    /// Where what a run leaves lies.
+    /// The directory for the run's files.
     pub dir: PathBuf,
-    /// How many steps a plan has.
+    /// The number of steps of a plan.
     pub steps: u64,
 }
 
-/// What a run that broke nothing did.
+/// The counts of a successful run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     /// Operations on keys.
     pub operations: u64,
-    /// Of those, the ones whose outcome nobody knows.
+    /// Operations with unknown outcomes.
     pub unknown: u64,
-    /// Of those, the ones that a fault fell into.
+    /// Operations during which a fault began or ended.
     pub struck: u64,
-    /// Changes that were acknowledged.
+    /// Acknowledged changes.
     pub changes: u64,
-    /// Locks that were held.
+    /// Times in which a lock was held.
     pub held: u64,
-    /// Revisions that watchers were told of.
+    /// Revisions that watchers received.
     pub watched: u64,
     /// Steps of the plan.
     pub steps: u64,
-    /// What the checker says.
+    /// The checker's result.
     pub linear: Linear,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What clients have found out.
+/// The clients' histories.
 struct Found {
     operations: Vec<Operation>,
     locks: Vec<LockHistory>,
@@ -98,7 +98,7 @@ struct Clients {
     watchers: Vec<JoinHandle<Watched>>,
 }
 
-/// Runs what follows from a seed.
+/// Runs a seed.
 pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("seed-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
@@ -112,7 +112,7 @@ pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
     let struck = std::mem::take(&mut nemesis.struck);
     std::fs::write(dir.join("faults.txt"), lines(&struck))?;
     let ended = done.and_then(|()| end(&mut cluster, clock, seed, &clients.stop));
-    // The clients end in any case, before anything is said of them.
+    // End the clients in any case, before an error is returned.
     clients.stop.store(true, Ordering::Relaxed);
     let mut found = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
     found.operations.extend(ended?.1);
@@ -127,7 +127,8 @@ fn lines(struck: &[(u64, String)]) -> String {
     struck.iter().map(line).collect()
 }
 
-/// All lose their power once more; then what was acknowledged is read, and all nodes come to hold the same. The last revision.
+/// Cuts the power of all nodes once more, then reads all acknowledged data, and waits until all nodes are
+/// equal. Returns the last revision.
 fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Result<(u64, Vec<Operation>)> {
     stop.store(true, Ordering::Relaxed);
     let all = cluster.network.ids().to_vec();
@@ -144,7 +145,7 @@ fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Res
     Ok((agree(cluster, deadline)?, read))
 }
 
-/// Waits until all nodes hold the same; which revision that is.
+/// Waits until all nodes have the same state. Returns its revision.
 fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
     loop {
         let seen = cluster.statuses();

@@ -1,19 +1,19 @@
-//! The terms that nodes say they are in.
+//! The terms that nodes report.
 //!
-//! What a node says is what it has on its disk, so its terms never go back: one that was in a term has promised its vote there,
-//! and after losing its power it has to know that.
+//! A node reports the term on its disk, so that its terms never decrease: a node in a term has promised its
+//! vote there, and must remember that after a power loss.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
-/// The highest of each node, and what went back.
+/// The highest term of each node, and all decreases.
 #[derive(Debug, Default)]
 pub struct Terms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
 
 impl Terms {
-    /// A node said so; one that has just begun says 0.
+    /// Notes a reported term; a node that has just started reports 0.
     pub fn note(&self, node: u64, term: Option<u64>) {
         let Some(term) = term.filter(|term| *term > 0) else { return };
         let (highest, back) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +24,7 @@ impl Terms {
         *before = term.max(*before);
     }
 
-    /// Whether none went back.
+    /// Fails if a term decreased.
     pub fn check(&self) -> Result<()> {
         match &self.0.lock().unwrap_or_else(PoisonError::into_inner).1[..] {
             [] => Ok(()),

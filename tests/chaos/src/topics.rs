@@ -1,15 +1,16 @@
-//! Faults against topics of a cluster, and whether readers saw the promise broken.
+//! Fault tests of a cluster's topics.
 //!
-//! A run starts `dunlin serve` as three processes that are one cluster, each in a network namespace of its own, and kills, stops
-//! and cuts off nodes while publishers publish numbered records and readers read them, each through a node. Then what the
-//! publishers were answered is held against what the readers were told, and never against what a node says of itself:
-//! - a reader is told every record in order, or what it missed: a gap, or that the epoch changed after its last;
-//! - all readers of a topic were told the same of the same position;
-//! - of a durable topic every reader has every record, once and in the order of publishing, over all epochs;
-//! - of a volatile one nothing acknowledged is missing but what a gap or an epoch's end accounts for.
+//! A run starts a cluster of three `dunlin serve` processes, each in its own network namespace. Nodes are
+//! killed, stopped and isolated while publishers publish numbered records and subscribers read them, each
+//! through one node. Then the publishers' responses are compared with what the subscribers received, and
+//! never with what a node says:
+//! - a subscriber receives every record in order, or a gap or an epoch change in its place;
+//! - all subscribers of a topic receive the same at the same position;
+//! - every subscriber of a durable topic receives every record once, in order of publishing, over all epochs;
+//! - of a volatile topic, only records in a gap or at an epoch's end are missing.
 //!
-//! A run in which no fault fell between some publish and its answer, or in which no reader was told of an epoch's end, proves
-//! nothing, and fails.
+//! A run fails if no fault happened during a publish, or if no subscriber received an epoch change, because
+//! it proves nothing.
 
 mod audit;
 mod network;
@@ -21,7 +22,7 @@ mod run;
 
 pub use run::{Stage, run};
 
-/// Whether the network that a run needs can be made here; why not.
+/// Checks whether this machine can make the network of a run.
 pub fn probe() -> anyhow::Result<()> {
     network::Network::make(1).map(drop)
 }
@@ -29,5 +30,5 @@ pub fn probe() -> anyhow::Result<()> {
 /// The topics of a run, and whether each is durable.
 const TOPICS: [(&str, bool); 4] =
     [("durable.a", true), ("durable.b", true), ("volatile.a", false), ("volatile.b", false)];
-/// How many nodes there are.
+/// The number of nodes.
 const NODES: usize = 3;

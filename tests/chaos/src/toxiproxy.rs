@@ -1,4 +1,4 @@
-//! The toxiproxy server, driven by its HTTP API: one request, one connection.
+//! The toxiproxy server, controlled by its HTTP API, with one connection per request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 use crate::port;
 use crate::process::{PATIENCE, Process};
 
-/// How long one request may take.
+/// The time limit of a request.
 const REQUEST: Duration = Duration::from_secs(20);
 
-/// A running server; dropped, it is killed.
+/// A running server, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct Toxiproxy {
     _process: Process,
     api: SocketAddr,
 }
 
-/// Which way bytes go: from who connected, or to it.
+/// A direction, from the connecting side or to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
-    /// From who connected.
+    /// From the connecting side.
     Up,
-    /// To who connected.
+    /// To the connecting side.
     Down,
 }
 
@@ -39,7 +39,7 @@ impl Stream {
 }
 
 impl Toxiproxy {
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it responds.
     pub fn start(program: &str) -> Result<Toxiproxy> {
         let api = port::free([127, 0, 0, 1].into());
         let arguments = ["-host", "127.0.0.1", "-port", &api.port().to_string()].map(str::to_owned);
@@ -54,7 +54,7 @@ impl Toxiproxy {
         Ok(server)
     }
 
-    /// A proxy to `upstream`; where it listens.
+    /// Adds a proxy to `upstream`. Returns its address.
     pub fn add(&self, name: &str, upstream: SocketAddr) -> Result<SocketAddr> {
         let proxy =
             json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});
@@ -63,7 +63,7 @@ impl Toxiproxy {
         Ok(listen.parse()?)
     }
 
-    /// Adds a toxic, which has this name on this proxy.
+    /// Adds a toxic with this name to this proxy.
     pub fn poison(
         &self,
         proxy: &str,
@@ -81,7 +81,7 @@ impl Toxiproxy {
         self.request("DELETE", &format!("/proxies/{proxy}/toxics/{name}"), None).map(drop)
     }
 
-    /// Ends every connection of a proxy and refuses new ones, or takes them again.
+    /// Enables a proxy, or closes its connections and refuses new ones.
     pub fn enable(&self, proxy: &str, enabled: bool) -> Result<()> {
         self.request("POST", &format!("/proxies/{proxy}"), Some(&json!({ "enabled": enabled }))).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Clients that are told of every change, from whichever node they ask.
+//! Clients that watch all changes, each time through any node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,23 +12,22 @@ use dunlin_replica::seed::Seed;
 use crate::door::ask_once;
 
 const ANSWER: Duration = Duration::from_millis(500);
-/// So many questions in a row that found nobody who has the next change: it is compacted everywhere.
+/// The number of failed requests in a row after which the next change counts as compacted everywhere.
 const TRIES: u32 = 40;
 
-/// Nobody waits for what is watched any more.
+/// The value of `until` that ends all watches.
 pub const GIVEN_UP: u64 = u64::MAX;
 
-/// What a watcher was told.
+/// What a watcher received.
 #[derive(Debug, Clone, Default)]
 pub struct Watched {
-    /// Every change, in the order in which it was told.
+    /// All changes in order.
     pub changes: Vec<Change>,
-    /// Revisions that it was told are gone: the first and the last.
+    /// Compacted revisions: the first and the last.
     pub compacted: Vec<(u64, u64)>,
 }
 
-/// Watches until it has come to the revision `until` says, which is 0 as long as there is no such, or is
-/// told to give up.
+/// Watches up to the revision in `until`, which is 0 while unknown, or until given up.
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> Watched {
     let (mut seed, mut watched, mut next) = (Seed::new(seed), Watched::default(), 1);
     let mut missed = 0;

@@ -1,8 +1,7 @@
-//! A disk in a directory whose power goes with the process: what was not synced is in the process's memory alone.
+//! A disk that loses power with the process: unsynced writes are only in the process's memory.
 //!
-//! Whoever kills the process cuts the power. On order a sync takes long or fails, there is no room, or the power goes in
-//! the middle of a sync: then some sectors of what was to be synced are there and others not, and one may be garbled.
-//! What was synced before is never touched.
+//! Killing the process cuts the power. On request, syncs are slow or fail, the disk is full, or the power
+//! fails during a sync: then some sectors are written, and one may be corrupt. Synced data stay intact.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,21 +16,21 @@ use crate::seed::Seed;
 
 const SECTOR: usize = 512;
 
-/// How the disk is to behave.
+/// The requested faults.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Every sync takes so long, ms.
+    /// The duration of every sync, in ms.
     slow_ms: AtomicU64,
-    /// There is no room.
+    /// The disk is full.
     full: AtomicBool,
     /// Syncs fail.
     broken: AtomicBool,
-    /// The next sync with something to do is cut short, by the decisions of this seed, and the process with it; 0 is none.
+    /// The seed with which the next sync that writes is torn and the process ends; 0 for none.
     tear: AtomicU64,
 }
 
 impl Orders {
-    /// `slow MS`, `full`, `broken`, `tear SEED` or `well`.
+    /// Parses `slow MS`, `full`, `broken`, `tear SEED` or `well`.
     pub fn take(&self, order: &str) {
         let (what, number) = order.split_once(' ').unwrap_or((order, "0"));
         let number = number.parse().unwrap_or(0);
@@ -53,14 +52,14 @@ impl Orders {
     }
 }
 
-/// See the module.
+/// A disk whose power fails with the process.
 #[derive(Debug, Default)]
 pub struct PowerDisk {
     orders: Arc<Orders>,
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
 
-/// What was written to a file and not synced, in order.
+/// Unsynced writes of a file, in order.
 type Writes = Vec<(u64, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -75,7 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PowerDisk {
-    /// One that does what it is ordered to.
+    /// Makes a disk with these faults.
     pub fn new(orders: Arc<Orders>) -> PowerDisk {
         PowerDisk { orders, unsynced: Mutex::default() }
     }
@@ -103,7 +102,7 @@ impl Disk for PowerDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // A sync through any handle writes what was written through all.
+        // A sync through any handle writes all unsynced data.
         let file = RealDisk.open(path, true).or_else(|_| RealDisk.open(path, write))?;
         Ok(self.file(path, file))
     }
@@ -197,13 +196,13 @@ impl DiskFile for PowerFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // Written, it outlives the process, and no other power is cut here.
+        // Written data outlive the process, and no other power fails here.
         Ok(())
     }
 }
 
 impl PowerFile {
-    /// Some sectors get there, in no order, and at most one of them garbled. Then there is no power.
+    /// Writes some sectors in random order, at most one of them corrupt, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
         let mut seed = Seed::new(self.orders.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);

@@ -1,4 +1,4 @@
-//! Answers the clients of the chaos tests, one question after another on each connection.
+//! Serves the clients of the chaos tests, one request after another on each connection.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::machine::Replica;
 use super::protocol::{Answer, FRAME_BYTES_MAX, GREETING, Question, found};
 
-/// How many changes one answer tells of.
+/// The most changes in a response.
 const CHANGES: usize = 1_000;
 
-/// Serves for ever.
+/// Serves forever.
 pub async fn serve(listener: TcpListener, group: Arc<Group<Replica>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
@@ -67,7 +67,7 @@ async fn change(command: Vec<u8>, group: &Group<Replica>) -> Answer {
     }
     let answered = match group.propose(Bytes::from(command)).await {
         Ok(answered) => answered,
-        // Raft stopped while it was on its way.
+        // Raft stopped while the command was on its way.
         Err(GroupError::Unknown | GroupError::Stopped(_)) => return Answer::Unknown,
         Err(error) => return not_done(error),
     };
@@ -100,12 +100,12 @@ fn status(group: &Group<Replica>) -> serde_json::Value {
     })
 }
 
-/// By which nothing here goes: told so that whoever sets it sees that it is set.
+/// The system time, which nothing here uses. It shows whether the clock was set.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Of the bytes of the state's snapshot: the same on every node that has taken the same in.
+/// A hash of the state's snapshot, equal on all nodes with the same state.
 fn digest(replica: &Replica) -> u64 {
     let mut hasher = DefaultHasher::new();
     let hash = |block: &[u8]| -> Result<(), std::convert::Infallible> {

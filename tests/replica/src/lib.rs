@@ -1,8 +1,8 @@
-//! One node of the control state as a process of its own: raft over TCP, a disk that loses what it did not sync when the
-//! process is killed, and a door for the clients of the chaos tests.
+//! A node of the control state in its own process: raft over TCP, a disk that loses unsynced data, and a
+//! listener for the clients of the chaos tests.
 //!
-//! Raft, its log and the state are the product's. Only what carries them here is the tests' own: it is as plain as it
-//! can be, and every fault of it is ordered.
+//! Raft, its log and the state are the product's code. The rest is as simple as possible, and fails only on
+//! request.
 
 mod disk;
 mod door;

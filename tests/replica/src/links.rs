@@ -1,7 +1,7 @@
-//! Raft's messages over TCP: to each other node a connection for each lane, on which many wait for their answers.
+//! Raft's messages over TCP: one connection to each other node and lane, with several messages on their way.
 //!
-//! A message is `length, number, bytes`, and so is its answer. A connection on which nobody answers for
-//! [`SILENCE`] is given up, and all that waited on it fail; the next message makes a new one.
+//! Messages and responses are `length, number, bytes`. A connection without a response for [`SILENCE`] is
+//! closed, and its messages fail; the next message opens a new one.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -21,18 +21,18 @@ use tokio::time::timeout;
 
 use super::protocol::FRAME_BYTES_MAX;
 
-/// How long a connection may be silent while somebody waits for an answer on it.
+/// The longest silence of a connection with unanswered messages.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long it may take to make one.
+/// The time limit for connecting.
 const CONNECT: Duration = Duration::from_millis(500);
 
 type Answered = oneshot::Sender<io::Result<Bytes>>;
 
-/// Ways to the other nodes.
+/// Connections to the other nodes.
 pub struct Links(BTreeMap<(u64, Lane), mpsc::UnboundedSender<(Bytes, Answered)>>);
 
 impl Links {
-    /// Each node is reached where `ways` says, whatever the group has as its address: a proxy stands there.
+    /// Connects to the addresses in `ways`, which are proxies, instead of the group's own addresses.
     pub fn start(ways: BTreeMap<u64, SocketAddr>) -> Links {
         let start = |((id, way), lane)| {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -58,7 +58,7 @@ impl Transport for Links {
     }
 }
 
-/// Who waits on a connection, by the number of the message.
+/// Unanswered messages of a connection, by number.
 type Waiting = Arc<Mutex<BTreeMap<u64, Answered>>>;
 
 async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Answered)>) {
@@ -71,7 +71,7 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Ans
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
-                // What came meanwhile would have found nobody, too.
+                // Messages that arrived meanwhile fail as well.
                 while let Ok((_, answered)) = requests.try_recv() {
                     let _ = answered.send(Err(error.kind().into()));
                 }
@@ -140,7 +140,7 @@ async fn receive(reading: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
     Ok((number, bytes.into()))
 }
 
-/// Answers the others. What comes on one connection is begun in order, and answered when it is ready.
+/// Serves the other nodes. Messages of a connection are begun in order, and answered when they are done.
 pub async fn answer_peers<F>(
     listener: TcpListener,
     answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,
@@ -156,7 +156,7 @@ pub async fn answer_peers<F>(
             while let Ok((number, request)) = receive(&mut reading).await {
                 let mut answering = Box::pin(answer(request));
                 let writing = Arc::clone(&writing);
-                // Its first step hands it to raft: no later message overtakes it.
+                // The first poll passes the message to raft, so that no later one overtakes it.
                 let ready = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await;
                 tokio::spawn(async move {
                     let answered = match ready {

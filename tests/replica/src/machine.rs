@@ -1,4 +1,4 @@
-//! The control state as raft's machine, and what it told those who watch.
+//! The control state as raft's state machine, with the changes for watchers.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dunlin_control::{Change, Command, Effects, Restoring, State};
 use dunlin_raft::{Frozen, Machine};
 
-/// See the module. Changes are kept from the start of the process, or the last snapshot it was brought to.
+/// The state and its changes since the start of the process or the last snapshot.
 #[derive(Debug, Default)]
 pub struct Replica {
     state: State,
@@ -15,17 +15,17 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// What is agreed on, as far as this node knows.
+    /// The state, as far as this node knows.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The first revision whose change is held, or would be.
+    /// The revision of the oldest available change, or the next one.
     pub fn oldest(&self) -> u64 {
         self.state.revision() + 1 - self.changes.len() as u64
     }
 
-    /// Up to `count` changes from a revision on; none if the first of them is not held any more.
+    /// Up to `count` changes from a revision on; `None` if the first is no longer available.
     pub fn changes(&self, from: u64, count: usize) -> Option<&[Change]> {
         let start = from.checked_sub(self.oldest())? as usize;
         let rest = self.changes.get(start..).unwrap_or_default();

@@ -18,7 +18,7 @@ fn verdict(told: &[Told]) -> Result<Counts, String> {
 
 #[test]
 fn complete_trace_passes_the_audit() {
-    // 16 to 20 had no answer: two of them were appended, as it turned out.
+    // Records 16 to 20 had no response; two of them were appended.
     verdict(&[records(7, (1, 15), (1, 15)), records(7, (16, 17), (16, 17)), records(7, (18, 18), (20, 20))])
         .unwrap();
     let counts =

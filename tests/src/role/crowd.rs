@@ -1,7 +1,7 @@
-//! `crowd URL SUBJECT COUNT`: that many clients, each with a connection and a subscription of its own.
+//! `crowd URL SUBJECT COUNT`: starts COUNT clients, each with its own connection and subscription.
 //!
-//! Writes `joined` when all stand. A line `sync N` asks to hear when every client has seen record N or a
-//! later one (`synced N`, with how many epoch changes and gaps were told on the way).
+//! Prints `joined` when all have subscribed. After a line `sync N`, prints `synced N`, with the numbers of
+//! epoch changes and gaps, once every client has received record N or a later one.
 
 use std::io::BufRead as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use dunlin_client::{Client, Limits, Options, Subscriber};
 
 use crate::content::Content;
 
-/// What one client has seen.
+/// The last record that one client has received.
 #[derive(Debug, Default)]
 struct Seen {
     n: AtomicU64,
@@ -27,7 +27,7 @@ struct Told {
     wrong: AtomicU64,
 }
 
-/// Subscribes them all, and reads.
+/// Subscribes all clients, and reads.
 pub fn run(arguments: &[String]) -> Result<()> {
     crate::limits::raise_open_files();
     let clients: usize = arguments[2].parse()?;
@@ -72,7 +72,7 @@ async fn read(mut subscriber: Subscriber, seen: Arc<Seen>, told: Arc<Told>) {
             Ok(Event::Notice(Notice::EpochChanged(_))) => drop(told.epochs.fetch_add(1, Ordering::Relaxed)),
             Ok(Event::Notice(Notice::Gap(_))) => drop(told.gaps.fetch_add(1, Ordering::Relaxed)),
             Ok(Event::Notice(_)) => {}
-            // Told that the node is away: it tries on.
+            // The node is unreachable: try again.
             Err(dunlin_client::topic::SubscribeError::Connection(_)) => {}
             Err(_) => {
                 told.wrong.fetch_add(1, Ordering::Relaxed);

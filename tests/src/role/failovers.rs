@@ -1,7 +1,8 @@
-//! `failovers TRIES`: how long three nodes are without a leader when theirs is killed, over so many tries.
+//! `failovers TRIES`: measures how long three nodes have no leader after theirs is killed.
 //!
-//! Prints for each how long it took from the kill to the first write that was acknowledged, then median, 99th percentile and maximum of
-//! these, and of the elections alone: from the moment in which a node stood for one to its winning it.
+//! Prints for each try the time from the kill to the first acknowledged write. Then prints median, 99th
+//! percentile and maximum of these times, and of the elections alone: from the start of a candidacy to its
+//! success.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::port;
 use crate::process::Process;
 
 const NODES: usize = 3;
-/// How long the nodes have to themselves between two kills.
+/// The pause between two kills.
 const CALM: Duration = Duration::from_millis(700);
 
 struct Member {
@@ -21,7 +22,7 @@ struct Member {
     arguments: Vec<String>,
 }
 
-/// Measures.
+/// Runs the measurement.
 pub fn run(arguments: &[String]) -> Result<()> {
     let tries: usize = arguments.first().context("how many tries?")?.parse()?;
     let dir = std::env::temp_dir().join(format!("dunlin-failovers-{}", std::process::id()));
@@ -94,7 +95,7 @@ fn again(arguments: Vec<String>) -> Result<Member> {
     Ok(Member { process, arguments })
 }
 
-/// Which of the members leads, once all agree.
+/// The index of the leader, once all nodes agree.
 fn leader(client: &ClusterClient) -> Result<usize> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

@@ -9,7 +9,7 @@
 //! | `tasks` | `tasks LEADER`: who leads the cluster's tasks; `-` for nobody |
 //! | `end` | hands the lead over and ends |
 //!
-//! What is asked is done at the same time as what was asked before.
+//! Requests run concurrently.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -28,7 +28,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use super::option;
 
-/// Serves until it is told to end, or whoever started it is gone.
+/// Runs until `end`, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     let [data_dir, listen] = [0, 1].map(|at| arguments.get(at).cloned().unwrap_or_default());
     let join: String = option(arguments, "join", String::new())?;
@@ -136,17 +136,17 @@ fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Stri
     }
 }
 
-/// What was said of each key that was put: what a reader may find there.
+/// The values that were put, as a reader may find them.
 #[derive(Debug, Default)]
 pub struct Puts {
-    /// Values that were acknowledged, by key.
+    /// Acknowledged values, by key.
     pub done: BTreeMap<String, String>,
-    /// How many were not.
+    /// The number of other values.
     pub others: usize,
 }
 
 impl Puts {
-    /// Notes an answer to `put`.
+    /// Reads a response to `put`.
     pub fn take(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {

@@ -1,5 +1,5 @@
-//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a node with door
-//! tcp, and with `nats` that one too; with `data` its topic `t` is durable, and kept there.
+//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a
+//! node with listener `tcp`, and with `nats` also that one. With `data` its topic `t` is durable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use super::option;
 
-/// Serves until it is killed, or whoever started it is gone.
+/// Runs until it is killed, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     crate::limits::raise_open_files();
     let mut config = Config::default();
@@ -29,14 +29,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let node = if data.is_empty() { Node::start(config)? } else { durable(config, Path::new(&data))? };
     let server = Server::start(node.clone(), doors)?;
     println!("READY pid={} tcp={}", std::process::id(), server.tcp_addresses()[0]);
-    // Until standard input ends.
+    // Wait for the end of standard input.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     server.stop();
     node.stop();
     Ok(())
 }
 
-/// A small tail in memory, so that readers are given much from disk.
+/// Keeps few records in memory, so that subscribers read much from disk.
 fn durable(config: Config, dir: &Path) -> Result<Node> {
     let (node, _) = Node::open(config, Arc::new(RealDisk), dir)?;
     let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };

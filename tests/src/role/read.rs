@@ -1,9 +1,9 @@
-//! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes down what it is told.
+//! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes traces.
 //!
-//! Each argument is one client, each `NAME=KIND@PATTERN` in it a subscription in a thread of its own, so
-//! that those of one argument share a connection. Kinds: `next` blocks for one event, `drain` takes
-//! many, `poll` never waits, `task` is async, `slow` rests after each little and grants little credit,
-//! `registered` is one that a reliable topic waits for. `late` before a kind starts at the oldest record held.
+//! Each argument is a client with one connection, each `NAME=KIND@PATTERN` in it a subscription in its own
+//! thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task` is
+//! async, `slow` pauses often and grants little credit, `registered` is one that a reliable topic waits for.
+//! `late` before a kind starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::content::Content;
 use crate::seed::Seed;
 use crate::trace::Told;
 
-/// How long a call is asked to wait.
+/// The timeout of a call.
 const CALL: Duration = Duration::from_millis(300);
-/// Two heartbeats, and what a busy machine adds.
+/// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// Credit of a slow reader: what lies in the sockets' buffers would otherwise be a second history.
+/// The credit of a slow subscriber, so that the sockets' buffers hold few records.
 const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.
@@ -53,7 +53,7 @@ struct Reader {
     seed: Seed,
 }
 
-/// What was told and is not written yet.
+/// Trace lines that are not written yet.
 struct Writing {
     name: String,
     lines: Sender<String>,
@@ -157,7 +157,7 @@ impl Reader {
     }
 }
 
-/// A reader that begins while the node is away tries until it is back.
+/// Subscribes, and retries while the node is down.
 fn subscribe(client: &Client, pattern: &str, options: &SubscribeOptions) -> Result<Subscriber> {
     for _ in 0..20 {
         match client.subscribe(pattern, options.clone()) {
@@ -211,7 +211,7 @@ impl Writing {
     }
 
     fn write(&self, told: &Told) {
-        // The test may be over.
+        // The test may have ended.
         let _ = self.lines.send(format!("{} {told}", self.name));
     }
 }

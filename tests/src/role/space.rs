@@ -1,8 +1,9 @@
-//! `space process=N processes=COUNT ports=P1,P2 …`: one of the processes of a world, which runs region N of as many.
+//! `space process=N processes=COUNT ports=P1,P2 …`: a process of a world, which runs region N.
 //!
-//! Says `listens PORT`. What it is told: `spawn COUNT SEED` (those of them that are in its region), `pace NS` (0: as fast as it goes),
-//! `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` each, then `end`), `follow REGION`, `known REGION`, `take REGION EPOCH`, `counts`,
-//! `refusals`, `cut PARTS` (the curve is cut anew: where each region's stretch begins, in parts of 12). Every order is answered with a line.
+//! Prints `listens PORT`. Orders: `spawn COUNT SEED` (only entities in its region), `pace NS` (0 for full
+//! speed), `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` for each, then `end`), `follow REGION`,
+//! `known REGION`, `take REGION EPOCH`, `counts`, `refusals`, `cut PARTS` (where each region's stretch of the
+//! curve begins, in twelfths). Every order has a line as its response.
 
 use std::io::BufRead as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,13 +19,13 @@ use dunlin_server::space::{Pace, Peer, Secret, Space, SpaceConfig, SpaceLimits};
 
 use super::option;
 
-/// The world's edge.
+/// The edge length of the world.
 pub const EDGE: f32 = 100.0;
 /// How entities move.
 pub const WALK: Walk = Walk { speed_max: 60.0, turn: 9.0 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How all regions of the tests' world are set up.
+/// The setup of all regions in the tests' world.
 pub fn setup(standby: bool) -> Setup<3> {
     let world = World::<3>::cube(EDGE).expect("it has an extent");
     let mut setup = Setup::new(RegionId(0), world, 2.0);
@@ -36,7 +37,7 @@ pub fn setup(standby: bool) -> Setup<3> {
     setup
 }
 
-/// Entity so many of a seed: at random, and with a velocity.
+/// A random entity of a seed, with a velocity.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     let world = World::<3>::cube(EDGE).expect("it has an extent");
     let moment = Moment { tick: 0, seconds: 0.0, world, seed };
@@ -45,14 +46,14 @@ pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, place) }
 }
 
-/// Even stretches for regions 1 and up.
+/// Equal stretches for regions 1 and up.
 pub fn partition(regions: u32) -> Partition {
     Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
 }
 
 type Process = Space<3, Walk>;
 
-/// Runs it until its input ends.
+/// Runs until standard input ends.
 pub fn run(arguments: &[String]) -> Result<()> {
     let (number, count): (u32, u32) = (option(arguments, "process", 1)?, option(arguments, "processes", 1)?);
     let ports: String = option(arguments, "ports", String::new())?;
@@ -61,7 +62,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         ports.split(',').filter(|port| !port.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
     let others = (1..=count).filter(|other| *other != number);
     let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // Those of higher numbers connect to us.
+    // Processes with higher numbers connect to this one.
     let port = |other: u32| ports.get(other as usize - 1).copied().unwrap_or(0);
     let config = SpaceConfig {
         world: option(arguments, "world", "tests".to_owned())?,
@@ -170,7 +171,7 @@ fn spawn(space: &Process, count: u64, seed: u64, region: RegionId) -> Result<()>
     Ok(())
 }
 
-/// Goes on in the place of a region's owner.
+/// Takes over a region from its owner.
 fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
     let took = space.ask(move |runner| {
         let peers: Vec<_> = runner.elsewhere().iter().map(|(region, _, epoch)| (*region, *epoch)).collect();

@@ -1,5 +1,6 @@
-//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker, which takes `work` for each task and says `did TASK TOKEN`
-//! of each whose answer was given. With `die` a task of this payload kills it. It drains when it is told `drain`, and says what it did.
+//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that takes `work` for each
+//! task, and prints `did TASK TOKEN` after each. With `die`, a task with this payload kills it. A line
+//! `drain` drains it, and it prints its counts.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use dunlin_client::{Client, Options, Used, WorkerOptions};
 
 use super::option;
 
-/// Works until it is told to drain, or whoever started it is gone.
+/// Runs until drained, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     let slots: u32 = option(arguments, "slots", 4)?;
     let work = Duration::from_millis(option(arguments, "work", 0)?);

@@ -1,8 +1,8 @@
 //! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline]
-//! [batch=N] [pause=US]`: publishes numbered records and writes its ledger to standard output.
+//! [batch=N] [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Until it is told to stop, or has published `count`; then it publishes a last record until that is
-//! acknowledged. Without `count` a failed publish is not tried again: its numbers were attempted.
+//! Runs until stopped, or until `count` records are published. Then publishes a last record until that is
+//! acknowledged. Without `count`, failed records are not retried; their numbers count as attempted.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::{option, stop_when_told};
 use crate::content::{BYTES_MIN, Content};
 use crate::seed::Seed;
 
-/// A call that takes longer than this hangs: two heartbeats, and what a busy machine adds.
+/// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 struct Writer {
@@ -59,7 +59,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Written before the next thing happens: a killed writer's ledger is whole.
+/// Writes the line at once, so that a killed writer's ledger is complete.
 fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -69,7 +69,7 @@ fn say(line: &str) -> Result<()> {
 impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
         let content = Content { writer: self.writer, n, last };
-        // The same for each attempt at a record.
+        // Each attempt has the same contents.
         content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
     }
 
@@ -125,7 +125,7 @@ impl Writer {
         bail!("the last record is not taken")
     }
 
-    /// Notes a call that hangs.
+    /// Notes a call that took too long.
     fn timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
         let began = Instant::now();
         let outcome = call(&mut self.publisher);
@@ -138,7 +138,7 @@ impl Writer {
 
 fn told(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // A duplicate lies where its first attempt was appended, which says nothing of those before it.
+        // A duplicate has the position of its first attempt, which says nothing about the records before it.
         Ok(receipt) if receipt.duplicate => say(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

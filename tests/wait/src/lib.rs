@@ -1,31 +1,32 @@
-//! Waiting in tests for what can only be polled.
+//! Polling in tests.
 //!
-//! A test that has an event to wait for (a channel, a join, a subscription) waits for that, and for at most [`PATIENCE`].
+//! A test that can wait for an event (a channel, a join, a subscription) does that instead, for at most
+//! [`PATIENCE`].
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Guards a test against hanging. No test judges by it: a machine may be as slow as it likes.
+/// The time after which a test counts as hanging. No test judges speed by it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long to sleep between two polls.
+/// The pause between two polls.
 pub const POLL: Duration = Duration::from_millis(2);
 
-/// Polls until `is_so` returns true.
+/// Polls until `is_so` returns `true`.
 ///
 /// # Panics
 ///
-/// When that takes longer than [`PATIENCE`].
+/// If that takes longer than [`PATIENCE`].
 #[track_caller]
 pub fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
     find(what, || is_so().then_some(()));
 }
 
-/// Polls until `look` returns something.
+/// Polls until `look` returns a value.
 ///
 /// # Panics
 ///
-/// When that takes longer than [`PATIENCE`].
+/// If that takes longer than [`PATIENCE`].
 #[track_caller]
 pub fn find<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::new();
@@ -38,25 +39,27 @@ pub fn find<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// For loops that do more than [`until`] can: each turn checks that [`PATIENCE`] has not run out.
+/// A time limit of [`PATIENCE`], for loops that [`until`] does not cover.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// Begins now.
+    /// Starts the time limit.
     #[expect(clippy::new_without_default, reason = "it stands for a moment, not for a value")]
     pub fn new() -> Deadline {
         Deadline(Instant::now() + PATIENCE)
     }
 
-    /// Whether the time has run out.
+    /// Whether the time has passed.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.0
     }
 
+    /// Checks the time limit.
+    ///
     /// # Panics
     ///
-    /// When the time has run out.
+    /// If the time has passed.
     #[track_caller]
     pub fn check(&self, what: impl Display) {
         assert!(!self.is_over(), "not within {PATIENCE:?}: {what}");

@@ -1,10 +1,10 @@
-//! Threads that keep the cores busy, to show that no test depends on an idle machine.
+//! Busy threads on all cores, to show that no test depends on an idle machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// They end when this is dropped.
+/// Busy threads, which end when this is dropped.
 pub struct Threads(Arc<AtomicBool>);
 
 impl Threads {

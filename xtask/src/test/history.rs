@@ -1,4 +1,4 @@
-//! The kept table of runs, `tests/runs.tsv`: when, which commit, what, beside how many busy threads a core, minutes, verdict.
+//! The stored table of runs, `tests/runs.tsv`: time, commit, step, busy threads per core, minutes, result.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -34,7 +34,7 @@ impl History {
         lines.map(Row::parse).collect::<Result<_>>().map(History)
     }
 
-    /// The commit that is run. The tree must be what it says, the table apart.
+    /// The commit of the tree, which must have no changes but in the table.
     pub fn commit() -> Result<String> {
         let git = |arguments: &[&str]| {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
@@ -44,7 +44,7 @@ impl History {
         Ok(git(&["rev-parse", "--short", "HEAD"])?.trim().to_owned())
     }
 
-    /// Appends a row. `commit` was that of the tree when the run began, and must be still.
+    /// Appends a row. Fails if the tree's commit is no longer `commit`.
     pub fn add(&self, commit: &str, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
         let now = History::commit()?;
         ensure!(now == commit, "not recorded: the run began at {commit} and ended at {now}");
@@ -56,7 +56,7 @@ impl History {
         file.write_all(row.as_bytes()).context(PATH)
     }
 
-    /// Each name's newest run, and how many in a row have passed.
+    /// Prints each name's newest run, and how many runs in a row have passed.
     pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
         println!(
             "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
@@ -78,7 +78,7 @@ impl History {
         }
     }
 
-    /// A failure of any kind starts the count anew.
+    /// Counts runs since the last failure.
     fn in_a_row(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

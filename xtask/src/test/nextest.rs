@@ -1,7 +1,7 @@
-//! Runs tests with cargo-nextest, and tells a flaky test from one that always fails.
+//! Runs tests with cargo-nextest, and detects flaky tests.
 //!
-//! A test that fails is run a second time, alone. Whether that passes decides what is reported, not the verdict: a flaky test
-//! fails the run too, unless `tests/known-flaky.tsv` names it.
+//! A failed test is run a second time, alone. The second run only decides what is reported: a flaky test also
+//! fails the run, unless `tests/known-flaky.tsv` lists it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ use crate::workspace;
 const KNOWN_FLAKY: &str = "tests/known-flaky.tsv";
 const SLOWEST_SHOWN: usize = 10;
 
-/// Which tests are run.
+/// The tests to run.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// A profile of `.config/nextest.toml`.
@@ -31,11 +31,11 @@ pub struct Selection {
     pub packages: Vec<String>,
     /// Run the tests marked `#[ignore]` instead of the others.
     pub ignored: bool,
-    /// For the tests.
+    /// Environment variables of the tests.
     pub environment: Vec<(String, String)>,
 }
 
-/// Runs the selected tests. An error names those that failed.
+/// Runs the selected tests. Fails with the names of failed tests.
 pub fn run(selection: &Selection) -> Result<()> {
     let first = run_once(selection, &[])?;
     if selection.filter.is_none() {
@@ -123,7 +123,7 @@ impl Outcome {
         }
     }
 
-    /// Takes in one line of nextest's messages.
+    /// Reads one line of nextest's messages.
     fn read(&mut self, line: &str) -> Result<()> {
         let message: Value = serde_json::from_str(line).context("cannot read nextest's messages")?;
         let passed = match message["event"].as_str() {
@@ -165,12 +165,12 @@ fn command(selection: &Selection) -> Result<Command> {
     if selection.ignored {
         command.args(["--run-ignored", "only"]);
     }
-    // Messages for us on standard output; what a reader sees is on standard error.
+    // Standard output has messages for this program, standard error the output for people.
     command.args(["--message-format", "libtest-json", "--message-format-version", "0.1"]);
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // Cargo's own variables are left out, as for every cargo that is called.
+    // Removes cargo's own variables, as for every cargo process.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {
@@ -182,7 +182,7 @@ fn command(selection: &Selection) -> Result<Command> {
     Ok(command)
 }
 
-/// This program, to run tests below it: a copy, because building the workspace replaces the original.
+/// A copy of this program, as the tests' runner: building the workspace replaces the original.
 fn runner() -> Result<PathBuf> {
     let folder = workspace::target_directory()?.join("tools");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -192,7 +192,7 @@ fn runner() -> Result<PathBuf> {
     Ok(runner)
 }
 
-/// The variable by which cargo and nextest are told of a runner for the machine's own programs.
+/// The variable that names the runner to cargo and nextest.
 fn runner_variable() -> String {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     format!("CARGO_TARGET_{}_RUNNER", host.replace('-', "_").to_uppercase())

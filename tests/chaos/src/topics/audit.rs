@@ -1,4 +1,4 @@
-//! What readers were told beside what publishers were answered.
+//! Compares what subscribers received with what publishers know.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,22 @@ use dunlin_client::topic::Position;
 use super::publisher::Ledger;
 use super::reader::{Told, Trace};
 
-/// What a run that broke nothing showed.
+/// The counts of a successful run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that readers read.
+    /// Records received.
     pub read: u64,
-    /// Gaps they were told of.
+    /// Gaps received.
     pub gaps: u64,
-    /// Epochs that ended for them.
+    /// Epoch changes received.
     pub epochs: u64,
 }
 
-/// What a reader was told of epochs that ended.
+/// Epoch changes, as one subscriber received them.
 type Ended = BTreeMap<u32, End>;
 
-/// How one ended: the last record of it that the reader has, where the next begins, and whether nothing lies between.
+/// The end of an epoch: the last record received, where the next epoch begins, and whether no record is
+/// missing in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct End {
     last: u64,
@@ -30,7 +31,7 @@ struct End {
     is_whole: bool,
 }
 
-/// Holds all readers of a topic against its publisher.
+/// Compares all subscribers of a topic with its publisher.
 pub fn topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<Counts> {
     let (mut counts, mut all) = (Counts::default(), BTreeMap::new());
     for trace in traces {
@@ -61,12 +62,12 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 
 type Followed = (BTreeMap<Position, u64>, Ended, Vec<(u32, u64, u64)>);
 
-/// Every record follows the last, or what stands between was told.
+/// Checks that every record follows the last, or that the missing ones were reported.
 fn follow(trace: &Trace) -> Result<Followed> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), Ended::new(), vec![]);
     let mut at: Option<Position> = None;
     for told in &trace.told {
-        // Where it is after this, and where this may begin.
+        // The position after this event, and where it may begin.
         let (begins, ends) = match told {
             Told::Record(position, number) => {
                 records.insert(*position, *number);
@@ -98,7 +99,7 @@ fn follow(trace: &Trace) -> Result<Followed> {
     Ok((records, ended, gaps))
 }
 
-/// A durable topic has every record, once and in order, over all epochs.
+/// Checks that a durable topic has every record once and in order, over all epochs.
 fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &Ended) -> Result<()> {
     ensure!(gaps.is_empty(), "a reader of a durable topic was told of gaps: {gaps:?}");
     for (epoch, End { last, next, .. }) in ended {
@@ -110,7 +111,7 @@ fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: 
     Ok(())
 }
 
-/// What was acknowledged was read where it was said to be, or its loss was told.
+/// Checks that every acknowledged record was received at its position, or that its loss was reported.
 fn acknowledged(
     ledger: &Ledger,
     records: &BTreeMap<Position, u64>,
@@ -127,7 +128,7 @@ fn acknowledged(
                 };
                 let is_after = |end: &End| position.seq > end.last && !end.is_whole;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
-                // An epoch of which the reader never saw anything ended between two that it did.
+                // An epoch without any received record, between two others.
                 let is_between = |(old, end): (&u32, &End)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_whole
                 };

@@ -1,10 +1,4 @@
-//! What lies between: a network namespace for each node, with one way to the others and one to clients.
-//!
-//! ```text
-//!   clients ── bridge A ── 10.S.1.1N  node N  10.S.2.1N ── bridge B ── the other nodes
-//! ```
-//! To cut a node off from the others its way to bridge B is taken down: bytes vanish, and nobody is told. This end of bridge B
-//! has an address, too, for who asks nodes how they are.
+//! The network: a namespace for each node, with one link to the other nodes and one to clients.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -12,17 +6,17 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use dunlin_replica::seed::Seed;
 
-/// See the module. Dropped, it is gone.
+/// The network of a run, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Network {
-    /// Names begin so.
+    /// The prefix of all names.
     name: String,
     subnet: u8,
     nodes: usize,
 }
 
 impl Network {
-    /// For so many nodes; an error where this user may not make one.
+    /// Makes the network for this many nodes. Fails if the user may not.
     pub fn make(nodes: usize) -> Result<Network> {
         let mut seed = Seed::new(Seed::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
@@ -57,22 +51,22 @@ impl Network {
         Ok(())
     }
 
-    /// Where clients reach a node, counted from 0.
+    /// A node's address for clients; nodes are counted from 0.
     pub fn for_clients(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Clients, node + 1)
     }
 
-    /// Where other nodes reach it.
+    /// A node's address for other nodes.
     pub fn for_nodes(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Nodes, node + 1)
     }
 
-    /// What a program is run by to be where a node is.
+    /// The command prefix that runs a program in a node's namespace.
     pub fn inside(&self, node: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.space(node + 1)].map(str::to_owned).to_vec()
     }
 
-    /// Cuts a node off from the others, or mends that.
+    /// Isolates a node from the others, or ends that.
     pub fn cut(&self, node: usize, cut: bool) -> Result<()> {
         ip(&["link", "set", &self.way(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
     }
@@ -97,7 +91,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What is not there cannot be removed, and need not.
+        // Missing parts need not be removed.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }

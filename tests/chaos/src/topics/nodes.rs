@@ -1,4 +1,4 @@
-//! The nodes: `dunlin serve`, each a process in its own network namespace.
+//! The nodes: `dunlin serve`, each in its own network namespace.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,22 +11,22 @@ use super::network::Network;
 use super::plan::Fault;
 use crate::process::{PATIENCE, Process};
 
-/// Every node has a namespace, and so these to itself.
+/// The default port, because each node has its own namespace.
 const CLIENTS_PORT: u16 = 4220;
 const NODES_PORT: u16 = 6222;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The nodes of a run.
 pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// Dropped behind them.
+    /// Dropped after the nodes.
     network: Network,
 }
 
 impl Nodes {
-    /// Starts them, and waits until all have a vote.
+    /// Starts the nodes, and waits until all are voters.
     pub fn start(program: &str, dir: &Path) -> Result<Nodes> {
         let (network, running) = (Network::make(NODES)?, (0..NODES).map(|_| None).collect());
         let mut nodes = Nodes { program: program.to_owned(), dir: dir.to_owned(), running, network };
@@ -35,7 +35,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Where clients reach each.
+    /// The nodes' addresses for clients.
     pub fn urls(&self) -> Vec<String> {
         (0..NODES).map(|node| format!("dunlin://{}:{CLIENTS_PORT}", self.network.for_clients(node))).collect()
     }
@@ -72,7 +72,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Breaks something. Which node it was.
+    /// Carries out a fault. Returns which node it hit.
     pub fn strike(&mut self, fault: Fault) -> Result<String> {
         Ok(match fault {
             Fault::Kill(node) => self.kill(node)?,
@@ -100,7 +100,7 @@ impl Nodes {
         Ok(format!("node {} is killed", node + 1))
     }
 
-    /// All is well again, for processes and ways between them. None may have ended by itself.
+    /// Ends all faults, and checks that no node has ended by itself.
     pub fn heal(&mut self) -> Result<()> {
         for node in 0..NODES {
             self.network.cut(node, false)?;
@@ -119,7 +119,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// What those say that answer.
+    /// The status of each node that responds.
     pub fn heard(&self) -> Vec<NodeStatus> {
         let asker = ClusterClient::open(&self.dir_of(0)).map(|asker| asker.survey());
         asker.unwrap_or_default().into_iter().filter_map(|node| node.status.ok()).collect()
@@ -128,11 +128,11 @@ impl Nodes {
     fn leader(&self) -> Option<usize> {
         let heard = self.heard();
         let leads = heard.iter().filter(|status| status.leader == Some(status.node));
-        // Numbers are given in the order in which nodes joined.
+        // Nodes are numbered in the order of joining.
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until all are there, have a vote, and lack nothing.
+    /// Waits until all nodes are up, are voters, and are complete.
     pub fn wait_whole(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -148,7 +148,7 @@ impl Nodes {
         }
     }
 
-    /// What nodes wrote, for whoever looks into a broken run.
+    /// The nodes' standard error, to examine a failed run.
     pub fn errors(&self) -> Vec<String> {
         self.running.iter().map(|process| process.as_ref().map(Process::errors).unwrap_or_default()).collect()
     }

@@ -1,4 +1,4 @@
-//! Which faults, when: all of it follows from the seed.
+//! The faults of a run and their times, which all follow from the seed.
 
 use dunlin_replica::seed::Seed;
 
@@ -11,26 +11,27 @@ pub enum Fault {
     Kill(usize),
     /// SIGKILL to all.
     KillAll,
-    /// SIGKILL to whoever leads.
+    /// SIGKILL to the leader.
     KillLeader,
-    /// A node stands still.
+    /// A node is stopped (SIGSTOP).
     Stop(usize),
-    /// The other nodes do not reach a node, nor it them; its clients do.
+    /// A node is isolated from the other nodes, but not from its clients.
     Isolate(usize),
 }
 
-/// One after another.
+/// A fault, with its duration and the pause after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Which.
+    /// The fault.
     pub fault: Fault,
-    /// How long, ms.
+    /// Its duration in ms.
     pub hold_ms: u64,
-    /// And then all is well for so long, ms.
+    /// The pause in ms.
     pub rest_ms: u64,
 }
 
-/// So many steps; one at least is a node that is gone for longer than its lease, for else no volatile topic changes hands.
+/// Makes a plan. In at least one step a node is gone for longer than its lease, so that volatile topics
+/// change their owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = Seed::new(seed);
     let at_least = seed.between(0, steps.max(1) - 1);

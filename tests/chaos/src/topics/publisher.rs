@@ -1,7 +1,8 @@
-//! Publishers: one for each topic, each through a node. A record's number stands in it.
+//! Publishers: one for each topic, each through one node. Records contain their numbers.
 //!
-//! To a durable topic a number is published until it is answered, under the publisher's own numbers, so that it stands there
-//! once. To a volatile one a lost answer is noted as unknown: its next owner does not know who published what.
+//! To a durable topic, a record is published until it is acknowledged, under the publisher's own numbers, so
+//! that it is appended once. To a volatile topic, a lost response counts as unknown, because a new owner does
+//! not know earlier publishers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,32 +16,32 @@ use dunlin_replica::seed::Seed;
 use crate::history::Clock;
 use crate::nemesis::PATIENCE;
 
-/// How soon what was refused is tried again.
+/// The pause before a refused record is published again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Records that were published together.
+/// Records published together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// The number of the first.
+    /// The number of the first record.
     pub first: u64,
-    /// Of the last.
+    /// The number of the last record.
     pub last: u64,
-    /// When it was asked for, ns.
+    /// The time of the call, in ns.
     pub call: u64,
-    /// When it was answered, ns, and where the last one is; nothing where nobody knows.
+    /// The time of the response in ns, and the last record's position; `None` if unknown.
     pub answered: Option<(u64, Position)>,
 }
 
-/// What a publisher did.
+/// The records of a publisher.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// In order.
+    /// The batches, in order.
     pub published: Vec<Published>,
-    /// How often it was refused.
+    /// The number of refusals.
     pub refused: u64,
 }
 
-/// One of them.
+/// A publisher of one topic.
 pub struct Writer {
     topic: &'static str,
     is_durable: bool,
@@ -52,13 +53,13 @@ pub struct Writer {
     acknowledged: Arc<AtomicU64>,
 }
 
-/// What a record of a topic holds.
+/// The payload of a record.
 pub fn content(topic: &str, number: u64) -> Vec<u8> {
     let more = Seed::new(number).draw() % 300;
     format!("{topic} {number} {}", "-".repeat(more as usize)).into_bytes()
 }
 
-/// The number of a record, if it is one of the topic's.
+/// The number of a record, if it belongs to the topic.
 pub fn number(topic: &str, payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?.strip_prefix(topic)?.strip_prefix(' ')?;
     let number = text.split(' ').next()?.parse().ok()?;
@@ -66,7 +67,7 @@ pub fn number(topic: &str, payload: &[u8]) -> Option<u64> {
 }
 
 impl Writer {
-    /// Makes the topic.
+    /// Creates the topic.
     pub fn open(
         topic: &'static str,
         is_durable: bool,
@@ -77,7 +78,7 @@ impl Writer {
     ) -> Result<Writer> {
         let client = Client::connect(url, Options { name: format!("writes {topic}"), ..Options::default() })?;
         let mut config = TopicConfig { durable: is_durable.then(Durable::default), ..TopicConfig::default() };
-        // Nobody is to miss anything for want of history.
+        // The retention is large enough for every subscriber.
         config.retention.bytes = 64 << 20;
         client.create_topic(topic, &config, true).with_context(|| format!("cannot create {topic}"))?;
         let identity = is_durable.then_some(Identity { producer: seed | 1, epoch: 1 });
@@ -96,7 +97,7 @@ impl Writer {
         })
     }
 
-    /// Publishes until it is told to stop, and then until something was acknowledged.
+    /// Publishes until stopped, and then until a record was acknowledged.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Ledger> {
         let mut deadline = None;
         loop {
@@ -112,7 +113,7 @@ impl Writer {
         }
     }
 
-    /// The next few records; whether it is known what became of them.
+    /// Publishes the next records. Returns whether their outcome is known.
     fn publish(&mut self) -> Result<bool> {
         let (first, last) = (self.next, self.next + self.seed.between(0, 7));
         let contents: Vec<Vec<u8>> = (first..=last).map(|number| content(self.topic, number)).collect();
@@ -140,7 +141,7 @@ impl Writer {
         Ok(answered.is_some())
     }
 
-    /// Once more, under the same numbers where it may have been appended.
+    /// Publishes again, under the same numbers if the records may have been appended.
     fn again(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
         if !matches!(error, PublishError::Unknown(_)) {
             return self.publisher.publish_batch(drafts).map(Some);
@@ -152,7 +153,7 @@ impl Writer {
         }
     }
 
-    /// Waits until the node has answered whatever it was sent, so that numbering goes on in order.
+    /// Waits until all records are answered, so that numbers stay in order.
     fn settle(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

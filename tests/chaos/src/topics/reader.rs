@@ -1,4 +1,4 @@
-//! Readers, each of one topic through one node, which write down what they are told.
+//! Subscribers, each of one topic through one node, which write traces.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,34 +17,35 @@ use crate::nemesis::PATIENCE;
 const EVENTS_MAX: usize = 1_000;
 const IDLE: Duration = Duration::from_millis(50);
 
-/// What a reader was told.
+/// An event of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// A record, and its number.
     Record(Position, u64),
-    /// Records of an epoch that it missed.
+    /// Missing records of an epoch.
     Gap(u32, u64, u64),
-    /// An epoch ended: which, the last record of it that the reader has, the last that is known, and where the next begins.
+    /// The end of an epoch: its number, the last record received, the last record known, and where the next
+    /// epoch begins.
     Epoch(u32, u64, Option<u64>, Position),
-    /// What must not be told.
+    /// An error that the promise excludes.
     Wrong(String),
 }
 
-/// All that one was told.
+/// The trace of a subscriber.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The topic.
     pub topic: &'static str,
-    /// Through which node, counted from 0.
+    /// The node, counted from 0.
     pub node: usize,
-    /// In order.
+    /// The events, in order.
     pub told: Vec<Told>,
 }
 
-/// Where each topic ended, once nothing more is published.
+/// Where each topic ended, once all records are published.
 pub type Ends = OnceLock<BTreeMap<&'static str, Position>>;
 
-/// Reads until it has come to the topic's end, or it is over.
+/// Reads up to the topic's end, or until the run is over.
 pub fn read(topic: &'static str, node: usize, url: &str, ends: &Ends, over: &AtomicBool) -> Result<Trace> {
     let mut subscriber = subscribe(topic, url)?;
     let (mut trace, mut at) = (Trace { topic, node, told: vec![] }, Position::default());
@@ -106,7 +107,7 @@ fn note(topic: &str, event: &Event<'_>, told: &mut Vec<Told>, at: &mut Position)
             Told::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
-        // It asked for everything.
+        // The subscriber requested all records.
         Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
             Told::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
         }

@@ -1,4 +1,4 @@
-//! One run: a cluster, its publishers and readers, the faults of a seed, and then whether anything was broken.
+//! One run: a cluster, its publishers and subscribers, the faults of a seed, and the checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,22 +20,22 @@ use super::{NODES, TOPICS};
 use crate::history::Clock;
 use crate::nemesis::PATIENCE;
 
-/// Batches that are acknowledged before anything is broken, and after all is well.
+/// Batches that must be acknowledged before the first fault, and after the last.
 const PROGRESS: u64 = 40;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a run needs.
+/// The program and the directory of a run.
 #[derive(Debug, Clone)]
 pub struct Stage {
     /// The binary `dunlin`.
     pub program: String,
-    /// Where what a run leaves lies.
+    /// The directory for the run's files.
     pub dir: PathBuf,
-    /// How many steps a plan has.
+    /// The number of steps of a plan.
     pub steps: u64,
 }
 
-/// What a run that broke nothing did.
+/// The counts of a successful run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     steps: usize,
@@ -58,7 +58,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Publishers and readers.
+/// The publishers and subscribers.
 struct Clients {
     stop: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
@@ -68,7 +68,7 @@ struct Clients {
     readers: Vec<JoinHandle<Result<Trace>>>,
 }
 
-/// Runs what follows from a seed.
+/// Runs a seed.
 pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("topics-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
@@ -138,7 +138,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Ends them in any case; what they found if all went on.
+    /// Stops all clients. Returns their histories if the run succeeded.
     fn end(mut self, done: Result<()>) -> Result<(Vec<Ledger>, Vec<Trace>)> {
         let gone = |_| anyhow!("a client panicked");
         self.stop.store(true, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl Clients {
             .map(|writer| writer.join().map_err(gone)?.context("a publisher"))
             .collect();
         if let Ok(ledgers) = &ledgers {
-            // Nobody else sets it.
+            // Set only here.
             let _ = self.ends.set(ends(ledgers));
         }
         let deadline = Instant::now() + PATIENCE;
@@ -167,7 +167,7 @@ impl Clients {
     }
 }
 
-/// Where the last acknowledged record of each topic is.
+/// The position of each topic's last acknowledged record.
 fn ends(ledgers: &[Ledger]) -> BTreeMap<&'static str, Position> {
     let last =
         |ledger: &Ledger| ledger.published.iter().filter_map(|batch| batch.answered).map(|(_, at)| at).max();

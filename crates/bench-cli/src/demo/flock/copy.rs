@@ -19,7 +19,7 @@ pub struct Copy {
     pub fault: Option<String>,
 }
 
-/// Copies by topic.
+/// The copies, by topic.
 pub type Copies = BTreeMap<String, Copy>;
 
 /// Adds an event to its copy.

@@ -1,4 +1,4 @@
-//! Kills a node and restores the cluster, and measures what readers and publishers notice.
+//! Stops a node with SIGKILL, restores the cluster, and measures what readers and publishers notice.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;

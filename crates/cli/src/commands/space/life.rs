@@ -10,7 +10,7 @@ use dunlin::space::{
 /// The kind of recorded aircraft.
 pub const AIRCRAFT: u32 = 1;
 
-/// A flock, with recorded aircraft. Birds ignore aircraft.
+/// A flock, with recorded aircraft. The flock ignores aircraft.
 #[derive(Debug, Clone)]
 pub struct Life {
     pub flock: Flock,
@@ -52,7 +52,7 @@ impl Behaviour<3> for Life {
         }
     }
 
-    /// Birds beside an aircraft are moved one by one, the others in groups.
+    /// A bird beside an aircraft is moved alone, the others in groups.
     #[inline(always)]
     fn step_lanes(
         &self,

@@ -49,7 +49,7 @@ pub(super) struct Standing {
     pub(super) counts: Counts,
 }
 
-/// Counts of assigned tasks by outcome.
+/// Numbers of assigned tasks by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) given: u64,

@@ -7,7 +7,7 @@ use crate::outcome::Refusal;
 pub enum Command {
     /// Watch another book.
     Subscribe(String),
-    /// Stop watching a book.
+    /// End watching a book.
     Unsubscribe(String),
     /// Print the books once.
     Show,
