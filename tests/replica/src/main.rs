@@ -1,8 +1,8 @@
-//! `replica ID PEERS CLIENTS DIR [ID@ADDRESS…] [log=BYTES]`: a node of the control state. It listens to the others at PEERS
-//! and to clients at CLIENTS, and reaches the others where their addresses say.
+//! `replica ID PEERS CLIENTS DIR [ID@ADDRESS…] [log=BYTES]`: a node of the control state. Listens for other
+//! nodes at PEERS and for clients at CLIENTS, and connects to the other nodes at the given addresses.
 //!
-//! It is told by standard input how its disk is to behave (`disk slow 100`, see `replica::Orders`), and ends by
-//! itself, with code 7, when raft has stopped.
+//! Standard input sets the faults of its disk (`disk slow 100`, see `replica::Orders`). Ends with code 7 when
+//! raft has stopped.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -16,7 +16,7 @@ use dunlin_raft::{Group, Limits};
 use dunlin_replica::{Links, Orders, PowerDisk, Replica, answer_peers, serve};
 use tokio::net::TcpListener;
 
-/// How often it is looked whether raft has stopped.
+/// The interval at which the process checks whether raft has stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn main() -> Result<()> {

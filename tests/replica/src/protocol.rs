@@ -1,51 +1,52 @@
-//! What the chaos tests' clients and a replica say to one another: questions and answers, each behind its length.
+//! The messages between the chaos tests' clients and a replica, each after its length.
 
 use std::io::{self, Read, Write};
 
 use dunlin_control::{Change, Command, DecodeError, Found, Outcome, Refusal, Reply};
 use serde_json::Value;
 
-/// A longer frame is none of ours.
+/// The largest frame.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// What a node says first: without it there may be nothing but a proxy, and nobody has read what was asked.
+/// The first byte from a node. Without it, only a proxy may have accepted the connection, and the request was
+/// not read.
 pub const GREETING: u8 = b'!';
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// Takes a command in.
+    /// Applies a command.
     Change(Vec<u8>),
-    /// Keys from the first up to the second, as they are by now at the latest.
+    /// Reads keys from the first up to and excluding the second, linearizably.
     Read(Vec<u8>, Vec<u8>),
-    /// What this node knows of itself.
+    /// Returns the status of this node.
     Status,
-    /// Changes from this revision on, as far as this node has them.
+    /// Returns changes from this revision on, as far as this node has them.
     Changes(u64),
-    /// Begins a group of these, on this node.
+    /// Founds a group of these nodes.
     Begin(Vec<(u64, String)>),
 }
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It was done, or read.
+    /// The command was applied, or the keys were read.
     Done(Reply),
-    /// It was refused, by all alike.
+    /// The command was refused, by all nodes alike.
     Refused(Refusal),
-    /// Nothing was done; the leader, if one is known, would.
+    /// Nothing was done; the number is the leader's, if known.
     NotLeader(u64),
-    /// Nothing was done, and why.
+    /// Nothing was done, for this reason.
     NotDone(String),
-    /// It may have been done or not.
+    /// The outcome is unknown.
     Unknown,
     /// See [`Question::Status`].
     Status(Value),
-    /// See [`Question::Changes`]; none when the first of them is not held any more.
+    /// See [`Question::Changes`]; `None` if the first change is no longer available.
     Changes(Option<Vec<Change>>),
 }
 
-/// The reply that tells what a range holds.
+/// A reply with the keys of a range.
 pub fn found(found: Found) -> Reply {
     Reply::Transaction { revision: 0, succeeded: true, results: vec![Outcome::Found { found }] }
 }
@@ -69,14 +70,14 @@ pub fn read_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl Question {
-    /// A command.
+    /// A request to apply a command.
     pub fn change(command: &Command<'_>) -> Question {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         Question::Change(bytes)
     }
 
-    /// As bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Question::Change(command) => [&[1], &command[..]].concat(),
@@ -89,7 +90,7 @@ impl Question {
         }
     }
 
-    /// From bytes.
+    /// Decodes a request.
     pub fn decode(bytes: &[u8]) -> Option<Question> {
         let (kind, rest) = bytes.split_first()?;
         Some(match kind {
@@ -112,7 +113,7 @@ impl Question {
 }
 
 impl Answer {
-    /// As bytes.
+    /// Encodes the response.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -141,7 +142,7 @@ impl Answer {
         out
     }
 
-    /// From bytes.
+    /// Decodes a response.
     pub fn decode(bytes: &[u8]) -> Option<Answer> {
         let (kind, rest) = bytes.split_first()?;
         let ok = |answer: Result<Answer, DecodeError>| answer.ok();

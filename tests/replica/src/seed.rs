@@ -1,17 +1,17 @@
-//! Random decisions that can be made again: a failing try is its seed.
+//! Repeatable random decisions: a failed run is identified by its seed.
 
 /// Xorshift over a mixed seed.
 #[derive(Debug, Clone)]
 pub struct Seed(u64);
 
 impl Seed {
-    /// The decisions of this number.
+    /// Starts with a seed.
     pub fn new(seed: u64) -> Seed {
         let mixed = (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         Seed((mixed ^ (mixed >> 31)) | 1)
     }
 
-    /// A number nobody has used before, for a run that names none.
+    /// A new seed for a run without one.
     pub fn fresh() -> u64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| now.as_micros() as u64) ^ u64::from(std::process::id()) << 44
@@ -25,7 +25,7 @@ impl Seed {
         self.0
     }
 
-    /// A number from `low` to `high`, both included.
+    /// A number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.draw() % (high - low + 1)
     }

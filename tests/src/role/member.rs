@@ -1,13 +1,14 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS] [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with doors tcp, nats, http and grpc. It does what its
-//! standard input says:
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS]
+//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`. Its standard
+//! input has these requests:
 //!
-//! | line | answer |
+//! | line | response |
 //! |---|---|
-//! | `put KEY VALUE` | `put KEY VALUE done`, or `unknown`, or `refused` and why |
-//! | `get KEY` | `get KEY VALUE`, of all that was answered to anybody before; `-` for none |
-//! | `state` | `state LEADER MISSING`: who leads, what the node lacks, each `-` for none |
-//! | `tasks` | `tasks LEADER`: who leads the cluster's tasks; `-` for nobody |
-//! | `end` | hands the lead over and ends |
+//! | `put KEY VALUE` | `put KEY VALUE done`, `unknown`, or `refused` with the reason |
+//! | `get KEY` | `get KEY VALUE`, linearizable; `-` for a missing key |
+//! | `state` | `state LEADER MISSING`: the leader, and what the node lacks; `-` for none |
+//! | `tasks` | `tasks LEADER`: the leader of the cluster's tasks; `-` for none |
+//! | `end` | hands the leadership over and ends |
 //!
 //! Requests run concurrently.
 

@@ -1,4 +1,4 @@
-//! Handles that nobody touched while the node was killed: they go on, or say that they cannot, soon.
+//! Idle handles while the node is killed and restarted: each continues, or fails soon.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use dunlin_system_tests::port;
 
 use crate::stage::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
-/// What a busy machine adds to two heartbeats.
+/// Additional time for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Fails if the call takes longer than two heartbeats.
@@ -21,7 +21,7 @@ fn soon<T>(what: &str, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Calls until it goes on; each call that fails does so soon.
+/// Repeats a call until it succeeds; each failing call must fail soon.
 fn in_the_end<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Result<T, E>) -> T {
     let mut errors = Vec::new();
     for _ in 0..10 {
@@ -55,7 +55,7 @@ fn earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
 }
 
-/// Kills the node and starts it again; nobody uses a handle for a while before and after.
+/// Kills the node and restarts it, with idle time before and after.
 fn restart(node: Node) -> Node {
     let address = node.address;
     node.kill();
@@ -84,7 +84,7 @@ fn idle_handles_resume_after_a_restart_when_next_used() {
                 Err(error) => panic!("the responder ended: {error}"),
             };
             if let Some(reply) = reply {
-                // A requester whose connection is gone gets nothing.
+                // The requester has no connection.
                 let _ = responder.reply(&reply, b"answer");
             }
         }
@@ -109,7 +109,7 @@ fn idle_handles_resume_after_a_restart_when_next_used() {
     node.assert_no_panic();
 }
 
-/// Uses every handle while the node is away; each call has to fail soon.
+/// Uses every handle while the node is down; each call must fail soon.
 fn assert_all_fail_soon(
     client: &Client,
     subscriber: &mut Subscriber,
@@ -140,7 +140,7 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // Heard by one who never answers, it has its inbox and its publisher, and waits.
+    // The responder never replies, so that the requester has its inbox and publisher, and waits.
     let _hears = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");
@@ -169,7 +169,7 @@ fn handles_of_a_frozen_node_fail_in_two_heartbeats_and_resume() {
     while told.last().is_none_or(|last: &String| last != "end") {
         told.push(next(&mut subscriber));
     }
-    // What had no answer may have arrived, once each and in order.
+    // Unanswered records may have arrived, each once and in order.
     assert!(matches!(told.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{told:?}");
     in_the_end("topics", || clients[3].topics(""));
     node.assert_no_panic();
@@ -181,7 +181,7 @@ fn idle_subscription_overtaken_by_the_history_gets_exact_gap() {
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();
     let mut publisher = writing.publisher("t").unwrap();
-    // Far more than its credit of 1 MiB, what the sockets hold, and 64 KiB of history.
+    // Far more than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
     let filler = [b'.'; 1_000];
     for n in 0..20_000u32 {
         publisher.send([&n.to_le_bytes()[..], &filler].concat().as_slice()).unwrap();

@@ -1,4 +1,4 @@
-//! A backup of tasks that are spread over shards, made into a new cluster.
+//! A backup of tasks in several shards, restored to a new cluster.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::cluster_stage::{Flock, start_with};
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// One task of each, for each tenant, in this order.
+/// One task of each stage for each tenant, in this order.
 const STAGES: [Stage; 7] = [
     Stage::Completed,
     Stage::Dead,
@@ -54,7 +54,7 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
     client.tasks().attach(options).expect("a worker")
 }
 
-/// Completes some, fails some for good, and holds some.
+/// Completes some tasks, fails some for good, and holds some.
 fn bring_about(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
     let mut taken = 0;
@@ -72,7 +72,7 @@ fn bring_about(worker: &Attachment) {
     assert!(worker.flush(PATIENCE));
 }
 
-/// What is to be the same, whoever looks.
+/// The values that must be equal after the restoration.
 fn told(view: &TaskView) -> String {
     let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
     let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
@@ -91,7 +91,7 @@ fn until_completed(tasks: &Tasks, id: u64) {
     }
 }
 
-/// What a node says of its cluster.
+/// The cluster's status from a node.
 fn cluster_of(door: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(door).expect("its door is open");
     let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n");
@@ -102,7 +102,7 @@ fn cluster_of(door: &str) -> serde_json::Value {
     serde_json::from_str(&answer[start..=end]).expect("JSON")
 }
 
-/// A node that is alone comes to lead each shard, and says so.
+/// Waits until a single node leads each shard, and reports that.
 fn until_led_by_itself(door: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -145,7 +145,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let tasks = client.tasks();
     let after = views(&tasks, &ids);
     for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
-        // Its worker may have been taken for dead by now: then it waits for another, and its attempt does not count.
+        // If the worker counts as dead by now, its task waits for another, and the attempt does not count.
         let is_lost = *stage == Stage::Running && after.stage == Stage::Ready && after.lost == 1;
         if !is_lost {
             assert_eq!((after.stage, told(after)), (*stage, told(before)));
@@ -156,7 +156,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // What is left is done there: what was held, too, when its worker's lease has ended.
+    // The remaining tasks run there, including held ones after their worker's lease.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;

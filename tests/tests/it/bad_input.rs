@@ -1,4 +1,4 @@
-//! Hostile clients of a real node, beside a publisher and a subscriber that behave.
+//! Hostile clients of a real node, beside a correct publisher and subscriber.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::stage::{Node, Readers, Writer, audit_all};
 use crate::stopped::create_reliable;
 use crate::tier;
 
-/// How much a node may grow by all that is done to it here.
+/// The largest allowed growth of the node.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 fn connect(node: SocketAddr) -> TcpStream {
@@ -52,10 +52,10 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
     MessageHeader { len, kind, flags }.to_bytes().to_vec()
 }
 
-/// The last error the node tells, once it has closed.
+/// The last error that the node sent before it closed the connection.
 fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
-    // A node that closes while more is under way to it resets: what it said before is what counts.
+    // A node that closes with unread bytes resets the connection; what it sent before counts.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
     let decoder = Decoder::new(Limits::default());
@@ -69,7 +69,7 @@ fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     code
 }
 
-/// Each kind of nonsense, and what the node says to it.
+/// Each kind of invalid message, and the node's error.
 fn offenders_are_told_why(node: SocketAddr) {
     let garbage = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
     let future = Preamble { version_min: 200, version_max: 201 }.to_bytes().to_vec();
@@ -96,7 +96,7 @@ fn offenders_are_told_why(node: SocketAddr) {
     }
 }
 
-/// Random bytes, from the start, behind the preamble, behind the greeting and inside messages; then it is gone.
+/// Random bytes at the start, after the preamble, after the greeting and inside of messages.
 fn noise(node: SocketAddr, seed: &mut Seed) {
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
@@ -112,7 +112,7 @@ fn noise(node: SocketAddr, seed: &mut Seed) {
             }
         };
         let mut stream = connect(node);
-        // The node may have closed already.
+        // The node may have closed the connection.
         let _ = stream.write_all(&start).and_then(|()| stream.write_all(&bytes));
         if seed.between(0, 1) == 1 {
             let _ = stream.shutdown(Shutdown::Write);
@@ -120,7 +120,7 @@ fn noise(node: SocketAddr, seed: &mut Seed) {
     }
 }
 
-/// Whole messages, cut somewhere, and the connection dropped.
+/// Valid messages, cut at a random byte before the connection is dropped.
 fn truncated(node: SocketAddr, seed: &mut Seed) {
     let whole = [greeting(), subscribe(1, "t"), subscribe(2, ">"), said(FromClient::Ping(Ping { token: 1 }))]
         .concat();
@@ -131,19 +131,19 @@ fn truncated(node: SocketAddr, seed: &mut Seed) {
     }
 }
 
-/// Opened and dropped: some at once, some after a greeting, some with a reset.
+/// Opens and drops connections: at once, after a greeting, or with a reset.
 fn come_and_go(node: SocketAddr, connections: u64) {
     for number in 0..connections {
         let mut stream = connect(node);
         if number % 3 == 0 {
             let _ = stream.write_all(&greeting());
         }
-        // What was received and not read makes this a reset.
+        // Unread bytes make this a reset.
         drop(stream);
     }
 }
 
-/// Clients that ask for everything and read nothing, as long as the streams live.
+/// Clients that subscribe to everything and read nothing.
 fn deaf(node: SocketAddr) -> Vec<TcpStream> {
     let pings: Vec<u8> = (0..2_000).flat_map(|token| said(FromClient::Ping(Ping { token }))).collect();
     let listen =
@@ -154,7 +154,7 @@ fn deaf(node: SocketAddr) -> Vec<TcpStream> {
         stream.write_all(&greeting).unwrap();
         let _ = stream.write_all(&asking);
         if asking.is_empty() {
-            // Until the node takes no more, which it has to.
+            // Publish until the node accepts no more, which must happen.
             let mut sent = 0u64;
             while stream.write_all(&pings).is_ok() {
                 sent += pings.len() as u64;

@@ -1,4 +1,4 @@
-//! Many nodes: killed, added, removed, wiped, ended one after another, and made anew from a backup.
+//! Clusters whose nodes are killed, added, removed, emptied, ended in turn, and restored from a backup.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -45,7 +45,7 @@ fn acknowledged_writes_survive_the_death_of_the_leader() {
 fn nodes_join_leave_and_rejoin_with_new_numbers() {
     let mut flock = Flock::of(1);
     flock.put(0, "first", "1");
-    // A token is good once.
+    // A token is valid once.
     let token = flock.token(false);
     let through = flock.members[0].address.clone();
     let join =
@@ -59,7 +59,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     flock.join("3").expect("it joins");
     flock.until_voters(3);
     assert_eq!(flock.members[2].number, 3);
-    // Removed, it ends and says what to do; started again, too.
+    // A removed node ends with advice, also when restarted.
     flock.client().remove(3).expect("it can be removed");
     let told = flock.members[2].process.until("ended");
     assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
@@ -70,7 +70,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
     assert!(flock.client().remove(3).is_err(), "it is gone");
     assert!(flock.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
-    // Emptied, it comes back as another.
+    // An emptied node joins as a new one.
     std::fs::remove_dir_all(&dir).expect("it is emptied");
     flock.join_at("3", &address).expect("it joins anew");
     flock.until_voters(3);
@@ -89,7 +89,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     let numbers: Vec<u64> = flock.members.iter().map(|member| member.number).collect();
     assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
     flock.put(2, "key", "new");
-    // A copy of a directory, made before the last start.
+    // A copy of the directory from before the last start.
     let stopped = flock.kill(2);
     let copy = flock.dir.path().join("copy");
     copy_dir(&stopped.dir, &copy);
@@ -104,7 +104,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     assert_eq!(flock.get(0, "key"), "new");
 }
 
-/// What a node is told that the cluster does not take in. Where no other node could be asked in time it is told a little later.
+/// The error of a node that the cluster refuses. If no other node responds in time, it comes a little later.
 fn refused(dir: &Path, address: &str) -> String {
     match start(dir, address, None) {
         Err(told) => told,
@@ -121,7 +121,7 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         copy_dir(&flock.members[2].dir, &copy);
         for _ in 0..2 {
             let told = refused(&copy, &port::free().to_string());
-            // On a busy machine the node may not answer in time.
+            // On a busy machine the node may not respond in time.
             let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| told.contains(runs));
             assert!(runs && told.contains("is a copy"), "{told}");
         }
@@ -134,7 +134,7 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         flock.until_voters(3);
     }
     assert_eq!(flock.get(2, "key"), "meanwhile");
-    // Of two that do not run the first is the node, and the other is stale.
+    // Of two stopped copies, the first to start is the node, and the other is stale.
     let stopped = flock.kill(2);
     let copy = flock.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
@@ -168,7 +168,7 @@ fn other_nodes_learn_the_new_address_of_a_moved_node() {
     }
 }
 
-/// As `cp -a` does it under a node that runs: a file that is gone meanwhile is left out.
+/// Copies a running node's directory as `cp -a` does, without files that vanish meanwhile.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("it can be read").flatten() {
@@ -186,17 +186,17 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (Flock::of(1), Flock::of(1));
     let token = one.token(true);
-    // With a token of one to a node of the other.
+    // A token of one cluster with a node of the other.
     let through = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
     let refused = start(&dir, &port::free().to_string(), Some((&through, &token))).err().expect("refused");
     assert!(refused.contains("not of the cluster that made the token"), "{refused}");
-    // With the directory of one into the other.
+    // A directory of one cluster in the other.
     let node = other.kill(0);
     let through = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
     assert!(refused.contains("the token is of another cluster"), "{refused}");
-    // At the address of one that answers.
+    // The address of a running node.
     other.restart(&node);
     let taken = &one.members[0].address;
     let refused = start(&dir, taken, Some((&through, &token))).err().expect("refused");
@@ -208,7 +208,7 @@ fn submit(tasks: &Tasks, count: usize) -> Vec<u64> {
     tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
 }
 
-/// In which epoch what happened to tasks stands.
+/// The epoch of the topic of task events.
 fn epoch_of_tasks(client: &Client) -> u32 {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut events = client.subscribe("$tasks.>", options).expect("it may be read");
@@ -220,7 +220,7 @@ fn epoch_of_tasks(client: &Client) -> u32 {
     }
 }
 
-/// The last events of tasks: where each stands, and when it was appended.
+/// The positions and append times of the last task events.
 fn events_of_tasks(client: &Client, count: usize) -> Vec<(Position, u64)> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut events = client.subscribe("$tasks.>", options).expect("it may be read");
@@ -309,14 +309,15 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     flock.join("2").expect("it joins");
     flock.until_voters(2);
     assert_eq!(flock.get(1, "key"), "alone");
-    // Started without the others it says so, and does not take itself for a cluster of one.
+    // A node without the others reports that, and does not found a cluster.
     let node = flock.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// It was done, and no majority was left: for good if the dead node's disk was lost.
+/// The last removal must not leave the cluster without a majority, which would be permanent if the dead
+/// node's disk is lost.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut flock = Flock::of(3);
@@ -330,7 +331,7 @@ fn removal_that_leaves_no_majority_is_refused() {
     flock.put(0, "key", "two-of-two-live");
 }
 
-/// The JSON that a node's HTTP listener answers.
+/// The JSON response of a node's HTTP listener.
 fn fetch(node: &Member, path: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(node.door("http")).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.door("http"))
@@ -340,7 +341,7 @@ fn fetch(node: &Member, path: &str) -> serde_json::Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// It said for minutes that the killed leader was alive and led: without a majority no lease ends.
+/// Without a majority no lease ends, and a killed leader must not count as alive.
 #[test]
 fn node_without_a_majority_names_no_dead_leader() {
     let mut flock = Flock::of(3);
@@ -362,7 +363,7 @@ fn node_without_a_majority_names_no_dead_leader() {
     });
 }
 
-/// The founder's own start once began another cluster where its directory was lost, at the same address.
+/// A founder without its directory must not found another cluster at the same address.
 #[test]
 fn founder_without_its_directory_does_not_start() {
     let mut flock = Flock::of(2);
@@ -385,7 +386,8 @@ fn writes_continue_while_nodes_end_one_after_another() {
         flock.members[at].process.say("end");
         let mut ended = flock.members.remove(at);
         ended.process.until("ended in order");
-        // Another led before it ended: nobody waits for an election. On a busy machine the third node may have yet to hear of it.
+        // Another node led before the end, so that no election delays the clients. On a busy machine the
+        // third node may learn that late.
         let leads = ClusterClient::open(&flock.members[0].dir).unwrap().survey();
         let mut heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(heard.any(|status| status.leader == Some(status.node)), "{leads:?}");

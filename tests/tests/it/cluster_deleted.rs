@@ -1,4 +1,5 @@
-//! Topics whose names were deleted before, while nodes are killed and started again: what is read again of the past is not done again.
+//! Topics whose names were deleted before, while nodes are killed and restarted: replayed deletions must have
+//! no effect.
 
 use std::fmt::from_fn;
 
@@ -12,7 +13,7 @@ fn durable() -> TopicConfig {
     TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() }
 }
 
-/// The place of a topic's owner among the members.
+/// The index of the member that owns a topic.
 fn place(flock: &Flock, client: &Client, topic: &str) -> usize {
     let number = owner(client, topic).0;
     flock.members.iter().position(|member| member.number == number).expect("a member owns it")

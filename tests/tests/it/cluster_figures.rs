@@ -1,4 +1,4 @@
-//! Figures of topics are those of the nodes that know them, whichever node is asked.
+//! Counts of topics come from the responsible nodes, whichever node is asked.
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{
@@ -27,7 +27,7 @@ fn json_of(member: &Member, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Records ever appended, records held, and readers, by HTTP.
+/// Appended and retained records, bytes and subscriptions, by HTTP.
 fn figures(member: &Member) -> [Value; 4] {
     let listed = &json_of(member, "/v1/topics?pattern=x")["topics"][0];
     let readers = json_of(member, "/v1/subscriptions");
@@ -95,7 +95,7 @@ fn figures_of_an_owner_that_is_away_are_unknown() {
     assert!(client.describe_topic("x").expect("it is there").logs.is_empty());
 }
 
-/// The code of the answer to a watch by gRPC.
+/// The status code of a watch by gRPC.
 fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
     let address = format!("http://{}", member.door("grpc"));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -1,4 +1,5 @@
-//! Leaders that have no room, stand still, are ended, or replicate megabytes: what clients that write meanwhile see.
+//! Leaders that have a full disk, are stopped, are ended, or replicate megabytes, and what writing clients
+//! observe.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -16,11 +17,11 @@ use tempfile::TempDir;
 
 use super::cluster_stage::{Flock, Member, start, start_with};
 
-/// A file system of this test's own, in memory.
+/// A small file system in memory.
 struct Small(TempDir);
 
 impl Small {
-    /// Nothing where this user may not mount one.
+    /// `None` if the user may not mount one.
     fn of(bytes: u64) -> Option<Small> {
         let dir = tempfile::tempdir().expect("a directory");
         let size = format!("size={bytes}");
@@ -29,7 +30,7 @@ impl Small {
         mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
     }
 
-    /// Takes all the room that is left.
+    /// Fills the file system.
     fn fill(&self) {
         let mut file =
             OpenOptions::new().create(true).append(true).open(self.0.path().join("filler")).expect("a file");
@@ -58,7 +59,7 @@ fn readyz(member: &Member) -> String {
     answer
 }
 
-/// It was ready, led, and refused all writes of the cluster.
+/// A leader with a full disk must not stay ready and refuse all writes.
 #[test]
 fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     let Some(small) = Small::of(192 << 20) else {
@@ -89,7 +90,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     });
     let said = readyz(&flock.members[0]);
     assert!(said.starts_with("HTTP/1.1 503") && said.contains("no room for "), "{said}");
-    // Whichever node is asked.
+    // Every node gives the same result.
     for at in 0..3 {
         flock.put(at, "key", &format!("at-{at}"));
     }
@@ -99,7 +100,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     assert_eq!(flock.get(0, "key"), "at-2");
 }
 
-/// Each writer once got one `COMMAND_UNKNOWN` for each node that was ended.
+/// An orderly end must not give writers `COMMAND_UNKNOWN`.
 #[test]
 fn ended_node_leaves_no_write_unknown() {
     let doors: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
@@ -117,7 +118,7 @@ fn ended_node_leaves_no_write_unknown() {
                     loop {
                         match kv.put(format!("of-{writer}"), count.to_string()) {
                             Ok(_) => break,
-                            // On a busy machine a node that is there may lose the lead.
+                            // On a busy machine a running node may lose the leadership.
                             Err(KvError::Unknown(why)) if why.starts_with("the leader changed") => {}
                             Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                             Err(error) => panic!("writer {writer}, put {count}: {error}"),
@@ -142,7 +143,7 @@ fn ended_node_leaves_no_write_unknown() {
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
-/// What the threads of a node with this name, and those whose names only begin so, have used of processors.
+/// The CPU time of a node's threads with this name, and of those with this prefix.
 fn used_ns(member: &Member, name: &str) -> (u64, u64) {
     let (mut of_it, mut of_others) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("it runs");
@@ -160,7 +161,7 @@ fn used_ns(member: &Member, name: &str) -> (u64, u64) {
     (of_it, of_others)
 }
 
-/// Heartbeats once waited on the thread that copied and encrypted megabytes, and the leader changed.
+/// Heartbeats must not wait for the thread that copies and encrypts megabytes.
 #[test]
 fn large_transactions_change_neither_leader_nor_term() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -191,12 +192,12 @@ fn large_transactions_change_neither_leader_nor_term() {
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
-    // More bytes than a log holds: a snapshot is taken meanwhile, and the history gives up its oldest changes.
+    // More bytes than a log holds: a snapshot is taken meanwhile, and the oldest changes are deleted.
     for number in 0..12 {
         loop {
             match client.kv().transact(&large) {
                 Ok(_) => break,
-                // On a busy machine it may take longer than anybody waits for it.
+                // On a busy machine the write may time out.
                 Err(KvError::Unknown(_)) => {}
                 Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                 Err(error) => panic!("transaction {number}: {error}"),
@@ -212,7 +213,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     );
 }
 
-/// An answer that took longer than 30 ms once counted for none: the leader refused all writes, and stayed the leader.
+/// Responses slower than 30 ms must count, so that the leader accepts writes.
 #[test]
 fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -236,10 +237,10 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     }
 }
 
-/// A write that was on its way to the frozen leader once waited until that node had been silent for long.
+/// A write on its way to a frozen leader must not wait for the end of a long silence.
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next() {
-    // Longer than a test may take: only another leader or term ends the wait.
+    // Longer than the test: only a new leader or term ends the wait.
     let own = vec!["silent=600000".to_owned()];
     let mut flock = Flock::with(&[own.clone(), own.clone(), own]);
     for round in 0..3 {

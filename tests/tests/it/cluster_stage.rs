@@ -1,4 +1,4 @@
-//! A cluster of processes.
+//! A cluster of node processes for tests.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 use super::stage::role;
 
-/// Between two looks at all nodes, each of which opens a connection to every node: more of them are a load of their own.
+/// The interval of status queries, each of which opens a connection to every node.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One node of it.
+/// A node of the cluster.
 pub struct Member {
     pub process: Process,
     pub number: u64,
     pub dir: PathBuf,
     pub address: String,
-    /// What its READY line said.
+    /// The contents of the READY line.
     ready: String,
 }
 
 impl Member {
-    /// Where clients find a door.
+    /// The address of a listener.
     pub fn door(&self, name: &str) -> String {
         field(&self.ready, name).unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
     }
@@ -41,18 +41,18 @@ fn field(ready: &str, name: &str) -> Option<String> {
     ready.split(' ').find_map(of)
 }
 
-/// All of it.
+/// A cluster with its directory.
 pub struct Flock {
     pub dir: tempfile::TempDir,
     pub members: Vec<Member>,
 }
 
-/// Starts a node; what its READY line says its number is, or why it did not come to one.
+/// Starts a node. Returns the error if it does not become ready.
 pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<Member, String> {
     start_with(dir, address, join, &[])
 }
 
-/// The same, with options of the role besides.
+/// Like [`start`], with options of the role.
 pub fn start_with(
     dir: &Path,
     address: &str,
@@ -65,7 +65,7 @@ pub fn start_with(
     start_process(dir, address, join, options)
 }
 
-/// Starts a node over a directory as it is.
+/// Starts a node with an existing directory.
 pub fn start_again(dir: &Path, address: &str) -> Result<Member, String> {
     start_process(dir, address, None, &[])
 }
@@ -100,7 +100,7 @@ fn start_process(
 }
 
 impl Flock {
-    /// A cluster of so many.
+    /// Starts a cluster of `count` nodes.
     pub fn of(count: usize) -> Flock {
         let dir = tempfile::tempdir().expect("a directory");
         let first = dir.path().join("1");
@@ -113,7 +113,7 @@ impl Flock {
         flock
     }
 
-    /// A cluster whose nodes have these options of the role each.
+    /// Starts a cluster with these options for each node.
     pub fn with(options: &[Vec<String>]) -> Flock {
         let dir = tempfile::tempdir().expect("a directory");
         let address = || port::free().to_string();
@@ -129,7 +129,7 @@ impl Flock {
         flock
     }
 
-    /// Has one more join; its place among the members.
+    /// Adds a node. Returns its index.
     pub fn join(&mut self, name: &str) -> Result<usize, String> {
         self.join_at(name, &port::free().to_string())
     }
@@ -142,14 +142,14 @@ impl Flock {
         Ok(self.members.len() - 1)
     }
 
-    /// A file with a join token.
+    /// Writes a join token to a file.
     pub fn token(&self, reusable: bool) -> PathBuf {
         let file = self.dir.path().join("token");
         let deadline = Instant::now() + PATIENCE;
         let token = loop {
             match self.client().token(Some(Duration::from_secs(600)), reusable) {
                 Ok(token) => break token,
-                // Another node may be about to lead.
+                // A new leader may be about to be elected.
                 Err(error) => assert!(Instant::now() < deadline, "no token: {error}"),
             }
         };
@@ -161,7 +161,7 @@ impl Flock {
         ClusterClient::open(&self.members[0].dir).expect("a node's directory")
     }
 
-    /// What those say that answer.
+    /// The status of each node that responds.
     pub fn heard(&self) -> Vec<NodeStatus> {
         self.client().survey().into_iter().filter_map(|node| node.status.ok()).collect()
     }
@@ -178,7 +178,7 @@ impl Flock {
         }
     }
 
-    /// All have come so far that so many have a vote, and are ready.
+    /// Waits until all nodes are ready, and `count` are voters.
     pub fn until_voters(&self, count: usize) {
         self.until(&format!("{count} vote"), |heard| {
             heard.len() >= count
@@ -186,7 +186,7 @@ impl Flock {
         });
     }
 
-    /// The place among the members of who leads.
+    /// The index of the leader.
     pub fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -202,7 +202,7 @@ impl Flock {
         }
     }
 
-    /// SIGKILL; the node as it can be started again.
+    /// Kills a node with SIGKILL. Returns what is needed to restart it.
     pub fn kill(&mut self, at: usize) -> Member {
         let mut member = self.members.remove(at);
         member.process.kill();
@@ -211,13 +211,13 @@ impl Flock {
         member
     }
 
-    /// Starts one again, over its directory.
+    /// Restarts a node with its directory.
     pub fn restart(&mut self, member: &Member) {
         let member = start(&member.dir, &member.address, None).expect("it starts again");
         self.members.push(member);
     }
 
-    /// Asks one until it has done it.
+    /// Repeats a write at one node until it is acknowledged.
     pub fn put(&mut self, at: usize, key: &str, value: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {

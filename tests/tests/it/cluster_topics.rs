@@ -1,4 +1,4 @@
-//! Topics of a cluster of processes: whoever comes to any node publishes to and reads any topic.
+//! Topics of a cluster of processes: clients of any node publish to and read any topic.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The numbers that records held up to this one, and what else was told.
+/// The numbers of records up to `last`, and the other events.
 pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -42,7 +42,7 @@ pub fn publish(client: &Client, topic: &str, numbers: impl IntoIterator<Item = u
     publisher.flush().expect("all is taken");
 }
 
-/// What a client of a few lines says to door `nats`, and hears.
+/// A minimal NATS client.
 struct Nats(BufReader<TcpStream>);
 
 impl Nats {
@@ -65,13 +65,13 @@ impl Nats {
         line.trim_end().to_owned()
     }
 
-    /// All that was said before has been heard.
+    /// Waits until the node has handled all messages so far.
     fn settle(&mut self) {
         self.say("PING\r\n");
         while self.line() != "PONG" {}
     }
 
-    /// The next message's subject, what it asks to be answered at, and its payload.
+    /// The next message's subject, reply subject and payload.
     fn message(&mut self) -> (String, String, String) {
         loop {
             let line = self.line();
@@ -88,7 +88,7 @@ impl Nats {
     }
 }
 
-/// What door `http` answers.
+/// The response of the HTTP listener.
 pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
     let host = member.door("http");
     let mut stream = TcpStream::connect(&host).expect("its door is open");
@@ -142,7 +142,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
-    // Each of the topics is made by another node, before and after its readers come.
+    // Each topic is created by another node, before and after its subscribers start.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
         let mut readers: Vec<Subscriber> =
@@ -158,7 +158,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
             assert!(!notices.iter().any(told), "{topic}: {notices:?}");
         }
     }
-    // A subscription to what is not there yet, and through the other doors.
+    // A subscription to future topics, and subscriptions through the other listeners.
     let mut wide = clients[2].subscribe("made.>", from(Start::Latest)).unwrap();
     let mut nats: Vec<Nats> = flock.members.iter().map(Nats::connect).collect();
     for nats in &mut nats {
@@ -181,7 +181,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
     }
 }
 
-/// Who owns a topic, and in which epoch, as the node of this client has heard.
+/// The owner and epoch of a topic, as this client's node knows them.
 pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     let settings = client.topic_settings(topic).expect("it is known");
     let number = |name: &str| {
@@ -190,7 +190,7 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     (number("owner").expect("an owner") as u64, number("owner.epoch").unwrap_or(0))
 }
 
-/// Has the member at this place own the topic, and all others know it.
+/// Moves a topic to a member, and waits until all nodes know.
 fn moved(flock: &Flock, clients: &[Client], topic: &str, to: usize) {
     let number = flock.members[to].number;
     let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("it is moved");
@@ -267,7 +267,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     }
     let (_, before) = owner(&clients[1], "t");
     let dead = flock.kill(0);
-    // What has no answer is unknown; what is refused was told why. Either way the publisher goes on.
+    // Unanswered records are unknown, refused ones have an error. The publisher continues in either case.
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut number = 501;
     until("the topic has another owner", || match publisher.publish(number.to_string().as_bytes()) {
@@ -287,7 +287,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
         );
         assert_eq!(epochs(&notices), [(before, None)], "{notices:?}");
     }
-    // It comes back with nothing, and serves the topic all the same.
+    // A node that returns empty serves the topic too.
     flock.restart(&dead);
     flock.until_voters(3);
     let back = flock.members.last().expect("it is back").connect();
@@ -320,7 +320,7 @@ fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
     });
     publish(&clients[2], "t", 200..=300);
     flock.members[0].process.go_on();
-    // Through the one that was deposed, as it wakes: what it takes, all get.
+    // All subscribers receive records that the deposed owner accepts when it wakes.
     let mut late = clients[0].publisher("t").unwrap();
     until("who was deposed hands on", || late.publish(b"400").is_ok());
     for reader in &mut readers {
@@ -332,8 +332,8 @@ fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
-/// Other nodes stopped reading from it before its clients had left: the last records came when the node was back, and clients that
-/// had moved to another node got them twice.
+/// Clients must not lose the last records of an ending owner, nor receive them twice after moving to another
+/// node.
 #[test]
 fn ended_owner_of_a_durable_topic_delivers_every_record() {
     let mut flock = Flock::of(3);
@@ -343,7 +343,7 @@ fn ended_owner_of_a_durable_topic_delivers_every_record() {
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let taken = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&taken);
-    // It publishes until the node is gone.
+    // Publish until the node is gone.
     std::thread::spawn(move || {
         let mut publisher = owner.publisher("kept").unwrap();
         let is_taken = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
@@ -389,7 +389,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
     let answer = http(&flock.members[0], "POST", "/v1/topics/kept", "0");
     assert!(answer.contains("503") && answer.contains("OWNER_AWAY"), "{answer}");
-    // Whoever comes while it is away gets what it takes from its return on.
+    // Subscribers that start while the owner is gone receive its records after its return.
     let mut waiting = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
     flock.restart(&dead);
     until("it takes records again", || publisher.publish(b"1000").is_ok());
@@ -411,7 +411,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
 fn any_node_answers_requests_and_names_the_node_of_a_group() {
     let flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
-    // Who answers comes by NATS to one node, who asks to the others, by NATS and by Dunlin's own protocol.
+    // The responder uses NATS at one node; requesters use NATS and Dunlin's own protocol at the others.
     let mut answers = Nats::connect(&flock.members[2]);
     answers.say("SUB double 1\r\n");
     answers.settle();
@@ -443,7 +443,7 @@ fn any_node_answers_requests_and_names_the_node_of_a_group() {
     publish(&clients[0], "double", []);
     asks.say("PUB double 4\r\ndone\r\n");
     answering.join().expect("it ends");
-    // A group is where its topic is.
+    // A group is at its topic's owner.
     let (number, _) = owner(&clients[0], "double");
     for (member, client) in flock.members.iter().zip(&clients) {
         let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());

@@ -1,4 +1,4 @@
-//! Thousands of clients cut at once.
+//! Thousands of clients whose connections are cut at once.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use dunlin_system_tests::{limits, port};
 use crate::stage::{Node, role, url};
 use crate::tier;
 
-/// How soon all are to be back in sync.
+/// The time within which all must be back.
 const BACK_MAX: Duration = Duration::from_secs(10);
-/// A heartbeat as in production.
+/// A production heartbeat.
 const NODE: [&str; 1] = ["heartbeat=1000"];
 
 struct Crowd {
@@ -23,7 +23,7 @@ struct Crowd {
     clients: u64,
 }
 
-/// What the crowd was told since it was last asked.
+/// The counts of the crowd since the last query.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     epochs: u64,
@@ -42,7 +42,7 @@ impl Crowd {
         Crowd { process, clients }
     }
 
-    /// Waits until every client has seen record `n`.
+    /// Waits until every client has received record `n`.
     fn await_sync(&mut self, n: u64) -> Told {
         self.process.say(&format!("sync {n}"));
         let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
@@ -63,7 +63,7 @@ fn publish(publisher: &mut Publisher, n: u64) {
     publisher.publish(Content { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
 }
 
-/// Waits until the node has so many subscriptions of the topic, neither fewer nor more.
+/// Waits until the node has exactly this many subscriptions of the topic.
 fn await_readers(client: &Client, readers: u64) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
@@ -133,7 +133,7 @@ fn kill_the_node_of_a_crowd(clients: u64) {
 }
 
 fn reset_the_connections_of_a_crowd(clients: u64) {
-    // Each takes two files of the proxy, which is this process.
+    // Each connection takes two files in the proxy, which is this process.
     let clients = tier::crowd(clients).min(limits::raise_open_files() / 3);
     let node = Node::anywhere(&NODE);
     let proxy = Proxy::start(node.address);

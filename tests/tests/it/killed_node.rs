@@ -1,4 +1,4 @@
-//! SIGKILL of the node under running subscribers and a publisher.
+//! SIGKILL of the node while subscribers and a publisher run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use dunlin_system_tests::seed::Seed;
 use crate::stage::{Node, Readers, Writer, audit_all, url};
 use crate::tier;
 
-/// What all tries together came to.
+/// The sum of all tries.
 #[derive(Default)]
 struct Total {
     tries: u64,
@@ -58,11 +58,11 @@ fn kill_nodes(tries: u64) {
         counts.aways,
     );
     assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
-    // Whether a reader is late enough for one is chance.
+    // Whether a subscriber falls behind enough is random.
     assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 
-/// One try: subscribers of every kind, a writer, one to three kills.
+/// One try: subscribers of every kind, a writer, and one to three kills.
 fn kill_and_restart(seed: u64, total: &mut Total) {
     let mut random = Seed::new(seed);
     let address = port::free();

@@ -1,5 +1,5 @@
-//! SIGKILL of a node with a durable topic, under load: what was acknowledged as synced is there afterwards, in order,
-//! byte for byte, and nothing twice.
+//! SIGKILL of a node with a durable topic under load: records acknowledged as synced must be there
+//! afterwards, once, in order and intact.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn kill_nodes(tries: u64) {
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
-/// One directory, and a node in it that is killed two or three times.
+/// One directory with a node that is killed two or three times.
 fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = Seed::new(seed);
@@ -89,7 +89,7 @@ fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     total.acked += ledger.acked.len() as u64;
 }
 
-/// Epoch, sequence and the writer's number of every record on disk, in order; their bytes are checked.
+/// Epoch, sequence number and writer's number of every record on disk, in order, after checking its bytes.
 fn stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };

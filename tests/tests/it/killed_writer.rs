@@ -1,4 +1,4 @@
-//! A publisher killed in the middle of a pipelined batch, and one that tries again in its name.
+//! A publisher killed within a pipelined batch, and another that retries under its identity.
 
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;
@@ -7,8 +7,8 @@ use dunlin_system_tests::trace::Told;
 use crate::stage::{Node, Readers, Writer, audit_all};
 use crate::tier;
 
-/// Kills a publisher while it publishes and starts another of the same identity with the same records, which
-/// ends well; what a subscriber was told that saw all of it.
+/// Kills a publisher while it publishes, and starts another with the same identity and records. Returns the
+/// trace of a subscriber.
 fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
     let mut random = Seed::new(seed);
     let node = Node::anywhere(&["retention=67108864"]);
@@ -30,7 +30,7 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         Writer::start(&node.url(), "t", &arguments)
     };
-    // It comes to no end by itself, however late it is killed.
+    // Runs until it is killed, however late.
     let mut killed = start(u64::MAX);
     killed.until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
     std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
@@ -71,7 +71,7 @@ fn retry_in_killed_publishers_names(tries: u64) {
     for seed in tier::seeds(tries) {
         let mode = ["batch", "pipeline"][(seed % 2) as usize];
         let (told, ledger) = kill_and_retry(seed, mode);
-        // The audit has checked order and that nothing came twice. Nothing is torn either: all are there, in one line.
+        // The audit has checked order and uniqueness; all records must also be complete.
         let records: Vec<&Told> = told.iter().filter(|told| matches!(told, Told::Records { .. })).collect();
         let last = records.last().map(|told| match told {
             Told::Records { seqs, ns, .. } => (seqs.1, ns.1),
@@ -92,7 +92,7 @@ fn kill_publishers_of_batches(tries: u64) {
         std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
         let before = killed.kill();
         let attempted = before.attempted;
-        // Somebody else says the last word.
+        // Another writer publishes the last record.
         let from = format!("from={}", attempted + 1);
         let count = format!("count={attempted}");
         let mut ledger = Writer::start(&node.url(), "t", &[&from, &count]).finish();

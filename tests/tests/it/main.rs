@@ -1,6 +1,6 @@
-//! The promise under faults, over separate processes.
+//! The delivery guarantees under faults, with separate processes.
 //!
-//! `cargo test` runs few tries of each; `cargo xtask chaos` many, through the variables of `tier`.
+//! `cargo test` runs few tries of each test; `cargo xtask chaos` runs many, by the variables in `tier`.
 
 mod alone;
 mod backup;

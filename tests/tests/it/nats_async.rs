@@ -1,4 +1,4 @@
-//! async-nats, unmodified, against the NATS door: the same cases as for the other libraries.
+//! The unmodified async-nats client with the NATS listener: the same cases as for the other libraries.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use futures_util::{StreamExt, future};
 use crate::nats_stage::NatsNode;
 use crate::tls_node::TlsNode;
 
-/// The client and what it does run on this thread alone: while the thread does something else, the client reads nothing.
+/// The client runs only on this thread: while the thread is busy, the client reads nothing.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
     let node = NatsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -137,7 +137,7 @@ fn async_nats_client_with_sequences_gets_exact_gaps() {
     const COUNT: u64 = 40_000;
     with_client(|node, client| async move {
         let mut subscriber = subscribe(&client, "$DUNLIN.seq.gaps").await;
-        // This thread publishes, and reads nothing meanwhile.
+        // This thread publishes without reading.
         node.publish("gaps", COUNT);
         let (mut following, mut lost) = (1, 0);
         while following <= COUNT {

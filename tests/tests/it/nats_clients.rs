@@ -1,6 +1,6 @@
-//! Unmodified NATS client libraries against the NATS door: the programs in `tests/clients`.
+//! Unmodified NATS client libraries with the NATS listener: the programs in `tests/clients`.
 //!
-//! `cargo xtask nats-clients` installs the libraries and runs these; a library that cannot be had fails there.
+//! `cargo xtask nats-clients` installs the libraries and runs these tests; a missing library fails there.
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ fn nats_go_passes_all_checks_over_tls() {
     passes_by_tls("nats.go", &installed("go/client"), &[]);
 }
 
-/// Where `cargo xtask nats-clients` has put it.
+/// The installation directory of `cargo xtask nats-clients`.
 fn installed(path: &str) -> PathBuf {
     let directory = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     PathBuf::from(directory).join(path)
@@ -96,7 +96,7 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     assert!(client.wait().success(), "{}", client.errors());
 }
 
-/// All but what needs a node that is stopped and started meanwhile.
+/// All cases but those that restart the node.
 fn passes_by_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let node = TlsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();

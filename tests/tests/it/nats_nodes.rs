@@ -1,4 +1,5 @@
-//! NATS clients of a cluster: where they are told that its nodes are, and how soon new subjects have topics.
+//! NATS clients of a cluster: the addresses of its nodes that they receive, and how soon new subjects have
+//! topics.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +11,7 @@ use dunlin_system_tests::process::PATIENCE;
 
 use crate::cluster_stage::{Flock, Member};
 
-/// A client that takes an `INFO` at any time.
+/// A client that accepts `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
 
 impl Peer {
@@ -18,7 +19,7 @@ impl Peer {
         Peer::connect_with(address, "")
     }
 
-    /// This stands in the JSON of `CONNECT`, too.
+    /// `credentials` is part of the JSON of `CONNECT`.
     fn connect_with(address: &str, credentials: &str) -> Peer {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -31,7 +32,7 @@ impl Peer {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
     }
 
-    /// The next line; a node that asks whether the client is there is answered.
+    /// The next line; a `PING` is answered.
     fn line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.0.read_line(&mut line).unwrap() > 0, "the node ended the connection");
@@ -41,7 +42,7 @@ impl Peer {
         line.trim_end().to_owned()
     }
 
-    /// Reads one `INFO` after another until its `connect_urls` are these.
+    /// Reads `INFO` messages until the `connect_urls` are these.
     fn await_urls(&mut self, wanted: &BTreeSet<String>) {
         let mut last = None;
         loop {
@@ -76,7 +77,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     let await_all = |peers: &mut Vec<Peer>, flock: &Flock| {
         let wanted = urls(&flock.members);
         peers.iter_mut().for_each(|peer| peer.await_urls(&wanted));
-        // A client that connects now reads the same.
+        // A new client receives the same.
         Peer::connect(wanted.first().unwrap()).await_urls(&wanted);
     };
     await_all(&mut peers, &flock);
@@ -85,7 +86,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     await_all(&mut peers, &flock);
     let killed = flock.kill(third);
     await_all(&mut peers, &flock);
-    // At another address: its listeners have other ports.
+    // A restarted node has other ports.
     flock.restart(&killed);
     await_all(&mut peers, &flock);
     let address = flock.members[third].door("nats");
@@ -93,11 +94,11 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     of_third.await_urls(&urls(&flock.members));
 }
 
-/// Each once was agreed on by a question of its own, one after another.
+/// New subjects must not each need a raft entry of their own.
 #[test]
 fn new_subjects_of_one_read_share_raft_entries() {
     const SUBJECTS: usize = 200;
-    // Entries of the log keep leases alive, too.
+    // Log entries also renew leases.
     let own = vec!["lease=600000".to_owned()];
     let flock = Flock::with(&[own.clone(), own.clone(), own]);
     let mut peer = Peer::connect(&flock.members[1].door("nats"));
@@ -120,7 +121,7 @@ fn new_subjects_of_one_read_share_raft_entries() {
     assert!(taken < SUBJECTS as u64 / 4, "{taken} entries");
 }
 
-/// A user who has seen the reply subject of another's request subscribes to the inbox at another node.
+/// A user who knows another's reply subject subscribes to the inbox at another node.
 #[test]
 fn inbox_of_another_user_is_refused_at_each_node() {
     const PASSWORD: &str = "correct horse";
@@ -155,7 +156,7 @@ fn inbox_of_another_user_is_refused_at_each_node() {
         let received = std::iter::from_fn(|| Some(ana.line())).find(|line| !line.starts_with("INFO"));
         assert_eq!(received.as_deref(), Some("MSG _INBOX.ana.1 1 2"));
         assert_eq!(ana.line(), "ok");
-        // A client that has lost its connection is not kept from its inbox by the node that has not noticed.
+        // A client that reconnects may use its inbox before the old node has noticed the loss.
         assert_eq!(subscribe(&mut enter(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
         assert_eq!(subscribe(&mut cid, "_INBOX.cid.*", 2), [""; 0]);
     }

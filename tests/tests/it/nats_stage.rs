@@ -1,4 +1,4 @@
-//! A node with a NATS door that can be killed and started again at the same address.
+//! A node with a NATS listener that can be killed and restarted at the same address.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use dunlin_system_tests::port;
 
 use crate::stage::Node;
 
-/// The node, and where its NATS door is.
+/// The node, and the address of its NATS listener.
 pub struct NatsNode {
     node: Option<Node>,
     tcp: SocketAddr,
@@ -16,7 +16,7 @@ pub struct NatsNode {
 }
 
 impl NatsNode {
-    /// With 64 KiB of history for each topic.
+    /// Starts a node with 64 KiB of retention for each topic.
     pub fn start() -> NatsNode {
         let mut node = NatsNode { node: None, tcp: port::free(), nats: port::free() };
         node.node = Some(node.started());
@@ -27,7 +27,7 @@ impl NatsNode {
         Node::start_with(self.tcp, &[&format!("nats={}", self.nats)])
     }
 
-    /// SIGKILL, and another at the same address.
+    /// Kills the node with SIGKILL and starts another at the same address.
     pub fn restart(&mut self) {
         if let Some(node) = self.node.take() {
             node.kill();
@@ -39,7 +39,7 @@ impl NatsNode {
         format!("nats://{}", self.nats)
     }
 
-    /// Publishes records of 1,000 bytes through Dunlin's own door.
+    /// Publishes records of 1,000 bytes through Dunlin's own listener.
     pub fn publish(&self, subject: &str, count: u64) {
         let node = self.node.as_ref().expect("it is restarted at once");
         let client = Client::connect(&node.url(), Default::default()).unwrap();

@@ -1,7 +1,7 @@
-//! Every promise, tried at every door. The table in `docs/listeners.md` is made of what this says.
+//! Tests every guarantee with every listener. The table in `docs/listeners.md` is made from the results.
 //!
-//! A new door implements [`door::Door`] and stands in [`DOORS`]; a new promise is one more row of
-//! [`checks::PROMISES`]. What a door cannot say, it says of itself, and the table repeats it.
+//! A new listener implements [`door::Door`] and is added to [`DOORS`]; a new guarantee is a row of
+//! [`checks::PROMISES`]. A listener declares what it does not offer, and the table shows that.
 
 mod checks;
 mod door;
@@ -28,13 +28,13 @@ const DOORS: &[&dyn Door] = &[
     &grpc::Grpc,
 ];
 
-/// Tries all promises that the door makes; fails with all that were broken.
+/// Tests all guarantees of the listener. Fails with all that are broken.
 fn keeps_its_promises(door: &dyn Door) {
     tries_all(door, Started::start);
 }
 
-/// The same where clients have to say who they are and something is denied to them, so that each subscription is filtered and
-/// each publish is looked at.
+/// The same with authentication and permissions, so that each subscription is filtered and each publish is
+/// checked.
 fn keeps_its_promises_to_users(door: &dyn Door) {
     tries_all(door, Started::start_with_users);
 }
@@ -122,7 +122,7 @@ fn nats_to_users() {
     keeps_its_promises_to_users(&nats::Numbered);
 }
 
-/// The table of `docs/listeners.md` says what was tried. `DUNLIN_WRITE=1` writes it.
+/// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
 #[test]
 fn table_of_listeners_equals_the_promises_tested() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");

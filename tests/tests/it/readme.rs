@@ -1,6 +1,6 @@
-//! The subscriptions that README.md shows, taken from that page, each as its reader would run it.
+//! Runs the subscriptions that README.md shows, extracted from that page.
 //!
-//! Rust and `curl` run always; Go and Node by `cargo xtask nats-clients`, which has their libraries; Python in
+//! Rust and `curl` always run; Go and Node.js run in `cargo xtask nats-clients`, Python in
 //! `clients/python/tests/test_examples.py`.
 
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 const SUBJECT: &str = "orders.eu";
 const PAYLOAD: &str = "{\"qty\":5}";
-/// Between two records that are published until the program shows one.
+/// The pause between two records that are published until the program prints one.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A node as `dunlin dev` is one, elsewhere.
+/// A node like that of `dunlin dev`, at other ports.
 struct Dev {
     server: Server,
     publisher: Publisher,
@@ -32,7 +32,7 @@ impl Dev {
         Dev { server, publisher: node.publisher(SUBJECT).expect("its topic is made") }
     }
 
-    /// The page's text with this node's addresses in place of those of `dunlin dev`.
+    /// The page's text with this node's addresses.
     fn at_home(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (door, there) in [(Door::Tcp, 4220), (Door::Nats, 4222), (Door::Http, 8222)] {
@@ -43,7 +43,7 @@ impl Dev {
         text
     }
 
-    /// Publishes until the program has said so: nobody but itself knows when it has subscribed.
+    /// Publishes until the program prints a record, because its subscription is not visible from outside.
     fn is_shown(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -57,7 +57,7 @@ impl Dev {
     }
 }
 
-/// The program of the page's chapter in a language.
+/// The page's program in a language.
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
@@ -90,7 +90,7 @@ fn rust_subscribes_as_the_readme_shows_it() {
 #[test]
 fn curl_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    // In the shell's place, so that it ends when the test does.
+    // `exec` replaces the shell, so that the program ends with the test.
     let command = format!("exec {}", node.at_home(&snippet("sh")));
     node.is_shown(process("sh", &["-c", &command]), &format!("data: {PAYLOAD}"));
 }
@@ -115,13 +115,13 @@ fn nats_go_subscribes_as_the_readme_shows_it() {
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
 fn nats_js_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    // Beside the library, where node looks for it.
+    // In the library's directory, where Node.js finds it.
     let program = scratch("js").join("readme.mjs");
     std::fs::write(&program, node.at_home(&snippet("js"))).expect("it can be written");
     node.is_shown(process("node", &[&program.display().to_string()]), &shown());
 }
 
-/// A folder among those where `cargo xtask nats-clients` has put the libraries.
+/// A directory beside the libraries of `cargo xtask nats-clients`.
 fn scratch(name: &str) -> PathBuf {
     let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     let folder = Path::new(&libraries).join(name);

@@ -1,4 +1,4 @@
-//! What a node refuses, to the one who asked, and nobody else notices.
+//! Refusals by a node, which concern only their client.
 
 use dunlin_client::topic::{
     Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
@@ -22,7 +22,7 @@ fn second_node_on_a_used_port_fails_with_the_address() {
 
 #[test]
 fn publisher_over_the_memory_budget_is_refused_alone() {
-    // No pause of the machine is taken for a node that is gone.
+    // A long heartbeat, so that a paused machine does not count as a dead node.
     let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), Options::default()).unwrap();
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
@@ -40,7 +40,7 @@ fn publisher_over_the_memory_budget_is_refused_alone() {
         assert!(limit == 4 << 20 && asked + used > limit, "{asked} more on top of {used} of {limit}");
         modest.publish(b"meanwhile").unwrap();
     }
-    // What fits is taken, though the greedy topic's history would fill the budget many times over.
+    // Small records are accepted, although the greedy topic's history could fill the budget many times.
     for _ in 0..20 {
         greedy.publish(Draft::from(&too_much[..500_000])).unwrap();
         modest.publish(b"meanwhile").unwrap();

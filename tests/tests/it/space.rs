@@ -1,4 +1,5 @@
-//! Regions over separate processes: no entity is lost or doubled, and in lock-step their bytes are those of one process.
+//! Regions in separate processes: no entity is lost or duplicated, and in lock-step their bytes equal those
+//! of one process.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use dunlin_system_tests::role::space::{WALK, entity, setup};
 
 const ENTITIES: u64 = 400;
 const SEED: u64 = 11;
-/// How often what cannot be waited for is looked at.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
 struct World {
@@ -43,7 +44,7 @@ impl World {
         self.processes.push(process);
     }
 
-    /// Says it to all first, then waits for what each answers.
+    /// Sends an order to all processes, then waits for each response.
     fn all(&mut self, order: &str, answer: &str) -> Vec<String> {
         self.processes.iter_mut().for_each(|process| process.say(order));
         self.processes.iter_mut().map(|process| process.until(answer)).collect()
@@ -55,7 +56,7 @@ impl World {
         all
     }
 
-    /// Looks again and again until the counts are so.
+    /// Polls until the counts are as expected.
     fn until(&mut self, what: &str, done: impl Fn(&[[u64; 3]]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// Entities handed over and taken, ticks.
+    /// Entities handed over and accepted, and ticks.
     fn counts(&mut self) -> Vec<[u64; 3]> {
         let numbers = |text: String| {
             let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -96,7 +97,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// The same inputs, in one region of one process.
+/// The same inputs in one region of one process.
 fn alone(ticks: u64) -> Ledger {
     let mut stage = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| stage.spawn(&entity(id, SEED)).unwrap());
@@ -110,7 +111,7 @@ fn processes_in_lockstep_equal_a_single_process() {
         let mut world = World::of(count, &["lockstep=true"]);
         let spawned = world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
         assert_eq!(spawned.iter().map(|one| one.parse::<u64>().unwrap()).sum::<u64>(), ENTITIES);
-        // A run begins anew where the last one ended.
+        // A run continues where the last one ended.
         for (ticks, so_far) in [(40, 40), (1, 41), (39, 80)] {
             world.all(&format!("run {ticks}"), "ran");
             assert_eq!(world.ledger(), alone(so_far), "{count} processes, after {so_far} ticks");
@@ -130,7 +131,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     world
         .until("each has handed over and taken some", |now| now.iter().all(|now| now[0] > 10 && now[1] > 10));
     world.all("hold", "held");
-    // What the last ticks handed over has arrived by the second time.
+    // Entities handed over in the last ticks have arrived by the second call.
     world.all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
@@ -138,7 +139,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
-/// Three processes, each of which stands by for the next one's region, as far as a tick.
+/// Three processes, each the standby of the next one's region, up to a tick.
 fn standing_by(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
     world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
@@ -159,7 +160,7 @@ fn standing_by(tick: u64) -> World {
     world
 }
 
-/// The second is killed: the first goes on in its place, and others in that of who stood by for the third. Everybody is there.
+/// The second process is killed: the first takes over its region, and no entity is lost.
 fn goes_on_without_the_second(mut world: World) {
     world.processes.remove(1).kill();
     world.processes[0].say("take 2 2");
@@ -185,7 +186,7 @@ fn standby_continues_the_region_of_a_killed_process() {
 fn process_killed_while_regions_are_recut_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
         let mut world = standing_by(20);
-        // A quarter of all change hands: of the first to the second, and of that to the third.
+        // A quarter of the world changes its owner: from the first to the second, and from that to the third.
         world.processes.iter_mut().for_each(|process| process.say("cut 0 2 5"));
         sleep(pause);
         goes_on_without_the_second(world);
@@ -201,7 +202,7 @@ fn process_of_another_world_is_refused_with_both_names() {
     world.processes[1].say("refusals");
     let told = world.processes[1].until("refused");
     assert!(told.contains("\"elsewhere\"") && told.contains("\"tests\""), "{told}");
-    // The first goes on.
+    // The first process continues.
     world.processes[0].say("spawn 10 1");
     world.processes[0].until("spawned");
     world.processes[0].say("run 5");

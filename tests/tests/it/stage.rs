@@ -1,4 +1,4 @@
-//! A node, writers and readers as processes, and what they said.
+//! A node, writers and readers as processes, with their output.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::Told;
 
-/// The heartbeat of a node whose clients are to notice that it stands still. Others have a long one: on a busy machine a node is
-/// silent for a while.
+/// The heartbeat of a node whose stop clients have to notice. Other nodes have a long one, because a busy
+/// machine delays heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// The same as an argument of the role `node`.
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
@@ -20,7 +20,7 @@ pub fn role(name: &str, arguments: &[&str]) -> Process {
     Process::start(name, env!("CARGO_BIN_EXE_system-role"), &arguments)
 }
 
-/// A node, and where it listens.
+/// A node and its address.
 pub struct Node {
     pub process: Process,
     pub address: SocketAddr,
@@ -31,7 +31,7 @@ impl Node {
         Node::start_with(address, &[])
     }
 
-    /// With arguments of the role `node`.
+    /// Starts a node with arguments of the role `node`.
     pub fn start_with(address: SocketAddr, arguments: &[&str]) -> Node {
         let listen = address.to_string();
         let mut process = role("node", &[&["node", &listen], arguments].concat());
@@ -41,7 +41,7 @@ impl Node {
         Node { process, address }
     }
 
-    /// On any free port: for nodes that are not started again.
+    /// Starts a node on any free port, for nodes that are not restarted.
     pub fn anywhere(arguments: &[&str]) -> Node {
         Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
     }
@@ -50,7 +50,7 @@ impl Node {
         url(self.address)
     }
 
-    /// SIGKILL, and a look at what it had to complain about.
+    /// Kills the node with SIGKILL, and checks its standard error.
     pub fn kill(mut self) {
         self.process.kill();
         self.assert_no_panic();
@@ -79,7 +79,7 @@ impl Writer {
         Writer { process, ledger: Ledger::default(), hangs: Vec::new() }
     }
 
-    /// SIGKILL; what it said until then.
+    /// Kills the writer with SIGKILL. Returns its ledger so far.
     pub fn kill(mut self) -> Ledger {
         self.process.kill();
         for line in self.process.finish(PATIENCE) {
@@ -88,14 +88,14 @@ impl Writer {
         self.ledger
     }
 
-    /// Notes what it has said by now.
+    /// Reads the output so far into the ledger.
     pub fn catch_up(&mut self) {
         for line in self.process.lines_so_far() {
             self.take(&line);
         }
     }
 
-    /// Waits until its ledger is as wanted.
+    /// Waits until the ledger is as wanted.
     pub fn until(&mut self, wanted: impl Fn(&Ledger) -> bool) {
         while !wanted(&self.ledger) {
             let line = self.process.line_within(PATIENCE).expect("the writer goes on");
@@ -103,19 +103,19 @@ impl Writer {
         }
     }
 
-    /// Waits until it has acknowledged so many more records.
+    /// Waits until `records` more records are acknowledged.
     pub fn until_more_acked(&mut self, records: usize) {
         let wanted = self.ledger.acked.len() + records;
         self.until(|ledger| ledger.acked.len() >= wanted);
     }
 
-    /// Tells it to end, and waits until its last record is acknowledged.
+    /// Ends the writer, and waits until its last record is acknowledged.
     pub fn finish(mut self) -> Ledger {
         self.process.say("stop");
         self.run_out()
     }
 
-    /// Waits until it has published all it was started with, and its last record is acknowledged.
+    /// Waits until all requested records and the last one are acknowledged.
     pub fn run_out(mut self) -> Ledger {
         self.until(|ledger| ledger.last.is_some());
         assert!(self.hangs.is_empty(), "calls of the writer hung: {:?}", self.hangs);
@@ -130,14 +130,14 @@ impl Writer {
     }
 }
 
-/// A process with subscribers, and what each was told.
+/// A process with subscribers, and their traces.
 pub struct Readers {
     pub process: Process,
     told: BTreeMap<String, Vec<Told>>,
 }
 
 impl Readers {
-    /// Starts them and waits until all stand.
+    /// Starts the subscribers and waits for their subscriptions.
     pub fn start(url: &str, clients: &[&str]) -> Readers {
         let process = role("readers", &[&["read", url], clients].concat());
         let names = clients.iter().flat_map(|client| client.split(','));
@@ -156,7 +156,7 @@ impl Readers {
         self.told.get_mut(name).expect("a name that was given").push(Told::parse(rest));
     }
 
-    /// Waits until all have seen the last record; what each was told.
+    /// Waits until all have received the last record. Returns the traces.
     pub fn finish(mut self) -> BTreeMap<String, Vec<Told>> {
         while self.told.values().any(|told| !told.contains(&Told::Done)) {
             let Some(line) = self.process.line_within(PATIENCE) else { break };
@@ -166,7 +166,7 @@ impl Readers {
     }
 }
 
-/// Audits what readers were told; names that begin with `late` began in between.
+/// Audits all traces; subscribers whose names begin with `late` started later.
 pub fn audit_all(told: &BTreeMap<String, Vec<Told>>, ledger: &Ledger) -> BTreeMap<String, Counts> {
     let audited = told.iter().map(|(name, told)| {
         let began = if name.starts_with("late") { Began::Late } else { Began::First };

@@ -1,4 +1,4 @@
-//! SIGSTOP: a process that stands still keeps its connections, and says nothing.
+//! SIGSTOP: a stopped process keeps its connections and sends nothing.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use dunlin_system_tests::seed::Seed;
 use crate::stage::{Node, Readers, SHORT_HEARTBEAT, Writer, audit_all, url};
 use crate::tier;
 
-/// 64 KiB of history, and a publisher that waits for registered readers: those keep up for sure, so what the
-/// others do to them shows.
+/// 64 KiB of retention, and a publisher that waits for registered subscribers. Those keep up, so that effects
+/// of the others are visible.
 pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, Options::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
@@ -70,7 +70,7 @@ fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
         writer.until_more_acked(300);
         for _ in 0..2 {
             node.process.stop();
-            // It has waited for an answer for two heartbeats.
+            // The writer has waited for a response for two heartbeats.
             let failures = writer.ledger.failures.len();
             writer.until(|ledger| ledger.failures.len() > failures);
             node.process.go_on();

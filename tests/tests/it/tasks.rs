@@ -1,4 +1,4 @@
-//! Tasks under faults: workers and nodes are processes that are killed, and every task is accounted for.
+//! Tasks under faults: workers and nodes are killed, and every task is accounted for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn submit(tasks: &Tasks, count: usize, payload: &[u8]) -> Vec<u64> {
     tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
 }
 
-/// The tasks and tokens that workers say they did.
+/// The tasks and tokens that workers report as done.
 fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
     let read = |line: String| {
         let (task, token) = line.strip_prefix("did ")?.split_once(' ')?;
@@ -60,7 +60,7 @@ fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 fn tasks_of_a_killed_worker_go_to_another() {
     let node = Node::anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
-    // It is not to lose its lease before it is killed, however slow the machine.
+    // The lease must not end before the kill, even on a slow machine.
     let mut first = worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
     let ids = submit(&tasks, 8, b"");
     until("it has them all", || tasks.signals().expect("the node answers").held == 8);
@@ -85,7 +85,7 @@ fn task_that_kills_workers_becomes_a_dead_letter() {
     let harmless = submit(&tasks, 20, b"bread");
     let stop = Arc::new(AtomicBool::new(false));
     let (url, stopped) = (node.url(), Arc::clone(&stop));
-    // Somebody starts it again, as a supervisor would.
+    // Restarts the worker, as a supervisor would.
     let supervising = thread::spawn(move || {
         let mut deaths = 0;
         while !stopped.load(Ordering::Relaxed) {
@@ -123,7 +123,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
         node.kill();
         node = Node::start_with(address, &[&data]);
         let deadline = Instant::now() + PATIENCE;
-        // What was lost with the connection was never acknowledged.
+        // Tasks lost with the connection were not acknowledged.
         ids.extend(loop {
             let new = (0..50).map(|_| NewTask::new(b"work", b"later")).collect();
             match tasks.submit_all("t", new) {
@@ -145,7 +145,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
     node.kill();
 }
 
-/// A cluster whose nodes come back at the same doors.
+/// A cluster whose nodes return with the same listeners.
 struct Doors {
     flock: Flock,
     doors: Vec<String>,
@@ -168,7 +168,7 @@ impl Doors {
         format!("dunlin://{}", self.doors.join(","))
     }
 
-    /// The place among the members of who leads the tasks.
+    /// The index of the leader of the tasks.
     fn leader(&mut self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -200,7 +200,8 @@ fn options(door: &str, shards: u8) -> Vec<String> {
     vec![format!("door={door}"), format!("shards={shards}")]
 }
 
-/// Submits under keys for these tenants in turn, until it is told to end; what was acknowledged, which it also counts.
+/// Submits tasks with keys for these tenants in turn, until stopped. Returns and counts the acknowledged
+/// tasks.
 fn submitting(
     url: String,
     tenants: &'static [&'static str],
@@ -218,7 +219,7 @@ fn submitting(
                 retry,
                 ..NewTask::new(b"work", key.as_bytes())
             });
-            // A batch whose outcome is not known is submitted again, and is the same.
+            // A batch with an unknown outcome is submitted again without duplicates.
             match tasks.submit_all(tenants[sent % tenants.len()], new.collect()) {
                 Ok(done) => {
                     ids.extend(done.tasks.iter().map(|taken| taken.task));
@@ -286,7 +287,7 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
         let leader = doors.leader();
         let door = doors.door_of(leader);
         let killed = doors.flock.kill(leader);
-        // Another leads, and the tasks go on.
+        // Another node leads, and tasks continue.
         doors.leader();
         doors.restart(&killed, &door);
     }
@@ -353,7 +354,7 @@ fn node_with_another_shard_count_is_refused_with_the_right_one() {
     let why = refused.err().expect("it is refused");
     assert!(why.contains("are in 2 shards, not in 1: set tasks.shards = 2"), "{why}");
 
-    // Nor is one whose directory was made with another.
+    // A node with another number of shards is refused too.
     let door = doors.door_of(0);
     let killed = doors.flock.kill(0);
     let again = crate::cluster_stage::start_with(&killed.dir, &killed.address, None, &options(&door, 3));

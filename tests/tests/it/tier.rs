@@ -1,11 +1,11 @@
-//! How much is tried: little by default, more in the modules `long`, much in `cargo xtask chaos`.
+//! The number of tries: few by default, more in the modules `long`, many in `cargo xtask chaos`.
 
 use std::time::{Duration, Instant};
 
 use dunlin_system_tests::seed::Seed;
 
-/// Seeds to try: `DUNLIN_CHAOS_SEED` alone when it is given, else fresh ones, as many as
-/// `DUNLIN_CHAOS_TRIES` says (or `tries`), and on until `DUNLIN_CHAOS_MINUTES` are over.
+/// The seeds to try: only `DUNLIN_CHAOS_SEED` if set, otherwise `DUNLIN_CHAOS_TRIES` (or `tries`) new ones,
+/// and more until `DUNLIN_CHAOS_MINUTES` have passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let given = number("DUNLIN_CHAOS_SEED");
     let tries = given.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
@@ -16,12 +16,13 @@ pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
         .map(move |at| first + at)
 }
 
-/// How many clients: `DUNLIN_CHAOS_CROWD`, or `clients`.
+/// The number of clients: `DUNLIN_CHAOS_CROWD`, or `clients`.
 pub fn crowd(clients: u64) -> u64 {
     number("DUNLIN_CHAOS_CROWD").unwrap_or(clients)
 }
 
-/// The test fails when this time is passed, in `cargo xtask chaos` alone: other machines stand still for a while.
+/// The time limit of a test. It applies only in `cargo xtask chaos`, because other machines may stop for a
+/// while.
 pub fn at_most(time: Duration) -> Duration {
     let is_chaos = number("DUNLIN_CHAOS_TRIES").is_some();
     if is_chaos { time } else { Duration::MAX }

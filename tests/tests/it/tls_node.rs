@@ -1,4 +1,4 @@
-//! A node whose NATS door speaks TLS, in this process, with an authority of its own.
+//! A node in this process whose NATS listener uses TLS, with its own authority.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ impl TlsNode {
     pub fn start() -> TlsNode {
         let dir = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        // One whose name is its issuer's is taken for self-signed by OpenSSL, which Python and Node use.
+        // OpenSSL, which Python and Node.js use, takes a certificate with its issuer's name for self-signed.
         authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Python asks for both.
+        // Python requires both key usages.
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

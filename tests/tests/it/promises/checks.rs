@@ -1,4 +1,4 @@
-//! The promises: each is tried with a node of its own.
+//! The guarantees; each is tested with a new node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
 use super::door::{Message, Reader, Seen, Wish};
 use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_padded};
 
-/// What is promised, in the words of the table, and how it is tried.
+/// A guarantee in the table's words, and its test.
 pub struct Promise {
     pub name: &'static str,
     pub says: &'static str,
@@ -65,7 +65,7 @@ fn order(trial: &mut Trial<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    // Nothing comes twice, or between them.
+    // No record is repeated, and none comes in between.
     publish_numbers(&mut publisher, 20_001..=20_001)?;
     reader.numbers(20_001..=20_001)
 }
@@ -121,18 +121,18 @@ fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
     subjects.insert(reader.record()?.subject);
     subjects.insert(reader.record()?.subject);
     ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
-    // Of the others nothing came before this.
+    // The other subscriptions received nothing before this.
     trial.publisher("news.a.uk")?.publish("last")?;
     let last = reader.record()?;
     ensure!(last.payload == b"last", "{last:?}");
     Ok(())
 }
 
-/// Payloads large enough that few records fill the buffers of both sockets.
+/// Payloads so large that few records fill both sockets' buffers.
 const LARGE_BYTES: usize = 1_000;
 
-/// Reads nothing while far more than the history and the sockets hold is published, then reads to the end. Each number that did not come was
-/// told, exactly; or the door ended the connection and said so, before anything else came.
+/// Publishes far more than the retention and the sockets hold, and then reads everything. Each missing number
+/// must be reported exactly, or the listener must close the connection with a reason before any later record.
 fn gap(trial: &mut Trial<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
@@ -181,7 +181,7 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
 
 fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
-    /// Five times the history in all, and never more than an eighth of it at once: half of it unread is lagging.
+    /// Five times the history, at most an eighth of it at once: half of it unread makes the subscriber lag.
     const RECORDS: u64 = 21_000;
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
@@ -195,8 +195,8 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
         reader.numbers(first..=first + AT_ONCE - 1)?;
     }
     let grew = trial.node.node.budget().used().saturating_sub(before);
-    // For readers that cannot be told of a loss the history is kept up to 16 MiB. What a session may hold beside it is far
-    // less than what is unread.
+    // For readers that cannot receive gaps, up to 16 MiB are retained. A session may hold far less than the
+    // unread records.
     ensure!(grew < (16 << 20) + (9 << 20), "the node grew by {grew} bytes for readers that do not read");
     drop(idle);
     Ok(())
@@ -255,11 +255,10 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    // For as long as clients wait before they connect again.
+    // As long as clients wait before they reconnect.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
-    // It is told of the new beginning or that its connection ended, or it has a record of the new node; the one answer
-    // that is wrong is none.
+    // A new epoch, a closed connection and a record of the new node are correct; silence is not.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
             Ok(Seen::Nothing) => bail!("nothing came, and nobody said why"),
@@ -283,7 +282,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
         if seen.len() as u64 == RECORDS && !is_last_out {
-            // What was given out twice comes before this.
+            // Records delivered twice come before this.
             is_last_out = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were given out", seen.len());

@@ -1,5 +1,5 @@
-//! Door `grpc`: the generated client of `dunlin.v1`, whose connections live on a runtime that runs only while somebody
-//! asks for something.
+//! The listener `grpc`, with the generated client of `dunlin.v1`. Its connections run on a runtime that is
+//! active only during calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ impl Door for Grpc {
     }
 }
 
-/// A connection, and the runtime that carries it.
+/// A connection, and its runtime.
 struct Connection {
     address: SocketAddr,
     runtime: Runtime,
@@ -51,7 +51,7 @@ impl Connection {
     }
 }
 
-/// The generated client, which says with each call who it is.
+/// The generated client, which sends its credentials with each call.
 type Calls = DunlinClient<InterceptedService<Channel, fn(Request<()>) -> Result<Request<()>, Status>>>;
 
 async fn connect(address: SocketAddr) -> Result<Calls> {
@@ -124,9 +124,9 @@ impl Visitor for Caller {
         let request =
             v1::SubscribeRequest { subjects: vec![subject.to_owned()], ..v1::SubscribeRequest::default() };
         let mut asked = runtime.block_on(client.subscribe(request))?.into_inner();
-        // It has begun when it says where it stands.
+        // The subscription has begun when the first position arrives.
         runtime.block_on(asked.message())?;
-        // Ends when the node does, which is when the trial is over.
+        // Ends with the node, at the end of the test.
         thread::spawn(move || {
             runtime.block_on(async {
                 while let Some(told) = asked.message().await? {
@@ -170,19 +170,19 @@ impl Visitor for Caller {
     }
 }
 
-/// A subscription that goes on where it was when its connection is cut.
+/// A subscription that resumes after its connection was cut.
 struct Following {
     connection: Connection,
     request: v1::SubscribeRequest,
     stream: Option<Streaming<v1::SubscribeResponse>>,
     /// The last position of each log.
     at: BTreeMap<(String, u32), v1::LogPosition>,
-    /// What came and was not given out.
+    /// Received events that were not returned yet.
     seen: VecDeque<Seen>,
 }
 
 impl Following {
-    /// The stream, up to where it says that it has begun.
+    /// Opens the stream, up to the first positions.
     fn begin(&mut self) -> Result<()> {
         if !self.at.is_empty() {
             let logs = self.at.values().cloned().collect();
@@ -277,7 +277,7 @@ impl Reader for Following {
     }
 }
 
-/// A member of a share group, which confirms what it is given.
+/// A member of a share group, which confirms its records.
 struct Sharing {
     connection: Connection,
     asked: mpsc::UnboundedSender<v1::JoinGroupRequest>,
@@ -312,7 +312,7 @@ impl Reader for Sharing {
     }
 }
 
-/// The next message; `None` when it did not come in time.
+/// The next message; `None` after the patience.
 fn waited<T>(
     runtime: &Runtime,
     patience: Duration,
@@ -321,7 +321,7 @@ fn waited<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether a stream ended with its connection, or with the node: what the node refuses has details.
+/// Whether the stream ended with its connection or node; a refusal has details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }
@@ -340,7 +340,7 @@ fn taken(record: v1::Record) -> Taken {
     }
 }
 
-/// What is sent on a stream, as it is asked for.
+/// The messages sent on a stream.
 struct ToSend<T>(mpsc::UnboundedReceiver<T>);
 
 impl<T> futures_util::Stream for ToSend<T> {

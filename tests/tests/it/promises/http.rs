@@ -1,4 +1,4 @@
-//! Door `http`: a client of a few lines, as anybody might write it who knows the standard of server-sent events.
+//! The listener `http`, with a minimal client for server-sent events.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -52,7 +52,7 @@ impl Visitor for Client {
             head.push_str(&format!("dunlin-header-{name}: {value}\r\n"));
         }
         let request = [head.as_bytes(), b"\r\n", message.payload].concat();
-        // A refusal may come before all of it was taken.
+        // The node may refuse before it has read the whole request.
         let sent = stream.write_all(&request);
         let mut answer = String::new();
         BufReader::new(stream).read_to_string(&mut answer)?;
@@ -82,19 +82,19 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream of events that comes back where it was, as browsers do.
+/// A stream of events that resumes as in browsers.
 struct Events {
     address: SocketAddr,
     path: String,
     last_id: String,
     stream: Option<Stream>,
-    /// Events that were read and not given out.
+    /// Received events that were not returned yet.
     seen: VecDeque<Seen>,
 }
 
 struct Stream {
     from: BufReader<TcpStream>,
-    /// What of the body is no whole event yet.
+    /// The beginning of an incomplete event.
     rest: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ impl Events {
         Ok(())
     }
 
-    /// Takes the block's id and what it tells.
+    /// Parses a block's id and event.
     fn take(&mut self, block: &str) -> Result<()> {
         let (mut event, mut data) = ("message", String::new());
         for line in block.lines() {
@@ -167,7 +167,7 @@ impl Reader for Events {
             match stream.block(left) {
                 Ok(Some(block)) => self.take(&block)?,
                 Ok(None) => {}
-                // Cut off: it comes back with the last id it had.
+                // The connection was cut: reconnect with the last id.
                 Err(_) => self.stream = None,
             }
         }
@@ -175,7 +175,7 @@ impl Reader for Events {
 }
 
 impl Stream {
-    /// The text up to the next empty line; `None` when it did not come in time.
+    /// The text up to the next empty line; `None` after the patience.
     fn block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
         loop {
             if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {
@@ -194,7 +194,7 @@ impl Stream {
         }
     }
 
-    /// A chunk, of which the beginning is there.
+    /// Reads the rest of a chunk.
     fn chunk(&mut self) -> std::io::Result<()> {
         self.from.get_ref().set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();

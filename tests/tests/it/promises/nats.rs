@@ -1,4 +1,4 @@
-//! The NATS door, with and without sequences; its client is a socket that is read only when somebody asks.
+//! The NATS listener, with and without sequence numbers. Its client reads the socket only during calls.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
 use super::trial::{PATIENCE, Started, TOKEN};
 
-/// As any NATS program subscribes.
+/// A plain NATS subscription.
 pub struct Plain;
-/// Through `$DUNLIN.seq.`, which any NATS program can do.
+/// A subscription through `$DUNLIN.seq.`, which any NATS client can use.
 pub struct Numbered;
 
 const NUMBERED: &str = "$DUNLIN.seq.";
@@ -115,7 +115,7 @@ impl Visitor for Program {
         let mut link = Link::open(self.address)?;
         link.say(&format!("SUB {subject} 1"))?;
         link.settle()?;
-        // Ends when the node does, which is when the trial is over.
+        // Ends with the node, at the end of the test.
         thread::spawn(move || -> Result<()> {
             loop {
                 if let Said::Message(message) = link.said()? {
@@ -137,7 +137,7 @@ struct Link {
     read: BufReader<TcpStream>,
 }
 
-/// What the node says.
+/// A message from the node.
 enum Said {
     Message(Delivered),
     Pong,
@@ -148,7 +148,7 @@ enum Said {
 struct Delivered {
     subject: String,
     reply: String,
-    /// `410 Gap` and its like; empty in a message of somebody.
+    /// A status such as `410 Gap`; empty in a published message.
     status: String,
     headers: Vec<(String, String)>,
     payload: Vec<u8>,
@@ -193,7 +193,7 @@ impl Link {
         Ok(self.stream.write_all(&out)?)
     }
 
-    /// Until the node has done what was said; what it could not do is an error.
+    /// Waits until the node has handled all messages. Fails with the node's error.
     fn settle(&mut self) -> Result<()> {
         self.say("PING")?;
         loop {
@@ -266,7 +266,7 @@ impl Reader for Link {
             Ok(Said::Message(message)) => seen(message),
             Ok(Said::Error(why)) => Ok(Seen::CutOff(why)),
             Ok(Said::Pong) => bail!("an answer that nobody asked for"),
-            // A client that takes nothing is cut off within a message.
+            // A client that reads nothing is disconnected within a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
                     Ok(Seen::CutOff("the connection ended within a message".to_owned()))

@@ -86,7 +86,7 @@ pub struct Outside {
     answering: Vec<Answering>,
 }
 
-/// A thread that answers.
+/// A thread that replies to requests.
 struct Answering {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -126,7 +126,7 @@ impl Visitor for Inside {
     fn answer(&mut self, subject: &str) -> Result<()> {
         let responder = self.node.respond(subject, |mut request| {
             let answer = request.record().payload().to_ascii_uppercase();
-            // Who asked may have gone away.
+            // The requester may be gone.
             let _ = request.reply(&answer[..]);
         })?;
         self.answering.push(responder);
@@ -174,7 +174,7 @@ impl Visitor for Outside {
                 let reply = request.frame.reply().map(str::to_owned);
                 let answer = request.payload().to_ascii_uppercase();
                 if let Some(reply) = reply {
-                    // Who asked may have gone away.
+                    // The requester may be gone.
                     let _ = responder.reply(&reply, &answer[..]);
                 }
             }
@@ -192,7 +192,7 @@ impl Drop for Answering {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic was reported by its own thread.
+            // The thread has reported its own panic.
             let _ = thread.join();
         }
     }
@@ -245,7 +245,7 @@ fn headers<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<(Strin
     headers.map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned())).collect()
 }
 
-/// What concerns a reader that checks what it is promised.
+/// The events that matter for the checks.
 fn seen(notice: Notice) -> Option<Seen> {
     match notice {
         Notice::Gap(gap) => Some(Seen::Gap(gap.first, gap.last)),

@@ -1,4 +1,4 @@
-//! A node with all its doors open, which can be ended and started again at the same addresses.
+//! A node with all listeners, which can be restarted at the same addresses.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -17,10 +17,10 @@ use dunlin_system_tests::proxy::Proxy;
 
 use super::door::{Door, Reader, Seen, Taken, Visitor, Wish};
 
-/// How long the suite waits for what has to come.
+/// How long the suite waits for expected events.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What every client brings, and what the users file has of it. A node that asks for nothing takes no notice.
+/// The clients' token, and its entry in the users file. A node without users ignores the token.
 pub static TOKEN: LazyLock<(String, String)> =
     LazyLock::new(|| dunlin_server::access::new_token().expect("the system has random numbers"));
 
@@ -36,7 +36,7 @@ impl Started {
         Started::with(Started::anywhere())
     }
 
-    /// A node that asks who its clients are.
+    /// Starts a node that authenticates its clients.
     pub fn start_with_users() -> Result<Started> {
         let mut config = Started::anywhere();
         let file = config.unix[0].with_extension("users.toml");
@@ -76,11 +76,11 @@ impl Started {
         Ok(Started { node, server: Some(server), config })
     }
 
-    /// Ends the node without a good-bye and starts another in its place, with nothing of what was in it.
+    /// Ends the node without a good-bye, and starts an empty one in its place.
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
-        // Epochs are times, in steps of 100 ms: no process comes up as fast as a node in a test.
+        // Epochs are times in steps of 100 ms, and a node in a test restarts faster.
         thread::sleep(Duration::from_millis(250));
         *self = Started::with(self.config.clone())?;
         Ok(())
@@ -107,7 +107,7 @@ impl Started {
     }
 }
 
-/// One promise, tried at one door.
+/// The test of one guarantee with one listener.
 pub struct Trial<'a> {
     pub door: &'a dyn Door,
     pub node: Started,
@@ -119,13 +119,13 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// A topic that keeps less than is published to it.
+    /// Creates a topic that retains less than is published.
     pub fn create_short(&self, topic: &str) -> Result<()> {
         let retention = Retention { bytes: 64 << 10, ..Retention::default() };
         self.create(topic, TopicConfig { retention, ..TopicConfig::default() })
     }
 
-    /// A topic that keeps the last value of each key.
+    /// Creates a topic that keeps the last value of each key.
     pub fn create_stateful(&self, topic: &str) -> Result<()> {
         let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
         self.create(topic, TopicConfig { fold: Some(fold), ..TopicConfig::default() })
@@ -135,7 +135,7 @@ impl Trial<'_> {
         self.door.enter(&self.node, self.door.address(&self.node))
     }
 
-    /// A visitor whose connection the proxy can cut; `None` where there is no connection.
+    /// A client whose connection the proxy can cut; `None` without a connection.
     pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn Visitor>, Proxy)>> {
         let Some(address) = self.door.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
@@ -146,18 +146,18 @@ impl Trial<'_> {
         self.visitor()?.subscribe(&Wish { subject, ..Wish::default() })
     }
 
-    /// The publisher whose ledger is the truth: it stands in the node's own process.
+    /// The publisher in the node's process, whose ledger is the truth.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         Ok(self.node.node.publisher(subject)?)
     }
 }
 
-/// Publishes numbers, each in a payload of 100 bytes; the last one's sequence.
+/// Publishes numbers in payloads of 100 bytes. Returns the last sequence number.
 pub fn publish_numbers(publisher: &mut Publisher, numbers: RangeInclusive<u64>) -> Result<u64> {
     publish_padded(publisher, numbers, 100)
 }
 
-/// The same in payloads of so many bytes.
+/// The same with a payload size.
 pub fn publish_padded(publisher: &mut Publisher, numbers: RangeInclusive<u64>, bytes: usize) -> Result<u64> {
     for number in numbers {
         publisher.send(&padded(number, bytes)[..])?;
@@ -180,7 +180,7 @@ pub fn number(taken: &Taken) -> Result<u64> {
 }
 
 impl dyn Reader + '_ {
-    /// The next record; anything else is a mistake.
+    /// The next record; any other event is an error.
     pub fn record(&mut self) -> Result<Taken> {
         match self.next(PATIENCE)? {
             Seen::Record(taken) => Ok(taken),
@@ -188,7 +188,7 @@ impl dyn Reader + '_ {
         }
     }
 
-    /// Reads these numbers, one after another, and nothing else.
+    /// Reads exactly these numbers in order.
     pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
         for expected in numbers {
             let taken = self.record()?;

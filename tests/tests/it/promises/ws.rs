@@ -1,5 +1,5 @@
-//! Door `ws`. In binary messages it is Dunlin's own client that talks, its bytes carried by a bridge that knows WebSockets and
-//! nothing of them; in JSON it is a client of a few lines.
+//! The listener `ws`. Binary messages come from Dunlin's own client through a bridge to WebSockets; JSON
+//! comes from a minimal client.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -61,7 +61,7 @@ impl Door for Json {
     }
 }
 
-/// A WebSocket in this sub-protocol, and its socket.
+/// Opens a WebSocket with this sub-protocol.
 fn open(address: SocketAddr, protocol: &'static str) -> Result<(WebSocket<TcpStream>, TcpStream)> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -77,13 +77,13 @@ fn open(address: SocketAddr, protocol: &'static str) -> Result<(WebSocket<TcpStr
     Ok((talk, socket))
 }
 
-/// Where a client of plain TCP may connect to, as often as it likes: each connection becomes a WebSocket to the node.
+/// The address of a bridge: each TCP connection to it becomes a WebSocket to the node.
 fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // Who connects while the node is away is turned away like by it.
+            // While the node is down, connections are closed, as the node itself would.
             let Ok((_talk, node)) = open(node, "dunlin.v1") else { continue };
             let both = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
             let Ok((client_to_write, node_to_read)) = both else { continue };
@@ -95,7 +95,7 @@ fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// What the client says, in masked frames of whatever size it comes in; some messages are in pieces.
+/// Sends the client's bytes in masked frames of any size, some in fragments.
 fn carry_in(mut client: TcpStream, mut node: TcpStream) {
     let mut bytes = vec![0; 40_000];
     let mut is_fragment = false;
@@ -118,7 +118,7 @@ fn carry_in(mut client: TcpStream, mut node: TcpStream) {
     let _ = node.shutdown(Shutdown::Both);
 }
 
-/// What the node says.
+/// Forwards the node's bytes to the client.
 fn carry_out(node: TcpStream, mut client: TcpStream) {
     let mut frames = FrameSocket::new(node);
     while let Ok(Some(frame)) = frames.read(Some(1 << 20)) {
@@ -135,7 +135,7 @@ struct Client {
     requests: u64,
 }
 
-/// A connection that was let in.
+/// An accepted connection.
 struct Talk {
     socket: WebSocket<TcpStream>,
     stream: TcpStream,
@@ -155,7 +155,7 @@ impl Talk {
         Ok(self.socket.send(Text::text(what.to_string()))?)
     }
 
-    /// What is said next; `None` after the patience.
+    /// The next message; `None` after the patience.
     fn hear(&mut self, patience: Duration) -> Result<Option<Value>> {
         let deadline = Instant::now() + patience;
         loop {
@@ -215,7 +215,7 @@ impl Visitor for Client {
     }
 }
 
-/// A subscription that comes back where it was.
+/// A subscription that resumes after a loss.
 struct Reading {
     address: SocketAddr,
     asked: Value,
@@ -277,7 +277,7 @@ impl Reader for Reading {
                 continue;
             };
             match talk.hear(left) {
-                // It says why it ends, and closes: it is there again soon.
+                // The node sends a reason and closes; it is available again soon.
                 Ok(Some(said)) if said["op"] == "error" => self.talk = None,
                 Ok(Some(said)) => self.take(&said)?,
                 Ok(None) => {}
