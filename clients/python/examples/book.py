@@ -1,4 +1,4 @@
-"""Follows an order book, and looks at it with NumPy.
+"""Follows an order book, and reads it with NumPy.
 
     dunlin dev &
     python clients/python/examples/book.py
@@ -13,7 +13,7 @@ BID, ASK = 1, 2
 
 
 def level(side: int, price: int, size: int) -> bytes:
-    """An entry of a book's record, as docs/feeds.md draws it."""
+    """Encodes an entry of a book, as in docs/feeds.md."""
     return struct.pack("<BB6xqq", 1, side, price, size)
 
 

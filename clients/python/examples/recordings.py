@@ -1,4 +1,4 @@
-"""Four tenants have recorded markets parsed and checksummed by Python workers that a node starts, scales and replaces; some are killed.
+"""Four tenants submit tasks that parse recorded markets. A node starts, scales and replaces the Python workers, some of which are killed.
 
 `cargo xtask demo --tasks` runs it; `cargo xtask demo` runs it beside the other faces, on the nodes of a cluster that it did not start (--url)
 and whose nodes are killed now and then. A round is some steady work, then one tenant's spike, during which workers are killed, then quiet until
@@ -31,18 +31,18 @@ from recordings_worker import digest
 WORKER = Path(__file__).with_name("recordings_worker.py")
 TENANTS = ("ann", "bob", "cat", "dan")
 FRAME = 0.25
-"""Seconds between two looks."""
+"""The polling interval in seconds."""
 KILL_EVERY = 2.0
 PATIENCE = 120.0
-"""Seconds after which a phase is given up, and the run has failed."""
+"""The time limit of a phase in seconds, after which the run has failed."""
 AGAIN = 0.1
-"""Seconds until a node that did not answer is asked again, or another of its cluster."""
+"""The pause in seconds before a request is repeated, at the same node or another."""
 
 Answer = TypeVar("Answer")
 
 
 def patiently(ask: Callable[[], Answer]) -> Answer:
-    """Asks what may be asked twice, until it is answered: nodes come and go."""
+    """Repeats a request without side effects until it succeeds."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -54,7 +54,7 @@ def patiently(ask: Callable[[], Answer]) -> Answer:
 
 
 class Piece(NamedTuple):
-    """Whole lines of a recording."""
+    """Complete lines of a recording."""
 
     path: str
     first: int
@@ -62,7 +62,7 @@ class Piece(NamedTuple):
 
 
 def pieces(data: Path, piece_bytes: int) -> list[Piece]:
-    """The recordings of markets, cut between lines."""
+    """The recordings, split between lines."""
     found = []
     for path in sorted(path for path in data.iterdir() if path.is_file() and path.suffix not in (".py", ".json") and path.name[0] != "."):
         with path.open("rb") as file:
@@ -77,7 +77,7 @@ def pieces(data: Path, piece_bytes: int) -> list[Piece]:
 
 
 class Node:
-    """`dunlin serve` with workers, until it is stopped. It ends along with this program, however that ends."""
+    """`dunlin serve` with workers, which ends with this program."""
 
     def __init__(self, binary: str, scale: str, log: Path) -> None:
         shut = ["--nats-listen", "off", "--http-listen", "off", "--grpc-listen", "off"]
@@ -88,7 +88,7 @@ class Node:
             stdout=subprocess.PIPE,
             stderr=log.open("w"),
             text=True,
-            # Ctrl-C is for this program, which stops the node when all is accounted for.
+            # Ctrl-C is for this program, which stops the node at the end.
             start_new_session=True,
         )
         assert self.process.stdout is not None
@@ -102,12 +102,12 @@ class Node:
         return self.process.wait(PATIENCE)
 
     def workers(self) -> list[int]:
-        """The processes that it started."""
+        """The node's child processes."""
         return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == self.process.pid)
 
 
 class Cluster:
-    """Nodes that somebody else started, with workers, at addresses of which each is as good. This program ends when its standard input does."""
+    """Running nodes with workers, at several addresses. This program ends when its standard input does."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -123,7 +123,7 @@ class Cluster:
         return 0
 
     def workers(self) -> list[int]:
-        """The processes that its nodes started: they were told to go to one of them."""
+        """The processes that these nodes started, recognized by their node's address."""
         processes = [path for path in Path("/proc").glob("[0-9]*") if str(WORKER).encode() in _read(path / "cmdline")]
         return sorted(int(path.name) for path in processes if any(url in _read(path / "environ").split(b"\0") for url in self.urls))
 
@@ -132,19 +132,19 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        return b""  # It is gone, or none of ours.
+        return b""  # The process is gone, or belongs to another user.
 
 
 def _parent(process: Path) -> int:
     try:
         return int((process / "stat").read_text().rsplit(") ", 1)[1].split()[1])
     except (OSError, IndexError, ValueError):
-        return 0  # It is gone.
+        return 0  # The process is gone.
 
 
 @dataclass
 class Account:
-    """What became of a tenant's tasks."""
+    """The results of a tenant's tasks."""
 
     submitted: int = 0
     right: int = 0
@@ -159,7 +159,7 @@ class Account:
 
 
 class Demo:
-    """Submits, waits, kills, and keeps the books."""
+    """Submits tasks, kills workers, and accounts for every task."""
 
     def __init__(self, client: dunlin.Client, node: Node | Cluster, options: argparse.Namespace, work: list[Piece]) -> None:
         self.client = client
@@ -180,7 +180,7 @@ class Demo:
 
     def submit(self, tenant: str, count: int) -> None:
         chosen = list(itertools.islice(self.next, count))
-        # Under a key of its own a task is the same, however often it is submitted.
+        # With its own idempotency key, a task can be submitted repeatedly.
         keys = [f"{os.getpid()}-{next(self.numbers)}" for _ in chosen]
         retry = Retry(10, base=0.1, cap=1.0)
         tasks = [
@@ -192,18 +192,18 @@ class Demo:
         self.accounts[tenant].submitted += count
 
     def look(self, phase: str) -> int:
-        """Draws how it is; how many tasks are not done."""
+        """Draws the status. Returns the number of unfinished tasks."""
         tenants = patiently(self.client.tasks.tenants)
         attached = sum(not worker.is_draining for worker in patiently(self.client.tasks.workers))
         processes = len(self.node.workers())
-        # Who was killed is among the workers until its time to live is over.
+        # A killed worker is listed until its lease ends.
         self.workers = min(attached, processes)
         self.most = max(self.most, self.workers)
         self.screen.draw(phase, self.workers, processes, tenants)
         return sum(tenant.queued + tenant.running for tenant in tenants.values())
 
     def frames(self, phase: str, seconds: float = PATIENCE, *, goes_on: bool = False) -> Iterator[tuple[float, int]]:
-        """Looks again and again, for so long: seconds since it began, tasks that are not done. Ctrl-C ends it, unless it `goes_on`."""
+        """Polls for some time, and yields the seconds since the start and the unfinished tasks. Ctrl-C ends it unless `goes_on`."""
         began = time.monotonic()
         while (passed := time.monotonic() - began) < seconds and (goes_on or not self.interrupted):
             yield passed, self.look(phase)
@@ -216,7 +216,7 @@ class Demo:
         self.screen.tell("Ctrl-C: what was submitted is done still; again to end at once")
 
     def steadily(self, tenants: tuple[str, ...], passed: float, before: float) -> float:
-        """Two tasks a second of each tenant."""
+        """Submits two tasks per second for each tenant."""
         while before <= passed:
             for tenant in tenants:
                 self.submit(tenant, 1)
@@ -268,7 +268,7 @@ class Demo:
             pass
 
     def settle(self) -> None:
-        """Waits for what is under way, and looks at every task that was submitted."""
+        """Waits for running tasks, and checks every submitted task."""
         for _, waiting in self.frames("settling accounts", goes_on=True):
             if not waiting:
                 break
@@ -344,7 +344,7 @@ def main() -> int:
                 demo.rest(began + options.every)
         code = node.stop()
         demo.close()
-        # Of a cluster whose nodes are killed nobody knows how many workers there are at its end.
+        # If nodes are killed, the number of workers at the end is unknown.
         scaled = bool(options.url) or (demo.most > demo.least and demo.workers == demo.least)
         failed = demo.wrong > 0 or code != 0 or not (scaled or demo.interrupted)
         if failed:

@@ -1,4 +1,4 @@
-"""What `recordings.py` shows: a picture that is drawn over in a terminal, a line a second elsewhere, and the closing table."""
+"""The output of `recordings.py`: a redrawn picture in a terminal, otherwise a line per second, and the closing table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLD_MAX = 5
 
 
 class Screen:
-    """Of one run, in one terminal; a `terse` one only tells what has happened, to somebody who notes the time."""
+    """The output of one run. A `terse` screen prints only events, without times."""
 
     def __init__(self, tenants: Sequence[str], least: int, most: int, *, terse: bool = False) -> None:
         self.terse = terse
@@ -33,7 +33,7 @@ class Screen:
         self.scale = 1
 
     def tell(self, what: str) -> None:
-        """Something has happened."""
+        """Prints an event."""
         self.told.append(what if self.terse else f"{self.seconds():5.1f} s  {what}")
         if not self.live:
             print(self.told[-1], flush=True)
@@ -42,7 +42,7 @@ class Screen:
         return time.monotonic() - self.began
 
     def draw(self, phase: str, workers: int, processes: int, tenants: dict[str, TenantInfo]) -> None:
-        """So it is now."""
+        """Draws the current status."""
         if self.live:
             self._draw(phase, workers, processes, tenants)
         elif not self.terse and self.seconds() - self.shown_at >= 1.0:
@@ -70,9 +70,9 @@ class Screen:
             numbers = f"{row.queued:>8,}{row.running:>9}{row.completed:>8,}{row.cpu:>7.1f} s"
             bar = _bar(row.queued / self.scale, max(min(width - 46, 60), 8))
             lines.append(f"{self._paint(str(colour), f'{name:<8}')}{numbers}  {self._paint(str(colour), bar)}")
-        # A line that is wider than the terminal would take two, and the next picture would begin a line too low.
+        # A line wider than the terminal would wrap, and shift the next picture.
         lines += ["", *(self._paint("2", line[: width - 1]) for line in self.told)]
-        # Over what stood there: up, each line to its end, and what is left below.
+        # Redraw: move up, clear each line to its end, and clear the rest below.
         up = f"\x1b[{self.drawn}A" if self.drawn else ""
         sys.stdout.write(up + "".join(f"\r{line}\x1b[K\n" for line in lines) + "\x1b[J")
         sys.stdout.flush()
@@ -82,7 +82,7 @@ class Screen:
         return f"\x1b[{code}m{text}\x1b[0m" if self.coloured else text
 
     def close(self, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[str]) -> None:
-        """The table at the end, and what is to be said of it."""
+        """Prints the table at the end, with a summary."""
         widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
         print()
         for number, row in enumerate((heads, *rows)):

@@ -1,4 +1,4 @@
-"""The worker of `recordings.py`: reads a piece of a recorded market, parses every line of it, and says what it found and its checksum."""
+"""The worker of `recordings.py`: parses a piece of a recorded market, and returns counts and a checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ worker = dunlin.Worker(slots=2, ttl=2.0)
 
 
 def digest(path: str, first: int, last: int) -> dict[str, Any]:
-    """Of the bytes from `first` up to, not including, `last`: what is in them, how many lines are not what they should be, and the checksum."""
+    """Parses the bytes from `first` up to and excluding `last`. Returns the counts, the number of malformed lines, and the checksum."""
     with open(path, "rb") as file:
         file.seek(first)
         piece = file.read(last - first)
@@ -24,7 +24,7 @@ def digest(path: str, first: int, last: int) -> dict[str, Any]:
 
 
 def markets(lines: list[bytes]) -> dict[str, Any]:
-    """Messages of a betting exchange, one a line: changes of markets, of runners, and of prices."""
+    """Counts changes of markets, runners and prices in a betting exchange's messages, one per line."""
     found: Counter[str] = Counter()
     for line in lines:
         try:
@@ -39,7 +39,7 @@ def markets(lines: list[bytes]) -> dict[str, Any]:
 
 
 def orders(lines: list[bytes]) -> dict[str, Any]:
-    """Orders of a currency exchange, one a row: how many were created, changed and deleted, and for how much."""
+    """Counts created, changed and deleted orders of a currency exchange, one per row, and their volume."""
     found: Counter[str] = Counter()
     volume = Decimal(0)
     for line in lines:

@@ -1,4 +1,4 @@
-"""How many records a second this machine's Python takes, one by one and in batches: 64 bytes each.
+"""Measures how many records of 64 bytes Python handles per second, one by one and in batches.
 
     dunlin dev &
     python clients/python/examples/speed.py [RECORDS]

@@ -1,4 +1,4 @@
-"""Publishes a few ticks and reads them back, with what would stand in their place if they were missed.
+"""Publishes several ticks and reads them back, with gaps reported.
 
     dunlin dev &
     python clients/python/examples/ticks.py

@@ -1,4 +1,4 @@
-"""A work queue: three workers share the jobs of a topic; one that fails is tried again.
+"""A work queue: three workers share a topic's jobs; failed jobs are retried.
 
     dunlin dev &
     python clients/python/examples/work_queue.py

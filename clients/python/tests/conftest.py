@@ -1,4 +1,4 @@
-"""A real node for all tests, and one for each test that is going to harm it."""
+"""A shared node for all tests, and a separate node for each test that kills it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import dunlin
 import pytest
 
 PATIENCE = 120.0
-"""Seconds after which a test gives up on what it waits for. What it asserts never depends on time."""
+"""The time limit of waits in seconds. No assertion depends on time."""
 
 STEADY_MS = 20_000
-"""The heartbeat of nodes that stay: a machine that stands still for seconds is no reason to take them for gone."""
+"""The heartbeat of the shared node: long, because a machine may stop for seconds."""
 
 _numbers = count(1)
 
 
 class Node:
-    """The binary, serving on a port that stays the same when it is started again."""
+    """A node process that keeps its port over restarts."""
 
     def __init__(self, folder: Path, heartbeat_ms: int, *options: str) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Node:
 
     def start(self) -> None:
         binary = os.environ["DUNLIN_BINARY"]
-        # Doors that these tests do not use stay shut, whatever their ports are by default.
+        # These tests use no other listeners.
         shown = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         doors = set(re.findall(r"--([\w-]+) <ADDRESS\|off>", shown)) - {"listen"}
         shut = [word for door in sorted(doors) for word in (f"--{door}", "off")]
@@ -82,7 +82,7 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def brittle_node(tmp_path: Path) -> Iterator[Node]:
-    """One whose clients soon take it for gone: for tests that kill it."""
+    """A node with a short heartbeat, for tests that kill it."""
     yield from _serving(Node(tmp_path, 1000))
 
 
@@ -106,12 +106,12 @@ def client(url: str) -> Iterator[dunlin.Client]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test has."""
+    """A unique topic name."""
     return f"t{next(_numbers)}"
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Waits for a condition."""
+    """Polls until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < end, "it did not come to be"
@@ -119,7 +119,7 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def next_record(events: dunlin.Subscription) -> dunlin.Record:
-    """The next record, past warnings."""
+    """The next record, without lagging notices."""
     while True:
         event = events.next(PATIENCE)
         if not isinstance(event, dunlin.Lagging):

@@ -1,4 +1,4 @@
-"""A worker for the tests: run as a program, so that its processes find its functions."""
+"""A worker for the tests, run as a program so that its processes find its functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def crash(task: dunlin.Task) -> str:
 
 @worker.task("slow")
 def slow(task: dunlin.Task) -> str:
-    """Writes a line when it begins, and ends when its payload's file is there or nobody waits for it any more."""
+    """Writes a line at its start, and ends when its payload's file exists or the task has to stop."""
     path = task.payload.decode()
     with open(f"{path}.begun", "a") as file:
         file.write(f"{task.token}\n")
@@ -86,7 +86,7 @@ def burn(task: dunlin.Task) -> int:
 
 
 class _Odd(Exception):
-    """Neither its text nor its attributes can be had."""
+    """An exception whose text and attributes raise exceptions."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")

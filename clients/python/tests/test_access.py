@@ -1,4 +1,4 @@
-"""What a user may do with keys, as Python is told."""
+"""Permissions for keys in the Python client."""
 
 from __future__ import annotations
 

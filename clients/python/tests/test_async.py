@@ -1,4 +1,4 @@
-"""asyncio: the same, awaited."""
+"""The asyncio client."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_cancelled_read_loses_no_record(url: str, topic: str) -> None:
                 waiting.cancel()
                 await client.publish(topic, str(number))
                 try:
-                    # It may have been done before it was cancelled.
+                    # The call may have finished before it was cancelled.
                     record = await waiting
                 except asyncio.CancelledError:
                     record = await anext(events)
@@ -207,7 +207,7 @@ def test_cancelled_calls_free_their_threads(url: str, topic: str) -> None:
     async def cancelled() -> None:
         async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
             asking = [asyncio.ensure_future(client.request(topic, b"?", timeout=1000)) for _ in range(1200)]
-            # As many as may wait at once.
+            # The largest number of concurrent waits.
             arriving = aiter(requests)
             for _ in range(dunlin.aio._REQUESTS_MAX):
                 await anext(arriving)

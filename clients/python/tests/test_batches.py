@@ -1,4 +1,4 @@
-"""Batches: the same records as one by one, as columns that nobody copies."""
+"""Batches: records as columns without copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples and the page's snippets are programs that run."""
+"""Runs the examples and the README's snippets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_readme_subscription_prints_a_published_record(own_node: Node) -> None:
     done = threading.Event()
 
     def publish() -> None:
-        """Until it is shown: nobody but the program knows when it has subscribed."""
+        """Publishes until the program prints a record, because its subscription is not visible from outside."""
         with dunlin.connect(own_node.url) as client:
             while not done.wait(0.02):
                 client.publish("orders.eu", b'{"qty":5}')

@@ -1,4 +1,4 @@
-"""Groups and requests: records that go to one of many."""
+"""Groups and requests."""
 
 from __future__ import annotations
 

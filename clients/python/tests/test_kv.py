@@ -1,4 +1,4 @@
-"""Keys and values, their changes, leases, locks and elections, at a real node."""
+"""Keys and values, watches, leases, locks and elections, with a real node."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
 def test_client_renews_a_lease_whose_end_removes_its_keys(client: dunlin.Client, topic: str) -> None:
     with client.kv.lease(1.0) as lease:
         client.kv.put(topic, "here", lease=lease)
-        # Several times as long as it would live by itself.
+        # Several times the time to live.
         assert lease.wait_lost(3.5) is None
         lease.check()
         entry = client.kv.get(topic)
@@ -218,7 +218,7 @@ def test_held_lock_is_refused_or_waited_for(url: str, client: dunlin.Client, top
             holder = other.kv.holder(topic)
             assert holder is not None and holder.value == b"host-2"
         assert other.kv.holder(topic) is None
-        # Lost while it is held: whoever leaves it is told.
+        # The lock is lost while it is held; releasing it raises an exception.
         with pytest.raises((errors.LockNotHeldError, errors.NoLeaseError)):
             with client.kv.lock(topic, lease=lease) as lock:
                 client.kv.revoke(lease.id)
@@ -283,7 +283,7 @@ def test_cancelled_lock_wait_leaves_the_queue(url: str, topic: str) -> None:
             async with client.kv.lock(topic):
                 breaking_off = client.kv.lock(topic, lease=lease, value="gone")
                 entering = asyncio.ensure_future(breaking_off.__aenter__())
-                # It waits, as a rule, when so much was asked behind it; what is asserted holds in any case.
+                # The call is usually waiting by now; the assertion holds in any case.
                 for _ in range(20):
                     await client.kv.get(topic)
                 entering.cancel()

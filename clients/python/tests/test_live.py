@@ -1,4 +1,4 @@
-"""Books and tables against a model of their own."""
+"""Books and tables, compared with a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDES = {"bid": 1, "ask": 2}
 
 
 def level(side: str, price: int, size: int) -> bytes:
-    """An entry of a book's record: size 0 removes the level."""
+    """Encodes an entry of a book; size 0 removes the level."""
     return struct.pack("<BB6xqq", 1 if size else 2, SIDES[side], price, size)
 
 
@@ -60,7 +60,7 @@ def test_levels_are_arrays_that_share_memory(client: dunlin.Client, topic: str) 
         assert (len(bids), bids.prices.tolist(), bids.table.shape, book.bid) == (0, [], (0, 2), None)
         client.publish(topic, level("ask", 1, 0))
         until(lambda: book.update() > 0)
-        # What was taken before stays what it was.
+        # Arrays taken before do not change.
         assert asks.prices.tolist() == [1, 2, 3, 4, 5] and book.asks().prices.tolist() == [2, 3, 4, 5]
 
 
@@ -112,7 +112,7 @@ def test_snapshot_clears_the_old_times_of_a_book(brittle_node: Node) -> None:
 
 
 def updated(book: dunlin.Book) -> bool:
-    """Takes in what there is. A node that is gone is waited for."""
+    """Applies arrived changes, and waits for a lost node."""
     try:
         return book.update(0.1) >= 0
     except dunlin.DisconnectedError:

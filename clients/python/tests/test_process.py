@@ -1,4 +1,4 @@
-"""What happens around a program: signals, forks, and a node that goes away."""
+"""Signals, forks, and a lost node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def steadily(call: Callable[[], T]) -> T:
-    """Calls again while the node is away, or a machine that stands still makes it look so."""
+    """Repeats a call while the node is unreachable, or seems so on a stopped machine."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -31,7 +31,7 @@ def steadily(call: Callable[[], T]) -> T:
 
 WAITING = """
 import signal, sys, dunlin
-# Whoever runs the tests in the background may have it ignored.
+# A background job may ignore the signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = dunlin.connect(sys.argv[1])
 events = client.subscribe(sys.argv[2])
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) ->
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
-        # It sleeps when it waits; what is asserted holds in any case.
+        # A sleeping process is usually waiting; the assertion holds in any case.
         until(lambda: Path(f"/proc/{waiting.pid}/stat").read_text().rpartition(") ")[2].startswith("S"))
         waiting.send_signal(signal.SIGINT)
         said, _ = waiting.communicate(timeout=PATIENCE)
@@ -98,7 +98,7 @@ if child == 0:
             used()
         except dunlin.errors.ForkedError:
             refused += 1
-    # Nothing is said on the parent's connection: neither here nor when these go.
+    # Nothing is sent on the parent's connection, now or when these objects are dropped.
     client._connection.close()
     events.close()
     del client, events, publisher
@@ -126,7 +126,7 @@ def test_calls_fail_while_the_node_is_down_and_resume_afterwards(brittle_node: N
     before = steadily(lambda: next_record(events))
     assert before.payload == b"before"
     brittle_node.kill()
-    # Each call says so, and the next one tries again.
+    # Each call raises an exception, and the next one tries again.
     for _ in range(2):
         with pytest.raises(dunlin.DisconnectedError):
             events.next()
@@ -151,7 +151,7 @@ def test_idle_subscription_resumes_after_a_restart(own_node: Node) -> None:
     own_node.start()
     with dunlin.connect(own_node.url) as other:
         other.publish("t", b"after")
-    # Nobody can know whether the old epoch had more: that is told, and then it goes on.
+    # The end of the old epoch is unknown: that is reported, and reading continues.
     with pytest.raises(dunlin.GapError) as caught:
         next(records)
     assert isinstance(caught.value.notice, dunlin.EpochChanged)

@@ -1,4 +1,4 @@
-"""Publishing: what arrives is what was sent, and receipts say where."""
+"""Publishing: records arrive unchanged, and receipts have their positions."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_threads_share_a_publisher(client: dunlin.Client, topic: str) -> None:
 
 def test_client_publishes_to_more_subjects_than_it_caches(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>")
-    # More than a client keeps publishers for.
+    # More subjects than the client keeps publishers.
     for number in range(300):
         client.send(f"{topic}.{number}", str(number))
     client.flush()

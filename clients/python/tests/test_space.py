@@ -1,4 +1,4 @@
-"""A region of a world as columns, against one that is running."""
+"""Regions as columns, with a running world."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_sight_follows_an_entity_that_obeys_commands(world_url: str) -> None:
             done = world.command(one, kind=77)
             assert done.process > 0 and done.region == 1
             assert world.command(one, position=(1.0, 2.0, 3.0)).tick >= done.tick
-        # Somebody who looks anew is told of the kind, and of this kind alone.
+        # A new watch reports the kind, and only entities of it.
         with world.near(one, within=2 * EDGE, kind=77) as sight:
             until(lambda: (sight.next(0.1) and None) or set(sight.visible) == {one})
             entity = sight.visible[one]

@@ -1,4 +1,4 @@
-"""Subscribing: every record in order, or what was missed."""
+"""Subscribing: every record in order, or a gap."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_gaps_account_for_every_record_not_delivered(client: dunlin.Client, topi
         published = 0
         seen, missed = 0, 0
         while missed == 0:
-            # More than the client holds unread and the topic keeps.
+            # More than the client's credit and the topic's retention.
             fill(client, topic, 5000)
             published += 5000
             while seen + missed < published:
@@ -116,7 +116,7 @@ def test_wildcards_read_topics_that_come_later(client: dunlin.Client, topic: str
 
 def test_other_threads_run_while_one_waits(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
-    # If the wait held the interpreter's lock, nobody could publish.
+    # If the wait held the interpreter's lock, no thread could publish.
     publisher = threading.Thread(target=lambda: client.publish(topic, b"now"))
     publisher.start()
     assert next_record(events).payload == b"now"

@@ -1,4 +1,4 @@
-"""Tasks and workers, with a real node and real worker processes. What is asserted never depends on time."""
+"""Tasks and workers, with a real node and worker processes. No assertion depends on time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start(own_node: Node, tmp_path: Path) -> Iterator[Start]:
-    """Starts a worker; all that are left are killed."""
+    """Starts a worker; remaining workers are killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*options: str) -> subprocess.Popen[bytes]:
@@ -123,7 +123,7 @@ def test_cancelled_task_stops_in_process_and_in_coroutine(
         client.tasks.cancel(task)
         assert client.tasks.wait(task, PATIENCE).stage == "cancelled"
     until((tmp_path / "aslow.cancelled").exists)
-    # Its slots are free again.
+    # The slots are free again.
     assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
 
 
@@ -260,7 +260,7 @@ def test_unusual_exceptions_fail_the_task_and_free_its_slot(
     client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
 ) -> None:
     start(*options)
-    # More than there are slots: each has to be given back.
+    # More tasks than slots: each slot must be freed.
     for what in _ODD * 2:
         done = client.tasks.wait(client.tasks.submit(tenant, kind, what, retry=0), PATIENCE)
         assert (done.stage, done.failure) == ("dead", "failed"), what

@@ -1,4 +1,4 @@
-"""Topics, and the exceptions that say why something was refused."""
+"""Topics, and exceptions for refusals."""
 
 from __future__ import annotations
 

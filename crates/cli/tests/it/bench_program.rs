@@ -1,4 +1,4 @@
-//! `bench`, `report` and `demo`, which `dunlin` hands to the program `dunlin-bench`.
+//! `bench`, `report` and `demo`, which `dunlin` runs with the program `dunlin-bench`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::dunlin::{Outcome, dunlin, run, run_with};
 
-/// A folder with `dunlin` in it, and another for PATH.
+/// A directory with `dunlin`, and another for PATH.
 struct Installed {
     beside: TempDir,
     path: TempDir,
@@ -22,7 +22,7 @@ impl Installed {
         installed
     }
 
-    /// Has `program` found as `dunlin-bench` in `folder`.
+    /// Installs `program` as `dunlin-bench` in `folder`.
     fn put(folder: &TempDir, program: &str) {
         symlink(program, folder.path().join("dunlin-bench")).unwrap();
     }

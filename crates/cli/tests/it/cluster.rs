@@ -1,4 +1,4 @@
-//! `cluster`, and `dev --nodes`: a cluster as a person sees it.
+//! `cluster`, and `dev --nodes`.
 
 use dunlin_wait::{Deadline, find};
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
 
-/// `dev --nodes 3` in a directory; what it says up to the point where it waits.
+/// Starts `dev --nodes 3` in a directory. Returns its output up to the point where it waits.
 fn dev(dir: &str) -> (Program, Vec<String>) {
     let mut child: Child = dunlin(&["dev", "--nodes", "3", "--data-dir", dir])
         .stdout(Stdio::piped())
@@ -66,7 +66,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     let table = run(&["cluster", "status", "--data-dir", &first]).done();
     assert!(table.contains("NODE") && table.lines().count() == 5, "{table}");
     a_topic_moves(&nodes);
-    // Any node's directory will do.
+    // The directory of any node works.
     let token = run(&["cluster", "token", "--ttl", "1m", "--data-dir", &format!("{dir}/node-3")]).done();
     assert!(token.starts_with("dunlin-join-1-"), "{token}");
     let added = run(&["cluster", "add", "--data-dir", &first]).done();
@@ -80,7 +80,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(made.contains("first node of a new cluster"), "{made}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
-    // It ends its nodes with itself.
+    // The program ends its nodes too.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     let gone = run(&["cluster", "status", "--data-dir", &first]);
@@ -88,7 +88,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(gone.err.contains("no node of the cluster responds"), "{gone:?}");
 }
 
-/// To another node and on to the third, asked of the first.
+/// Moves a topic to another node and on to the third, by requests at the first.
 fn a_topic_moves(nodes: &[serde_json::Value]) {
     let url = format!("dunlin://{}", nodes[0]["doors"]["tcp"].as_str().expect("its door"));
     let ask = |arguments: &[&str]| {
@@ -105,7 +105,7 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = ask(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine its lease may have run out for a moment.
+            // On a busy machine a lease may end for a moment.
             (!moved.err.contains("takes no part at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
@@ -162,7 +162,7 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
             .concat(),
         )
     };
-    // Each is said without a second try.
+    // Each error comes without a second attempt.
     for (through, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -184,7 +184,7 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A port where somebody speaks first, and no TLS.
+/// A port whose listener sends first, and does not use TLS.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -208,7 +208,7 @@ fn system_keys_of_a_node_are_hidden_and_refused_with_limits() {
     assert_eq!(node.run(&["kv", "range", "--limit", "1"]).done(), "a\t1\n");
     let all = node.run(&["kv", "range", "--system", "--keys"]).done();
     assert!(all.lines().count() > 1 && all.ends_with("\na\n") && all.starts_with('$'), "{all}");
-    // A node that has just started still writes keys of its own: two answers need not be the same.
+    // A new node still writes its own keys, so that two listings may differ.
     let own = node.run(&["kv", "range", "$", "--keys"]).done();
     assert!(!own.is_empty() && own.lines().all(|key| key.starts_with('$')), "{own}");
     node.run(&["topics", "create", "orders"]).done();

@@ -1,4 +1,4 @@
-//! Commands that need no node, and what every command has in common.
+//! Commands without a node, and features of all commands.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ fn exit_codes_distinguish_refused_from_failed() {
     assert!(nobody.err.contains("dunlin://127.0.0.1:9") && nobody.err.contains("dunlin dev"), "{nobody:?}");
 }
 
-/// A record that its topic's state refuses was advised on as a bug of the node.
+/// The advice must not call a refused record a bug of the node.
 #[test]
 fn refused_record_gets_the_advice_of_its_error_code() {
     let node = Node::start();

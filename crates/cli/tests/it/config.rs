@@ -1,4 +1,4 @@
-//! Where a configuration's values come from.
+//! The sources of configuration values.
 
 use crate::dunlin::{dunlin, run, run_with};
 

@@ -1,4 +1,4 @@
-//! The binary, and nodes run by it.
+//! The binary, and nodes started with it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use dunlin_chaos::port;
 use dunlin_chaos::process::bind_to_this_thread;
 use dunlin_wait::find;
 
-/// The binary, with nothing of our own surroundings to confuse it.
+/// The binary, without this process's `DUNLIN_` variables.
 pub fn dunlin(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
     for (name, _) in std::env::vars_os() {
@@ -22,7 +22,7 @@ pub fn dunlin(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs to its end, with `input` as its standard input.
+/// Runs a command to its end with `input` as its standard input.
 pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
     let mut child = command
         .stdin(Stdio::piped())
@@ -32,10 +32,10 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
         .expect("it starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // From a thread: a pipe holds only so much, and the child may wait for us to read meanwhile.
+    // Write from a thread: the child may fill its output pipe meanwhile.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let outcome = Outcome::of(child);
-    // It may end without having read everything.
+    // The child may end without reading all input.
     let _ = writer.join();
     outcome
 }
@@ -44,10 +44,10 @@ pub fn run(arguments: &[&str]) -> Outcome {
     run_with(dunlin(arguments), b"")
 }
 
-/// Reads what it writes to standard error up to this text, and leaves what follows.
+/// Reads standard error up to this text, and leaves the rest.
 ///
 /// # Panics
-/// When it ends without the text.
+/// If the program ends without printing the text.
 #[track_caller]
 pub fn until_said(child: &mut Child, text: &str) {
     let errors = child.stderr.as_mut().expect("a pipe");
@@ -59,7 +59,7 @@ pub fn until_said(child: &mut Child, text: &str) {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -67,7 +67,7 @@ pub struct Outcome {
     pub err: String,
 }
 
-/// A program under way, ended with its test.
+/// A running program, which ends with its test.
 pub struct Program(Child);
 
 impl From<Child> for Program {
@@ -92,14 +92,14 @@ impl DerefMut for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail only when it has ended.
+        // Fails only if the program has ended.
         let _ = self.kill();
         let _ = self.wait();
     }
 }
 
 impl Outcome {
-    /// Waits for the end. What does not come to one is ended with its test.
+    /// Waits for the end. A program without an end is killed with its test.
     pub fn of(program: impl Into<Program>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
@@ -110,7 +110,7 @@ impl Outcome {
         Outcome { code: status.code(), out: text(out), err: text(err) }
     }
 
-    /// It went well; its standard output.
+    /// The standard output; panics unless the program succeeded.
     #[track_caller]
     pub fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -124,7 +124,7 @@ fn all(mut pipe: impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A node on a free port, ended with its test.
+/// A node on a free port, which ends with its test.
 pub struct Node {
     child: Program,
     pub ready: String,
@@ -137,7 +137,7 @@ impl Node {
     }
 
     pub fn start_with(arguments: &[&str]) -> Node {
-        // It is reserved: another node may be started there after this one.
+        // The address stays reserved, so that another node may start there later.
         let address = port::free([127, 0, 0, 1].into()).to_string();
         let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
         let all = [&["serve"], listen, arguments].concat();
@@ -148,7 +148,7 @@ impl Node {
         Node { url: format!("dunlin://{tcp}"), ready, child: child.into() }
     }
 
-    /// A command to this node.
+    /// A command for this node.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = dunlin(arguments);
         command.env("DUNLIN_URL", &self.url);
@@ -170,7 +170,7 @@ impl Node {
     /// SIGKILL.
     pub fn kill(self) {}
 
-    /// SIGTERM, and how it ended.
+    /// Sends SIGTERM. Returns the exit code.
     pub fn stop(mut self) -> Option<i32> {
         signal("TERM", self.child.id());
         find("the node stops", || self.child.try_wait().expect("it can be waited for")).code()

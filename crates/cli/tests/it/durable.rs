@@ -1,4 +1,4 @@
-//! Durable topics from the shell: created over a connection, acknowledged as they say, there again after a restart.
+//! Durable topics by commands: their creation, acknowledgement levels, and records after a restart.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn durable_topic_of_each_ack_level_survives_stop_and_kill() {
 
     let node = Node::start_with(&data);
     for level in LEVELS {
-        // What was acknowledged in memory alone may be there or not.
+        // Records acknowledged only in memory may be lost.
         let count = if level == "memory" { "3" } else { "4" };
         let told = read(&node, level, count);
         assert!(

@@ -1,4 +1,4 @@
-//! Order books from the shell: served, watched, recorded, verified and replayed.
+//! Order books by commands: served, watched, recorded, verified and replayed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use crate::dunlin::{Node, Outcome, dunlin, run, run_with};
 
-/// `dunlin feed serve`, ended with its test.
+/// `dunlin feed serve`, which ends with its test.
 struct Source {
     child: Child,
     url: String,
@@ -36,7 +36,7 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Both fail only when it has ended.
+        // Fails only if the program has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -111,7 +111,7 @@ fn invalid_feed_configuration_is_refused_with_its_cause() {
     assert!(outcome.err.contains("(built-in files: "), "{outcome:?}");
 }
 
-/// A short recording of a simulated book.
+/// Makes a short recording of a simulated book.
 fn record(folder: &Path) -> (PathBuf, Source) {
     let source = Source::start(&BASELINE);
     let out = folder.join("rec");
@@ -233,7 +233,7 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&["--config", "baseline_1x1_10k"]);
     let out = folder.path().join("rec");
-    // No file grows beyond 256 KiB: writing fails as on a full disk.
+    // The limit of 256 KiB for files makes writes fail as on a full disk.
     let mut full = std::process::Command::new("sh");
     full.args(["-c", "ulimit -f 512; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dunlin")]);
     full.args(["feed", "record", "md.>", "--out", out.to_str().unwrap(), "--url", &source.url]);

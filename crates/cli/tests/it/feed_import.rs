@@ -1,4 +1,4 @@
-//! `feed import`.
+//! Tests of `feed import`.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn unknown_import_format_is_refused_with_advice() {
     assert!(refused(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
     assert!(refused(b"").contains("the file is empty"));
     assert!(refused(b"a recording\n").contains("the file's format is unknown"));
-    // Other exchanges' files, of which nothing could be imported.
+    // Files of other exchanges, which cannot be imported.
     let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
     assert!(refused(kraken).contains("the file's format is unknown"));
     assert!(refused(b"{\"op\":\"subscribe\"}\n").contains("the file's format is not Betfair stream"));
@@ -58,7 +58,7 @@ fn unknown_import_format_is_refused_with_advice() {
     assert_eq!(run(&["feed", "import"]).code, Some(2));
 }
 
-/// A recording of these rows in a folder of its own.
+/// A recording with these rows in its own directory.
 fn recorded(folder: &std::path::Path, name: &str, rows: &str) -> String {
     let out = folder.join(name).to_str().unwrap().to_owned();
     run_with(dunlin(&["feed", "import", "--out", &out, "-"]), rows.as_bytes()).done();

@@ -1,4 +1,5 @@
-//! Commands that follow something: each says when its node is gone and when it is back, and ends on Ctrl-C at once.
+//! Commands that follow something: each reports when its node is lost and restored, and ends at once on
+//! Ctrl-C.
 
 use dunlin_wait::{PATIENCE, find, until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +12,7 @@ use std::thread;
 
 use crate::dunlin::{Node, Program, dunlin, signal};
 
-/// A command, and the lines that it writes.
+/// A command and its output lines.
 struct Following {
     program: Program,
     errors: Receiver<String>,
@@ -32,7 +33,7 @@ impl Following {
         assert!(is_said, "{arguments:?} does not say {what}");
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Interrupts the command, as Ctrl-C does.
     fn interrupt(mut self, arguments: &[&str]) {
         signal("INT", self.program.id());
         let status = find(format_args!("the end of {arguments:?}"), || self.program.try_wait().unwrap());
@@ -48,7 +49,7 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// What follows something of a node, and what makes it write a line.
+/// Commands that follow something, and commands that make each print a line.
 const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["sub", "ticks"], &["pub", "ticks", "again"]),
     (&["kv", "watch"], &["kv", "put", "a", "again"]),
@@ -56,7 +57,7 @@ const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["feed", "watch", "quotes"], &["pub", "quotes", "again", "--key", "k"]),
 ];
 
-/// The commands, each of which has begun: it has written what happens now.
+/// Starts the commands, and waits until each prints current events.
 fn all_begun(node: &Node) -> [Following; 4] {
     node.run(&["topics", "create", "quotes", "--fold", "last"]).done();
     node.run(&["task", "submit", "count", "before"]).done();
@@ -134,7 +135,7 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     following.interrupt(&["space", "watch"]);
 }
 
-/// A way to the node on which every connection is let in and ends with its first request, and how many did.
+/// A proxy that accepts every connection and closes it at the first request. Counts the connections.
 fn short_connections(node: &Node) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("dunlin://{}", listener.local_addr().unwrap());

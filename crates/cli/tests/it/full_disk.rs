@@ -1,4 +1,4 @@
-//! A node whose disk is full says so, and when it is over.
+//! A node with a full disk reports that, and its end.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ use crate::http::curl;
 const FULL: &str = "the node's disk is full: no room for keys: ";
 const OVER: &str = "the node's disk has room again";
 
-/// A file system of this test's own, in memory.
+/// A small file system in memory.
 struct Small(TempDir);
 
 impl Drop for Small {
@@ -26,7 +26,7 @@ impl Drop for Small {
     }
 }
 
-/// Nothing where this user may not mount one.
+/// `None` if the user may not mount one.
 fn small_disk() -> Option<Small> {
     let dir = tempfile::tempdir().unwrap();
     let mounted =
@@ -34,7 +34,7 @@ fn small_disk() -> Option<Small> {
     mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
 }
 
-/// Takes all the room that is left.
+/// Fills the file system.
 fn fill(file: &Path) {
     let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
     for bytes in [1 << 20, 1 << 10, 1] {
@@ -42,7 +42,7 @@ fn fill(file: &Path) {
     }
 }
 
-/// A node over such a file system.
+/// A node on such a file system.
 struct Serving {
     _program: Program,
     ready: String,
@@ -79,7 +79,7 @@ impl Serving {
     }
 }
 
-/// It was ready, and its log said nothing.
+/// The node must not stay ready, and must log the full disk.
 #[test]
 fn full_disk_is_reported_until_there_is_room() {
     let Some(small) = small_disk() else {
@@ -94,7 +94,7 @@ fn full_disk_is_reported_until_there_is_room() {
     let large = vec![1; 256 << 10];
     let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
     until("the node and its log say that there is no room", || {
-        // Refused or not: on a full disk the log is shortened again and again.
+        // May be refused: on a full disk, the log is shortened repeatedly.
         let _ = client.kv().put("large", &large);
         is_unready |= readyz().contains("no room for keys");
         is_unready && log().contains(FULL)
@@ -107,7 +107,7 @@ fn full_disk_is_reported_until_there_is_room() {
     client.kv().put("large", &large).unwrap();
 }
 
-/// The publisher once waited for 5 s, was told that the disk is slow, and the node was ready.
+/// The publisher must not wait for 5 s for a slow disk, and the node must not stay ready.
 #[test]
 fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     let Some(small) = small_disk() else {
@@ -124,7 +124,7 @@ fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     fill(&filler);
     let file = OpenOptions::new().write(true).open(&filler).unwrap();
     file.set_len(file.metadata().unwrap().len() - (3 << 20)).unwrap();
-    // Open, it would keep its room after it is removed.
+    // An open file would keep its space after its removal.
     drop(file);
     let large = vec![1; 900 << 10];
     let (mut taken, mut refused) = (0, None);

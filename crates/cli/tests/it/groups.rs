@@ -36,7 +36,7 @@ fn each_record_goes_to_one_member_of_the_group() {
     let number = |line: String| line.parse::<u32>().unwrap();
     let first: Vec<u32> = (0..5_000).map(|_| number(seen.recv_timeout(PATIENCE).unwrap())).collect();
     members.iter().for_each(|member| signal("INT", member.id()));
-    // Until both have ended.
+    // Wait for the end of both.
     let more: Vec<u32> = seen.iter().map(number).collect();
     assert_eq!((first.iter().collect::<BTreeSet<_>>().len(), more), (5_000, vec![]), "each once");
 }
@@ -122,7 +122,7 @@ fn record_is_acknowledged_when_its_command_succeeds() {
 
 #[test]
 fn command_may_run_longer_than_the_deadline() {
-    // On a machine that stands still for longer than a claim holds the record comes again, and rightly.
+    // If the machine stops for longer than a claim, the record is rightly delivered again.
     let in_one_attempt = |claim_ms: u32| {
         let node = Node::start();
         node.run(&["pub", "jobs", "one"]).done();

@@ -1,4 +1,4 @@
-//! The HTTP door of the binary, with `curl`.
+//! The HTTP listener of the binary, with `curl`.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ pub fn curl(arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// The address of HTTP in the line that says READY.
+/// The HTTP address in the READY line.
 fn http_url(ready: &str) -> String {
     let address =
         ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("READY … http=…");
@@ -79,7 +79,7 @@ fn scaler_reports_its_forecast_or_the_history_it_needs() {
         let node =
             Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
         let url = format!("{}/v1/node/work", http_url(&node.ready));
-        // It has looked when it has decided that there is to be a worker.
+        // The autoscaler has run once it has decided to start a worker.
         let said = dunlin_wait::find("it has looked", || {
             let said: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
             said["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(said)

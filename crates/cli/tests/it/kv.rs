@@ -1,4 +1,4 @@
-//! `kv`, `lock` and `elect`.
+//! Tests of `kv`, `lock` and `elect`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -50,7 +50,7 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
     let oldest: serde_json::Value = serde_json::from_str(&watch("oldest").done()).unwrap();
     let epoch = oldest["epoch"].as_u64().unwrap();
     let change: serde_json::Value = serde_json::from_str(&watch(&format!("{epoch}-2")).done()).unwrap();
-    // Which epoch it is of is not guessed.
+    // A revision without its epoch is refused.
     let bare = watch("2");
     assert!(bare.code != Some(0) && bare.err.contains(&format!("use --from {epoch}-2")), "{bare:?}");
     let before = watch(&format!("{}-2", epoch - 1));

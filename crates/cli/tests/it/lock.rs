@@ -1,4 +1,4 @@
-//! `lock`: nothing of a command runs on when its lock is, or may be, another's.
+//! `lock`: no process of the command runs once another may hold the lock.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, Program, signal};
 
-/// A lock's command that writes its process number when it begins; the number.
+/// Holds a lock with a command that prints its process id. Returns that.
 fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
     let mut command = node.command(&["lock", name, "--ttl", ttl, "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -16,14 +16,14 @@ fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
     (child.into(), line.trim().parse().unwrap_or_else(|_| panic!("{line:?}")))
 }
 
-/// Whether a process runs; one that has ended and was not waited for does not.
+/// Whether a process runs; an unreaped one does not.
 fn runs(pid: u32) -> bool {
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits until the next holder of the lock has looked; whether the process still ran then.
+/// Waits for the next holder of the lock. Returns whether the process still ran then.
 fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
     let look = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
     node.run(&["lock", name, "--", "sh", "-c", &look]).done() == "runs\n"
@@ -32,7 +32,7 @@ fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
 #[test]
 fn signalled_lock_leaves_nothing_to_run_beside_the_next() {
     let node = Node::start();
-    // After KILL the lock is free when its lease ends: a busy machine has that long to end the command.
+    // After SIGKILL, the lock is free when its lease ends: the time for a busy machine to end the command.
     let ttl = "6s";
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");

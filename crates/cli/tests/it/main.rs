@@ -1,4 +1,4 @@
-//! The binary as people and programs meet it.
+//! Tests of the binary.
 
 mod bench_program;
 mod cluster;

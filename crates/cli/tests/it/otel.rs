@@ -1,4 +1,4 @@
-//! Traces as a collector gets them, from the real exporter: `cargo xtask otel`.
+//! Traces from the real exporter to a collector: `cargo xtask otel`.
 
 mod collector;
 
@@ -39,7 +39,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// One request, with a parent; the whole answer.
+/// Sends a request with a parent span. Returns the whole response.
 fn request(node: &Node, line: &str, body: &str) -> String {
     let mut stream = connect(address(node, "http"));
     let bytes = body.len();
@@ -80,7 +80,7 @@ fn nats_session(node: &Node) {
         assert!(stream.read_line(&mut line).unwrap() > 0, "it delivers");
     }
     say(&mut stream, "NONSENSE\r\n");
-    // What is on its way does not matter any more.
+    // Bytes on their way do not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
@@ -94,7 +94,7 @@ fn spans_continue_the_traces_of_their_requests() {
     nats_session(&node);
     let out = node.run(&["sub", "orders.eu", "--from", "earliest", "--count", "1", "--name", "audit"]);
     assert!(out.done().contains("{}"));
-    // Whatever was not sent yet is, when it ends.
+    // The end of the node sends the remaining spans.
     assert_eq!(node.stop(), Some(0));
 
     let spans = collector.spans();
@@ -123,7 +123,7 @@ fn spans_continue_the_traces_of_their_requests() {
 
 #[test]
 fn unreachable_collector_does_not_stop_the_node() {
-    // Nobody listens there: it was free a moment ago, and only root may take it.
+    // Nothing listens at this port, which only root may open.
     let node = serving("http://127.0.0.1:1");
     assert!(request(&node, "POST /v1/topics/orders.eu", "{}").starts_with("HTTP/1.1 200 "));
     assert_eq!(node.stop(), Some(0));

@@ -1,8 +1,10 @@
-//! What the pages say to type is typed: every block whose fence says `run`, line by line, in bash, at a node of its own.
+//! Runs the commands of the documentation: every block whose fence says `run`, line by line in bash, with its
+//! own node.
 //!
-//! In a `console run` block what follows `$ ` is a command and what follows that its output, in which `…` stands for
-//! anything; in a `sh run` block every line is a command. None may fail; one that goes on is ended after a while, and has
-//! passed. Files that a block names and does not make are there: see [`furnish`].
+//! In a `console run` block, `$ ` precedes a command, and the following lines are its output, in which `…`
+//! matches anything. In a `sh run` block every line is a command. No command may fail; a command that
+//! continues is ended after some time, and has passed. Files that the blocks use are present: see
+//! [`furnish`].
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,12 +14,14 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// After how many seconds a command is ended that goes on; the other where the page shows what it says.
+/// The seconds after which a continuing command is ended; the other value is for commands whose output the
+/// page shows.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
-/// Blocks that run at a time.
+/// Blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
-/// What runs a command: again, while what was left running before it begins; its output is the last one's.
+/// Runs a command, and repeats it while background programs are starting. Its output is that of the last
+/// attempt.
 const TRY: &str = "set -a
 try() {
   for n in {1..60}; do
@@ -27,17 +31,17 @@ try() {
   cat said; return $status
 }
 ";
-/// Between two commands, in what the shell prints.
+/// The separator between two commands in the shell's output.
 const MARK: &str = "@@@";
 
 struct Typed {
     line: usize,
     command: String,
-    /// What it says, as far as the page shows it.
+    /// The output that the page shows.
     output: Option<String>,
 }
 
-/// A page's blocks that are to be run.
+/// The blocks of a page to run.
 fn blocks(text: &str) -> Vec<Vec<Typed>> {
     let mut blocks: Vec<Vec<Typed>> = Vec::new();
     let mut inside: Option<bool> = None;
@@ -69,19 +73,19 @@ fn blocks(text: &str) -> Vec<Vec<Typed>> {
     blocks
 }
 
-/// What the pages' examples work on.
+/// Creates the files that the pages' examples use.
 fn furnish(directory: &Path) {
     for script in ["resize.sh", "thumb.sh", "backup.sh"] {
         let path = directory.join(script);
         fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // As somebody sees it who reads what curl says, and not how far it is.
+    // curl without its progress meter.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").unwrap();
     fs::write(directory.join("urls.txt"), "https://example.org/a\nhttps://example.org/b\n").unwrap();
 }
 
-/// A shell's program that says after each command how it ended. What is set is there for all that follow.
+/// A shell script that prints the status of each command. Variables stay set for later commands.
 fn script(block: &[Typed]) -> String {
     let mut script = String::from(TRY);
     for typed in block {
@@ -103,7 +107,7 @@ fn script(block: &[Typed]) -> String {
     script
 }
 
-/// Whether this is what the page shows, in which `…` is anything.
+/// Whether the output is what the page shows, where `…` matches anything.
 fn is_shown(shown: &str, said: &str) -> bool {
     let (shown, said) = (shown.trim_end(), said.trim_end());
     let mut parts = shown.split('…');
@@ -148,7 +152,7 @@ fn try_block(page: &str, block: &[Typed]) {
     for typed in block {
         let at = format!("{page}:{}: `{}`", typed.line, typed.command);
         let (status, rest) = said.next().and_then(|part| part.split_once('\n')).unwrap_or_default();
-        // Ended by `timeout` means that it went on.
+        // The status 124 of `timeout` means that the command continued.
         assert!(["0", "124"].contains(&status), "{at} ended with {status}: {output}\nall: {}", outcome.out);
         if let Some(shown) = &typed.output {
             assert!(is_shown(shown, &output), "{at} said\n{output}\nand the page shows\n{shown}");
@@ -173,7 +177,7 @@ fn commands_in_the_docs_run_as_shown() {
     };
     let all: Vec<_> = pages.iter().flat_map(of_page).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
-    // Each block has a node of its own, and its commands have seconds.
+    // Each block has its own node, and each command has seconds.
     let next = Mutex::new(all.iter());
     std::thread::scope(|scope| {
         for _ in 0..BLOCKS_AT_ONCE {

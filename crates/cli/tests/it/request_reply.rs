@@ -1,4 +1,4 @@
-//! `req` and `reply`.
+//! Tests of `req` and `reply`.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -7,14 +7,14 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, Program, signal};
 
-/// Somebody who answers, once they do.
+/// A responder that has subscribed.
 struct Replier(Child);
 
 impl Replier {
     fn start(node: &Node, arguments: &[&str]) -> Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
-        // It answers what is asked from when it has subscribed.
+        // It replies to requests from its subscription on.
         until("it has subscribed", || {
             node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"readers_total\":1")
         });

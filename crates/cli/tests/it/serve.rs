@@ -1,4 +1,4 @@
-//! `serve` and `dev`.
+//! Tests of `serve` and `dev`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

@@ -1,4 +1,5 @@
-//! Worlds over processes: small, killed and come back, everybody counted from outside.
+//! Small worlds on several processes, which are killed and restarted while their entities are counted from
+//! outside.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -37,7 +38,7 @@ impl Process {
         Process { program: child.into(), said }
     }
 
-    /// The next that it says which is so.
+    /// The next output object that satisfies `is_so`.
     fn says(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let deadline = Deadline::new();
         loop {
@@ -61,7 +62,7 @@ fn space_run_on_an_open_address_is_refused_with_advice() {
     assert!(outcome.err.contains("--url"), "{outcome:?}");
 }
 
-/// Numbers, durations and names that cannot be meant are refused on the command line.
+/// Invalid numbers, durations and names are errors of the command line.
 #[test]
 fn world_options_out_of_range_are_refused() {
     let says = |words: &[&str], expected: &str| {
@@ -95,7 +96,7 @@ fn world_options_out_of_range_are_refused() {
     }
 }
 
-/// A node of the environment does not stand against one that the command line asks for.
+/// DUNLIN_URL does not conflict with --listen.
 #[test]
 fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
     let node = Node::start();
@@ -117,7 +118,7 @@ fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
     }
 }
 
-/// A world that waits for processes, and one whose processes are gone, are said to be so.
+/// The commands report a world that waits for processes, and one whose processes have ended.
 #[test]
 fn waiting_and_ended_worlds_are_reported() {
     let node = Node::start();
@@ -150,7 +151,7 @@ fn waiting_and_ended_worlds_are_reported() {
     says(&["space", "watch", "x", "--once"], "there is no world");
 }
 
-/// A process of a world ends though the node that holds its keys does not answer.
+/// A process of a world ends although the node with its keys does not respond.
 #[test]
 fn signal_ends_a_world_process_of_a_frozen_node() {
     let node = Node::start();
@@ -164,7 +165,7 @@ fn signal_ends_a_world_process_of_a_frozen_node() {
     signal("CONT", node.pid());
 }
 
-/// A world that a program of its own runs is found as any other.
+/// A world of another program is found like any other.
 #[test]
 fn world_of_an_external_program_is_shown() {
     let node = dunlin::Node::start(Config::default()).unwrap();
@@ -192,7 +193,7 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
-/// What is printed once is no older than what was printed before it was asked for.
+/// A map printed once is not older than the request for it.
 #[test]
 fn picture_printed_once_is_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
@@ -209,10 +210,10 @@ fn picture_printed_once_is_no_older_than_its_request() {
     }
 }
 
-/// The first process of a world, whose node holds what they agree on, is killed, and the same command is given again.
+/// The first process, whose node holds the world's leases, is killed, and the same command runs again.
 #[test]
 fn world_continues_when_its_first_process_restarts() {
-    // A machine that stands still for long does not end a lease that nobody ended.
+    // With a longer lease, a stopped machine does not end it.
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
@@ -231,10 +232,10 @@ fn world_continues_when_its_first_process_restarts() {
     moves(&url, &there);
 }
 
-/// Two processes, as the README has it: one is killed, and the other goes on with everybody until another joins.
+/// Two processes as in the README: one is killed, and the other runs all regions until another joins.
 #[test]
 fn world_continues_in_the_only_process_left() {
-    // A machine that stands still for long does not end a lease that nobody ended.
+    // With a longer lease, a stopped machine does not end it.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
@@ -254,7 +255,7 @@ fn world_continues_in_the_only_process_left() {
     moves(&url, &there);
 }
 
-/// A region comes further than where it is seen first.
+/// Waits until a region's tick grows.
 fn moves(url: &str, region: &serde_json::Value) {
     moves_in("two", url, region);
 }
@@ -267,7 +268,7 @@ fn moves_in(world: &str, url: &str, region: &serde_json::Value) {
     watch.says("twenty ticks more", |said| of_it(said) > first.map(|first| first + 20));
 }
 
-/// A world of one process: everybody is seen, one is commanded, and seen alone by what it is then.
+/// A world of one process: all entities are visible, one is changed, and a filter then shows only that one.
 #[test]
 fn near_lists_entities_and_command_changes_one() {
     let run_one =
@@ -301,7 +302,7 @@ fn near_lists_entities_and_command_changes_one() {
     refused(&["near", "5", "one", "--within", "9", "--once"], "no region of the world has entity 5");
 }
 
-/// Two processes: an entity goes to the region of its place, and its id is given once.
+/// Two processes: an entity goes to the region of its position, and its id exists once.
 #[test]
 fn spawned_entity_exists_once_until_despawned() {
     let run_two =
@@ -315,7 +316,7 @@ fn spawned_entity_exists_once_until_despawned() {
     let spawned = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(ask(&[words, &["--json"]].concat()).done().trim()).expect("an object")
     };
-    // Whichever process the client asks first, the one that has the region takes the entity.
+    // The process with the region takes the entity, whichever process the client asks first.
     let low = spawned(&["spawn", "7", "two", "--position", "10,10,10"]);
     let high = spawned(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
     assert_eq!((low["entity"].as_str(), high["entity"].as_str()), (Some("7"), Some("8")));
@@ -333,7 +334,7 @@ fn spawned_entity_exists_once_until_despawned() {
     assert_eq!(again["region"], high["region"]);
 }
 
-/// The first process of two waits out its patience, and says so.
+/// The first process of two stops waiting after its patience, and reports that.
 #[test]
 fn first_process_reports_that_it_stopped_waiting_for_others() {
     let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
@@ -371,7 +372,7 @@ fn metrics_include_the_figures_of_a_region() {
     assert!(refused.code == Some(1) && refused.err.contains("--http-listen"), "{refused:?}");
 }
 
-/// Entities that are handed over are counted once, at whatever moment the regions are read.
+/// Entities that are handed over are counted once, at any time.
 #[test]
 fn lines_of_one_picture_count_every_entity_once() {
     let run_two =
@@ -393,7 +394,8 @@ fn lines_of_one_picture_count_every_entity_once() {
     }
 }
 
-/// The node of a region's former owner has no topic of it any more: a recording there ends, and both together are the world.
+/// The former owner's node has no topic of a moved region: the recording ends there, and both recordings
+/// together are the world.
 #[test]
 fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -423,7 +425,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     dunlin_wait::until("it is recorded there", || readers(&there).matches("dunlin feed record").count() >= 1);
     moves(&url, &1.into());
     moves(&url, &2.into());
-    // Nobody moves, and both recorders have all there is.
+    // No entity moves, and both recorders are complete.
     run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
     let mut before = String::new();
     dunlin_wait::until("the world stands still", || {
@@ -449,7 +451,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         let of = |line: &serde_json::Value, what: &str| line[what].as_u64().expect("a number");
         lines.map(|line| (of(&line, "region"), of(&line, "entities") + of(&line, "on_the_way"))).collect()
     };
-    // In whatever order they are named.
+    // The order of the recordings does not matter.
     for order in [["first", "second"], ["second", "first"]] {
         let node = Node::start();
         let [one, other] = order.map(folder);
@@ -458,13 +460,13 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         assert_eq!(counted.iter().map(|(_, entities)| entities).sum::<u64>(), 300, "{counted:?}");
         assert_eq!(counted.len(), 2);
     }
-    // The first alone has no region that its process gave up.
+    // The first recording alone lacks the region that its process gave up.
     let node = Node::start();
     node.run(&["feed", "replay", &folder("first"), "--speed", "max"]).done();
     assert!(count(&node).iter().all(|(region, _)| *region != moved));
 }
 
-/// A region's topic is a topic: what was recorded is watched again without the world.
+/// A replayed recording of a region's topic can be watched without the world.
 #[test]
 fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");

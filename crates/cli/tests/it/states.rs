@@ -1,4 +1,4 @@
-//! States of topics, for who reads records: `sub --from snapshot`, `--conflate`, and what entries say.
+//! States of topics: `sub --from snapshot`, `--conflate`, and decoded entries.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -24,7 +24,7 @@ fn prices() -> Node {
     node
 }
 
-/// What `sub` prints until it has read a record beside the state; somebody publishes meanwhile.
+/// The output of `sub` up to the first record after the state, while `publish` runs.
 fn until_a_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
     let all = [&["sub"], arguments, &["--count", "1"]].concat();
     let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `task`.
+//! Tests of `task`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -206,7 +206,7 @@ fn result_over_the_limit_fails_the_task_with_its_size() {
     assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
 }
 
-/// Who holds a pipe of a task that is over, and would hold it for ten minutes.
+/// Processes that hold a pipe of an ended task, for ten minutes.
 struct Holders(std::path::PathBuf);
 
 impl Holders {
@@ -229,7 +229,7 @@ fn task_ends_with_its_command_and_its_process_group() {
     let dir = tempfile::tempdir().expect("a directory");
     let holders = Holders(dir.path().join("holders"));
     std::fs::write(&holders.0, "").expect("a file");
-    // It is in a session of its own, and so in another group, when the command goes on.
+    // The process is in its own session, and so in another group, before the command continues.
     let away = format!(
         "setsid sh -c 'echo $$ >> {0}; exec sleep 600' & until grep -qx $! {0}; do sleep 0.05; done",
         holders.0.display()
@@ -264,14 +264,14 @@ fn worker_with_a_missing_command_takes_no_task() {
     assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
 }
 
-/// What a watch prints is there at once, also for who reads it line by line.
+/// Each event is printed at once, also into a pipe.
 #[test]
 fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
     let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("it starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    // The watch may begin a moment later than it is started.
+    // The watch may begin a moment after its start.
     let id = std::thread::scope(|scope| {
         let submitting = scope
             .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());
@@ -284,12 +284,12 @@ fn task_watch_prints_events_as_they_happen() {
 }
 
 fn is_there(pid: &str) -> bool {
-    // A zombie that nobody has reaped yet is no process any more.
+    // An unreaped zombie counts as ended.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
 
-/// Its lease would hold its task for ten minutes.
+/// Without the early end, the lease would hold the task for ten minutes.
 #[test]
 fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     let node = Node::start();

@@ -1,4 +1,4 @@
-//! TLS from the command line.
+//! TLS options of the commands.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use dunlin_wait::{find, until};
 
 use crate::dunlin::{Node, Outcome, dunlin, run, signal};
 
-/// `dunlin dev --tls` in a directory, and all it said up to its last line.
+/// `dunlin dev --tls` in a directory, with its output up to the last line.
 struct Dev {
     child: Child,
     said: Vec<String>,
@@ -30,13 +30,13 @@ impl Dev {
         Dev { child, said }
     }
 
-    /// The rest of the first line that begins so, indented or not.
+    /// The rest of the first output line with this prefix, indented or not.
     fn says(&self, prefix: &str) -> &str {
         let found = self.said.iter().find_map(|line| line.trim().strip_prefix(prefix));
         found.unwrap_or_else(|| panic!("no {prefix:?} in {:#?}", self.said))
     }
 
-    /// What was said to be typed, in a shell that was told what it said before.
+    /// Runs a printed command in a shell with the printed variables.
     fn types(&self, command: &str) -> Outcome {
         unhurried(|| self.types_once(command))
     }
@@ -52,7 +52,7 @@ impl Dev {
     }
 }
 
-/// Clients give a node two seconds, and not every machine has them.
+/// Repeats an attempt, because a slow machine may exceed the connection timeout of two seconds.
 fn unhurried(attempt: impl Fn() -> Outcome) -> Outcome {
     find("the node answers in time", || {
         let outcome = attempt();
@@ -77,11 +77,11 @@ fn commands_printed_by_dev_work_over_tls() {
     dev.types("dunlin pub ticks hello").done();
     let read = dev.types("dunlin sub ticks --from earliest --count 1").done();
     assert!(read.contains("hello"), "{read}");
-    // The curl line, but for an end.
+    // The printed curl command without its end.
     let curl = dev.says("curl -N").split("/v1/").next().unwrap();
     assert!(dev.types(&format!("curl -sS{curl}/healthz")).done().contains("alive"));
     assert!(dev.says("nats sub ticks -s tls://127.0.0.1:").contains("--tlsca"));
-    // The same certificates again, and clients are asked for theirs.
+    // The same certificates again, with client certificates required.
     let ca = tls.join("ca.pem");
     let again = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
     again.says("Found certificates in ");
@@ -107,7 +107,7 @@ fn missing_tls_files_are_named_and_half_settings_refused() {
 fn sighup_reloads_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-    // Each has an authority of its own.
+    // Each directory has its own authority.
     drop((Dev::start(&old, &[]), Dev::start(&new, &[])));
     let file = |dir: &Path, name: &str| dir.join(name).to_str().unwrap().to_owned();
     let (cert, key) = (file(&old, "node.pem"), file(&old, "node-key.pem"));

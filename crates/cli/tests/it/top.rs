@@ -1,4 +1,4 @@
-//! `dunlin top`, against real nodes: in plain text, as objects, and in a terminal.
+//! `dunlin top` with real nodes: as plain text, as JSON, and in a terminal.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ fn top_once_prints_the_figures_of_the_node() {
     let node = Node::start();
     node.run(&["pub", "orders", "one", "two", "three"]).done();
     node.run(&["task", "submit", "thumb", "a.png", "--tenant", "acme"]).done();
-    // Nobody watches: it is plain without being asked for.
+    // Without a terminal, the output is plain text.
     for arguments in [&["top", "--once"][..], &["top"]] {
         let out = node.run(arguments).done();
         let line = |start: &str| {
@@ -95,7 +95,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
     let (sender, drawn) = channel();
     thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // The end of it is an error: nobody holds the other side any more.
+        // A terminal whose other side is closed reports an error.
         while let Ok(count @ 1..) = screen.read(&mut bytes) {
             if sender.send(bytes[..count].to_vec()).is_err() {
                 return;

@@ -1,4 +1,4 @@
-//! `topics` and `log dump`.
+//! Tests of `topics` and `log dump`.
 
 use dunlin_client::topic::{FoldConfig, TopicConfig};
 use dunlin_client::{Client, Options};

@@ -1,4 +1,4 @@
-//! `dunlin user`, and a node that asks who one is.
+//! `dunlin user`, and a node with users.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -82,7 +82,7 @@ fn password_of_a_connection_is_not_taken_for_a_users() {
     let output = run(&add, "typed\n");
     assert!(output.code == Some(2) && output.err.contains("--password-from"), "{output:?}");
     assert!(!std::path::Path::new(&file).exists());
-    // The variable is there for commands that connect.
+    // The variable is for commands that connect.
     let mut command = dunlin(&add[..7]);
     command.env("DUNLIN_PASSWORD_FILE", &secret);
     let output = run_with(command, b"typed\n");
@@ -122,7 +122,7 @@ fn command_ends_when_its_reconnect_is_refused() {
     node.kill();
     run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");
     let _asks = Node::start_with(&["--listen", &listen, "--auth-users-file", file]);
-    // Who has been refused by now has ended, and reads nothing more.
+    // A refused command has ended and reads nothing more.
     let _ = input.write_all(b"two\n");
     for program in [sub, lines] {
         let outcome = Outcome::of(program);

@@ -1,4 +1,4 @@
-//! `--workers` and `--scale`: a node that starts, drains and replaces real workers.
+//! `--workers` and `--scale`: a node that starts, drains and replaces workers.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use dunlin_wait::{Deadline, POLL};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, signal};
 
-/// Does until it is so; what it last saw where it never is.
+/// Polls until `is_so`. Panics with the last value after the time limit.
 fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is_so: impl Fn(&T) -> bool) -> T {
     let deadline = Deadline::new();
     loop {
@@ -20,7 +20,7 @@ fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is_so: imp
     }
 }
 
-/// The processes that a process started and that run.
+/// The running child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let of = |entry: std::fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -35,7 +35,7 @@ fn children(parent: u32) -> Vec<u32> {
     found
 }
 
-/// The names of workers that are attached and take tasks.
+/// The names of attached workers that take tasks.
 fn attached(node: &Node) -> Vec<String> {
     let said = node.run(&["task", "workers", "--json"]).done();
     let workers =
@@ -62,13 +62,13 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     let pids = children(node.pid());
     assert_eq!(pids.len(), 1, "{first:?}");
 
-    // Who dies is replaced, by another under another name.
+    // A dead worker is replaced by one with another name.
     signal("KILL", pids[0]);
     let second = until("another is there", || attached(&node), |names| names.len() == 1 && *names != first);
     let replaced = children(node.pid());
     assert!(replaced.len() == 1 && replaced != pids, "{second:?}");
 
-    // More to do than one can.
+    // More tasks than one worker can run.
     let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
     let submitted =
         node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes());
@@ -80,7 +80,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
     until("all is done", || completed(&node), |completed| *completed == 40);
 
-    // Nothing to do: those that are not needed are asked to go, and do.
+    // Without tasks, surplus workers are asked to end, and do.
     until("one is left", || (attached(&node).len(), children(node.pid()).len()), |left| *left == (1, 1));
     assert_eq!(completed(&node), 40);
     let last = children(node.pid());
@@ -89,7 +89,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
 }
 
 fn is_there(pid: u32) -> bool {
-    // A zombie that nobody has reaped yet is no process any more.
+    // An unreaped zombie counts as ended.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
@@ -137,7 +137,7 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
     assert!(nowhere.err.contains("workers need a listener"), "{nowhere:?}");
 }
 
-/// Who is started and is no worker is started again, but not for ever at once.
+/// A command that is not a worker is restarted, but with growing pauses.
 #[test]
 fn failing_worker_command_is_restarted_at_a_limited_rate() {
     let mut command =
@@ -157,7 +157,7 @@ fn failing_worker_command_is_restarted_at_a_limited_rate() {
 mod long {
     use super::*;
 
-    // The node waits for ten seconds and more before it lets a worker go.
+    // The node keeps idle workers for at least ten seconds.
     #[test]
     fn warm_pool_is_called_on_a_backlog_and_refilled() {
         let options = ["--workers", &workers("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];

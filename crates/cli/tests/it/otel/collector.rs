@@ -1,4 +1,4 @@
-//! As little of a collector as it takes: OTLP over HTTP, every span kept.
+//! A minimal collector: OTLP over HTTP, which keeps every span.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
-/// A span, in words.
+/// A span, as text.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub name: String,
@@ -81,7 +81,7 @@ impl Collector {
     }
 }
 
-/// Takes requests until the client ends.
+/// Handles requests until the client ends.
 fn serve(stream: TcpStream, taken: &Mutex<Vec<Seen>>) {
     let mut stream = BufReader::new(stream);
     while let Some(body) = request(&mut stream) {
@@ -100,7 +100,7 @@ fn serve(stream: TcpStream, taken: &Mutex<Vec<Seen>>) {
     }
 }
 
-/// The body of the next request, which is one to `/v1/traces`.
+/// The body of the next request to `/v1/traces`.
 fn request(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     let mut line = String::new();
     if stream.read_line(&mut line).ok()? == 0 {
