@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 /// Runs the role that the first argument names.
 pub fn run(mut arguments: Vec<String>) -> Result<()> {
     if arguments.is_empty() {
-        bail!("say which role");
+        bail!("no role given");
     }
     let role = arguments.remove(0);
     match role.as_str() {
@@ -30,7 +30,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
         "crowd" => crowd::run(&arguments),
         "space" => space::run(&arguments),
         "worker" => worker::run(&arguments),
-        other => bail!("there is no role {other}"),
+        other => bail!("unknown role {other}"),
     }
 }
 

@@ -17,7 +17,7 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
     let mut by_revision: BTreeMap<u64, &Operation> = BTreeMap::new();
     for &(op, _, revision) in &changes {
         if let Some(other) = by_revision.insert(revision, op) {
-            bail!("two changes took revision {revision}: {other:?} and {op:?}");
+            bail!("two changes have revision {revision}: {other:?} and {op:?}");
         }
     }
     let (mut by_call, mut by_end) = (changes.clone(), changes.clone());
@@ -49,14 +49,14 @@ pub fn locks(histories: &[LockHistory]) -> Result<u64> {
         if let Some(other) = tokens.insert((held.lock, held.token), held)
             && other.lease != held.lease
         {
-            bail!("one token for two: {other:?} and {held:?}");
+            bail!("two leases have the same token: {other:?} and {held:?}");
         }
     }
     for (at, first) in held.iter().enumerate() {
         let later =
             held[at + 1..].iter().take_while(|next| next.lock == first.lock && next.from < first.until);
         if let Some(second) = later.clone().find(|next| next.lease != first.lease) {
-            bail!("two held a lock at one time: {first:?} and {second:?}");
+            bail!("two clients held a lock at the same time: {first:?} and {second:?}");
         }
     }
     let mut written: Vec<_> = histories.iter().flat_map(|history| &history.guarded).collect();
@@ -81,13 +81,13 @@ pub fn watches(watched: &[Watched], operations: &[Operation]) -> Result<u64> {
                 next = last + 1;
             }
             if change.revision != next {
-                bail!("a watcher was told of revision {} where {next} is next", change.revision);
+                bail!("a watcher received revision {} instead of {next}", change.revision);
             }
             next += 1;
             if let Some(other) = all.insert(change.revision, &change.bytes)
                 && other != change.bytes
             {
-                bail!("two watchers were told different things of revision {}", change.revision);
+                bail!("two watchers received different changes of revision {}", change.revision);
             }
         }
     }
@@ -113,7 +113,7 @@ fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
     };
     let asked: Vec<_> = operation.writes().into_iter().map(write).collect();
     if told != asked {
-        bail!("{operation:?} is told of as {told:?}");
+        bail!("watchers received {told:?} for {operation:?}");
     }
     Ok(())
 }

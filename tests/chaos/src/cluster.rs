@@ -60,11 +60,11 @@ impl Cluster {
         let members = self.addresses.iter().map(|(id, (peers, _))| (*id, peers.to_string())).collect();
         match ask_once(self.addresses[&1].1, &Question::Begin(members), PATIENCE)? {
             Answer::Done(_) => {}
-            other => bail!("no group begins: {other:?}"),
+            other => bail!("the group was not founded: {other:?}"),
         }
         // A cluster that lost all power before its first leader may not exist; no client has received
         // anything then.
-        self.leader_within(PATIENCE, None).map(drop).context("nobody leads")
+        self.leader_within(PATIENCE, None).map(drop).context("no leader")
     }
 
     /// Starts all nodes that are not running.
@@ -121,7 +121,7 @@ impl Cluster {
             return Ok(());
         };
         let right_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
-        let it_is = status["time_of_day_s"].as_i64().context("a node says how late it is")?;
+        let it_is = status["time_of_day_s"].as_i64().context("the status has no time of day")?;
         if (it_is - right_s - off_s).abs() > CLOCK_OFF_S_MAX {
             bail!("the clock of node {id} was set {off_s} s off and is {} s off", it_is - right_s);
         }

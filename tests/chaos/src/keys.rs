@@ -169,7 +169,7 @@ fn answered(asked: &Asked, reply: Reply) -> Answered {
             let items = if succeeded { vec![] } else { items(&[*at, *other], &found) };
             Answered { revision, done: succeeded, items }
         }
-        (asked, reply) => panic!("{asked:?} was answered with {reply:?}"),
+        (asked, reply) => panic!("unexpected reply to {asked:?}: {reply:?}"),
     }
 }
 

@@ -27,13 +27,16 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Line
     }
     file.flush()?;
     let mut command = Command::new(program);
-    let output = command.arg(&path).arg(dir).stdin(Stdio::null()).output().context("the checker starts")?;
-    let found: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("the checker says {}", String::from_utf8_lossy(&output.stderr)))?;
-    let illegal = found["illegal"].as_array().context("the checker names groups")?;
+    let output =
+        command.arg(&path).arg(dir).stdin(Stdio::null()).output().context("cannot start the checker")?;
+    let found: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+        format!("the checker's output is malformed: {}", String::from_utf8_lossy(&output.stderr))
+    })?;
+    let illegal = found["illegal"].as_array().context("the checker's output has no `illegal` groups")?;
     if !illegal.is_empty() {
         bail!("not linearizable: {illegal:?}, drawn in {}", dir.display());
     }
-    let number = |name: &str| found[name].as_u64().with_context(|| format!("the checker says {name}"));
+    let number =
+        |name: &str| found[name].as_u64().with_context(|| format!("the checker's output has no {name}"));
     Ok(Linear { groups: number("groups")?, undecided: number("undecided")? })
 }

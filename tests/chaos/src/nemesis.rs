@@ -88,7 +88,7 @@ impl Nemesis<'_> {
             }
             if Instant::now() > deadline {
                 let seen = self.cluster.statuses();
-                bail!("nothing goes on for {PATIENCE:?} in {while_what}: {seen:#?}");
+                bail!("no progress for {PATIENCE:?} during {while_what}: {seen:#?}");
             }
             sleep(10);
         }

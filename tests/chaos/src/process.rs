@@ -92,7 +92,7 @@ impl Process {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("{} said nothing for {timeout:?}; its errors: {}", self.name, self.errors())
+                panic!("{} printed nothing for {timeout:?}; standard error: {}", self.name, self.errors())
             }
         }
     }
@@ -113,7 +113,7 @@ impl Process {
                 return rest.trim().to_owned();
             }
         }
-        panic!("{} ended before it said {start:?}; its errors: {}", self.name, self.errors())
+        panic!("{} ended before printing {start:?}; standard error: {}", self.name, self.errors())
     }
 
     /// Writes a line to the process.

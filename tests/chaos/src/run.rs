@@ -141,7 +141,8 @@ fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Res
         (0..KEY_CLIENTS / SHARE).flat_map(|set| (0..slices).map(move |slice| format!("g{set}.{slice}")));
     let deadline = Instant::now() + PATIENCE;
     let read = reader.read_all(&groups.collect::<Vec<_>>(), || Instant::now() > deadline);
-    let read = read.ok_or_else(|| anyhow!("nothing is read for {PATIENCE:?}: {:#?}", cluster.statuses()))?;
+    let read =
+        read.ok_or_else(|| anyhow!("no read succeeded for {PATIENCE:?}: {:#?}", cluster.statuses()))?;
     Ok((agree(cluster, deadline)?, read))
 }
 
@@ -155,7 +156,7 @@ fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
             return seen[0].1["revision"].as_u64().context("a revision");
         }
         if Instant::now() > deadline {
-            bail!("the nodes do not come to hold the same: {seen:#?}");
+            bail!("the nodes' states stay different: {seen:#?}");
         }
         cluster.reap()?;
         std::thread::sleep(Duration::from_millis(50));
@@ -216,11 +217,11 @@ fn check(stage: &Stage, dir: &Path, found: &Found, struck: &[(u64, String)], ste
         linear: linear::check(&stage.linear, dir, operations)?,
     };
     if report.struck == 0 || report.changes == 0 {
-        bail!("it proves nothing, for no fault fell between a call and its return: {report}");
+        bail!("the run proves nothing: no fault happened during an operation: {report}");
     }
     let decided = 1.0 - report.linear.undecided as f64 / report.linear.groups.max(1) as f64;
     if decided < DECIDED_MIN {
-        bail!("the checker left too much undecided: {report}");
+        bail!("the checker left too many groups undecided: {report}");
     }
     Ok(report)
 }

@@ -47,7 +47,7 @@ impl Toxiproxy {
         let deadline = Instant::now() + PATIENCE;
         while server.request("GET", "/version", None).is_err() {
             if Instant::now() > deadline {
-                bail!("toxiproxy does not answer at {api}");
+                bail!("toxiproxy does not respond at {api}");
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -59,7 +59,7 @@ impl Toxiproxy {
         let proxy =
             json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});
         let made = self.request("POST", "/proxies", Some(&proxy))?;
-        let listen = made["listen"].as_str().context("a proxy without an address")?;
+        let listen = made["listen"].as_str().context("the proxy has no address")?;
         Ok(listen.parse()?)
     }
 
@@ -98,10 +98,10 @@ impl Toxiproxy {
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (head, content) =
-            answer.split_once("\r\n\r\n").context("an answer without an end of its head")?;
+            answer.split_once("\r\n\r\n").context("the response has no end of its headers")?;
         let code = head.split(' ').nth(1).unwrap_or_default();
         if !code.starts_with('2') {
-            bail!("toxiproxy answers {code} to {method} {path} {body}: {content}");
+            bail!("toxiproxy responded {code} to {method} {path} {body}: {content}");
         }
         Ok(serde_json::from_str(content).unwrap_or(Value::Null))
     }

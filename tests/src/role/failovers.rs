@@ -24,7 +24,7 @@ struct Member {
 
 /// Runs the measurement.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let tries: usize = arguments.first().context("how many tries?")?.parse()?;
+    let tries: usize = arguments.first().context("the number of tries is missing")?.parse()?;
     let dir = std::env::temp_dir().join(format!("dunlin-failovers-{}", std::process::id()));
     let measured = measure(&dir, tries);
     let _ = std::fs::remove_dir_all(&dir);
@@ -81,7 +81,7 @@ fn start(dir: &Path) -> Result<Vec<Member>> {
     while client.survey().iter().filter_map(|node| node.status.as_ref().ok()).all(|s| s.voters.len() < NODES)
     {
         if Instant::now() > deadline {
-            bail!("the nodes did not become a cluster");
+            bail!("the nodes did not form a cluster");
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -107,7 +107,7 @@ fn leader(client: &ClusterClient) -> Result<usize> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    bail!("no leader on whom all agree: {:?}", client.survey())
+    bail!("the nodes do not agree on a leader: {:?}", client.survey())
 }
 
 fn first_done(members: &mut [Member], wanted: &str) -> Result<Instant> {
@@ -120,7 +120,7 @@ fn first_done(members: &mut [Member], wanted: &str) -> Result<Instant> {
         }
         std::thread::sleep(Duration::from_micros(500));
     }
-    bail!("nobody ever said {wanted:?}")
+    bail!("no node printed {wanted:?}")
 }
 
 fn print(what: &str, all: &mut [Duration]) {

@@ -88,7 +88,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
-    let word = |at: usize| words.get(at).copied().context("more is to be said");
+    let word = |at: usize| words.get(at).copied().context("the order has too few words");
     let region = |at: usize| -> Result<RegionId> { Ok(RegionId(word(at)?.parse()?)) };
     match words[0] {
         "spawn" => spawn(space, word(1)?.parse()?, word(2)?.parse()?, RegionId(number))?,
@@ -155,7 +155,7 @@ fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
             })?;
             println!("refused {}", refusals[0].1);
         }
-        other => bail!("there is no order {other}"),
+        other => bail!("unknown order {other}"),
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
         let now_ns = dunlin_server::space::monotonic_ns();
         runner.take_over(region, &Succession { authority, peers: &peers, now_ns })
     })??;
-    ensure!(took, "nothing is known of region {}", region.0);
+    ensure!(took, "region {} is unknown", region.0);
     println!("took {}", region.0);
     Ok(())
 }
@@ -188,7 +188,7 @@ fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
 fn until(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !done()? {
-        ensure!(Instant::now() < deadline, "it did not come to that within {PATIENCE:?}");
+        ensure!(Instant::now() < deadline, "the condition did not hold within {PATIENCE:?}");
         sleep(Duration::from_millis(1));
     }
     Ok(())

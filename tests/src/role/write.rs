@@ -122,7 +122,7 @@ impl Writer {
                 return say(&format!("last {}", self.n));
             }
         }
-        bail!("the last record is not taken")
+        bail!("the last record was not accepted")
     }
 
     /// Notes a call that took too long.

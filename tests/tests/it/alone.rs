@@ -30,7 +30,7 @@ fn in_the_end<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Res
             Err(error) => errors.push(error.to_string()),
         }
     }
-    panic!("{what} never goes on: {errors:#?}")
+    panic!("{what} does not continue: {errors:#?}")
 }
 
 fn word(event: &Event<'_>) -> String {

@@ -137,7 +137,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
 
     let dir = flock.dir.path().join("restored");
     let address = port::free().to_string();
-    restore(&file, &dir, &address).expect("it can be restored");
+    restore(&file, &dir, &address).expect("the backup is restored");
     let refused = start_with(&dir, &address, None, &["shards=1".to_owned()]).err().expect("it is refused");
     assert!(refused.contains("set tasks.shards = 2"), "{refused}");
     let node = start_with(&dir, &address, None, &options).expect("the new cluster starts");

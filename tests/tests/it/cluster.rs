@@ -50,17 +50,17 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     let through = flock.members[0].address.clone();
     let join =
         |name: &str, address: &str| start(&flock.dir.path().join(name), address, Some((&through, &token)));
-    let second = join("2", &port::free().to_string()).expect("it joins");
+    let second = join("2", &port::free().to_string()).expect("the node joins");
     let refused = join("3", &port::free().to_string()).err().expect("the token is used up");
     assert!(refused.contains("the token is not good here"), "{refused}");
     flock.members.push(second);
     flock.until_voters(2);
     assert_eq!(flock.get(1, "first"), "1");
-    flock.join("3").expect("it joins");
+    flock.join("3").expect("the node joins");
     flock.until_voters(3);
     assert_eq!(flock.members[2].number, 3);
     // A removed node ends with advice, also when restarted.
-    flock.client().remove(3).expect("it can be removed");
+    flock.client().remove(3).expect("the node is removed");
     let told = flock.members[2].process.until("ended");
     assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
     let (dir, address) = (flock.members[2].dir.clone(), flock.members[2].address.clone());
@@ -71,7 +71,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     assert!(flock.client().remove(3).is_err(), "it is gone");
     assert!(flock.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
     // An emptied node joins as a new one.
-    std::fs::remove_dir_all(&dir).expect("it is emptied");
+    std::fs::remove_dir_all(&dir).expect("the directory is emptied");
     flock.join_at("3", &address).expect("it joins anew");
     flock.until_voters(3);
     assert_eq!(flock.members[2].number, 4, "a number is never given again");
@@ -263,7 +263,7 @@ fn backup_is_restored_to_a_new_cluster() {
     let last_life = epoch_of_tasks(&client);
     let dir = flock.dir.path().join("restored");
     let address = port::free().to_string();
-    restore(&file, &dir, &address).expect("it can be restored");
+    restore(&file, &dir, &address).expect("the backup is restored");
     assert!(restore(&file, &dir, &address).unwrap_err().to_string().contains("is not empty"));
     let cut = flock.dir.path().join("cut");
     let bytes = std::fs::read(&file).unwrap();
@@ -306,7 +306,7 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     let first = start(&data, &port::free().to_string(), None).expect("it begins a cluster");
     let mut flock = Flock { dir, members: vec![first] };
     assert_eq!(flock.get(0, "key"), "alone");
-    flock.join("2").expect("it joins");
+    flock.join("2").expect("the node joins");
     flock.until_voters(2);
     assert_eq!(flock.get(1, "key"), "alone");
     // A node without the others reports that, and does not found a cluster.
@@ -370,7 +370,7 @@ fn founder_without_its_directory_does_not_start() {
     flock.put(0, "key", "1");
     let founder = flock.kill(0);
     std::fs::remove_dir_all(&founder.dir).unwrap();
-    let refused = start_again(&founder.dir, &founder.address).err().expect("it must not start");
+    let refused = start_again(&founder.dir, &founder.address).err().expect("the node must not start");
     assert!(refused.contains("is the data directory of no node of a cluster"), "{refused}");
     assert!(!founder.dir.join("cluster").exists());
     let twice = init(&flock.members[0].dir, "127.0.0.1:1").expect_err("it is a node").to_string();

@@ -32,7 +32,7 @@ fn recreated_topic_keeps_its_records_over_an_owner_restart() {
     }
     let dead = flock.kill(place(&flock, &client, "again"));
     flock.restart(&dead);
-    let back = flock.members.last().expect("it is back").connect();
+    let back = flock.members.last().expect("the node is back").connect();
     let mut publisher = back.publisher("again").expect("a publisher");
     until("it takes records again", || publisher.publish(b"301").is_ok());
     let mut reader = back.subscribe("again", from(Start::Earliest)).expect("it is there");
@@ -52,7 +52,7 @@ fn topic_deleted_while_its_owner_is_down_stays_deleted() {
     let other = flock.members[0].connect();
     other.delete_topic("gone").expect("the cluster deletes it");
     flock.restart(&dead);
-    let back = flock.members.last().expect("it is back");
+    let back = flock.members.last().expect("the node is back");
     let listed = |member: &Member| http(member, "GET", "/v1/topics?limit=100", "");
     let is_told = |member: &Member| listed(member).contains("stays") && !listed(member).contains("gone");
     let still = from_fn(|f| write!(f, "it is gone at the node that is back, which lists {}", listed(back)));

@@ -65,11 +65,12 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     let Some(small) = Small::of(192 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };
-    let first = start(&small.0.path().join("1"), &port::free().to_string(), None).expect("it starts");
+    let first =
+        start(&small.0.path().join("1"), &port::free().to_string(), None).expect("the program starts");
     let number = first.number;
     let mut flock = Flock { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
-    flock.join("2").expect("it joins");
-    flock.join("3").expect("it joins");
+    flock.join("2").expect("the node joins");
+    flock.join("3").expect("the node joins");
     flock.until_voters(3);
     flock.client().transfer(Some(number)).expect("the first leads");
     flock.until("the first leads", |heard| heard.iter().all(|status| status.leader == Some(number)));
@@ -135,7 +136,7 @@ fn ended_node_leaves_no_write_unknown() {
         ended.process.say("end");
         ended.process.until("ended in order");
         ended.process.wait();
-        let again = start_with(&ended.dir, &ended.address, None, own).expect("it starts again");
+        let again = start_with(&ended.dir, &ended.address, None, own).expect("the node starts again");
         flock.members.push(again);
         flock.until_voters(3);
     }
@@ -170,7 +171,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     let dir = tempfile::tempdir().expect("a directory");
     let start = |at: usize, join: Option<(&str, &Path)>| {
         let dir = dir.path().join((at + 1).to_string());
-        start_with(&dir, &listen[at].to_string(), join, &options(at)).expect("it starts")
+        start_with(&dir, &listen[at].to_string(), join, &options(at)).expect("the program starts")
     };
     let first = start(0, None);
     let mut flock = Flock { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
@@ -227,7 +228,7 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
             None => start_with(&home, &address, None, &options(at)),
             Some(through) => start_with(&home, &address, Some((&through, &flock.token(false))), &options(at)),
         };
-        flock.members.push(member.expect("it starts"));
+        flock.members.push(member.expect("the program starts"));
     }
     flock.until_voters(3);
     for number in 0..10 {

@@ -107,7 +107,7 @@ impl Flock {
         let one = start(&first, &port::free().to_string(), None).expect("the first starts");
         let mut flock = Flock { dir, members: vec![one] };
         for number in 2..=count {
-            flock.join(&number.to_string()).expect("it joins");
+            flock.join(&number.to_string()).expect("the node joins");
         }
         flock.until_voters(count);
         flock
@@ -123,7 +123,7 @@ impl Flock {
             let (token, through) = (flock.token(false), flock.members[0].address.clone());
             let dir = flock.dir.path().join((number + 1).to_string());
             let member = start_with(&dir, &address(), Some((&through, &token)), own);
-            flock.members.push(member.expect("it joins"));
+            flock.members.push(member.expect("the node joins"));
         }
         flock.until_voters(options.len());
         flock
@@ -173,7 +173,7 @@ impl Flock {
             if is_so(&heard) {
                 return;
             }
-            assert!(Instant::now() < deadline, "it never came to be that {what}: {heard:#?}");
+            assert!(Instant::now() < deadline, "timed out waiting until {what}: {heard:#?}");
             std::thread::sleep(LOOK);
         }
     }
@@ -197,7 +197,7 @@ impl Flock {
             {
                 return at;
             }
-            assert!(Instant::now() < deadline, "nobody leads: {heard:#?}");
+            assert!(Instant::now() < deadline, "no leader: {heard:#?}");
             std::thread::sleep(LOOK);
         }
     }
@@ -213,7 +213,7 @@ impl Flock {
 
     /// Restarts a node with its directory.
     pub fn restart(&mut self, member: &Member) {
-        let member = start(&member.dir, &member.address, None).expect("it starts again");
+        let member = start(&member.dir, &member.address, None).expect("the node starts again");
         self.members.push(member);
     }
 

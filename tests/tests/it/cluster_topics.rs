@@ -56,12 +56,12 @@ impl Nats {
     }
 
     fn say(&mut self, text: &str) {
-        self.0.get_mut().write_all(text.as_bytes()).expect("it takes what is said");
+        self.0.get_mut().write_all(text.as_bytes()).expect("the program reads its standard input");
     }
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.0.read_line(&mut line).expect("it says something");
+        self.0.read_line(&mut line).expect("the program prints something");
         line.trim_end().to_owned()
     }
 
@@ -290,7 +290,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     // A node that returns empty serves the topic too.
     flock.restart(&dead);
     flock.until_voters(3);
-    let back = flock.members.last().expect("it is back").connect();
+    let back = flock.members.last().expect("the node is back").connect();
     let mut reader = back.subscribe("t", from(Start::Latest)).unwrap();
     publish(&back, "t", [9_001]);
     assert_eq!(read_until(&mut reader, 9_001).0, [9_001]);
@@ -339,7 +339,7 @@ fn ended_owner_of_a_durable_topic_delivers_every_record() {
     let mut flock = Flock::of(3);
     let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-    owner.create_topic("kept", &durable, false).expect("it is made");
+    owner.create_topic("kept", &durable, false).expect("the topic is created");
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let taken = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&taken);
@@ -364,7 +364,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     let mut flock = Flock::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
-    clients[0].create_topic("kept", &durable, false).expect("it is made");
+    clients[0].create_topic("kept", &durable, false).expect("the topic is created");
     assert_eq!(owner(&clients[0], "kept").0, flock.members[0].number);
     let mut reader = clients[2].subscribe("kept", from(Start::Earliest)).unwrap();
     publish(&clients[1], "kept", 1..=300);
@@ -376,7 +376,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     let mut told = String::new();
     until("publishers are told that the owner is away", || {
         match publisher.publish(b"0") {
-            Ok(_) => panic!("nobody could have taken it"),
+            Ok(_) => panic!("no node could have accepted the record"),
             Err(PublishError::OwnerAway(why)) => told = why,
             Err(PublishError::Unknown(_)) => {}
             Err(error) => panic!("{error}"),

@@ -47,7 +47,7 @@ impl Crowd {
         self.process.say(&format!("sync {n}"));
         let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
         let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-        let [at, epochs, gaps, wrong] = numbers[..] else { panic!("the crowd says {line:?}") };
+        let [at, epochs, gaps, wrong] = numbers[..] else { panic!("unexpected line of the crowd: {line:?}") };
         assert_eq!(at, n);
         Told { epochs, gaps, wrong }
     }
@@ -114,7 +114,11 @@ fn kill_the_node_of_a_crowd(clients: u64) {
         let began = Instant::now();
         let (client, mut publisher) = publisher(address);
         publish(&mut publisher, n);
-        assert_eq!(crowd.await_sync(n), Told { epochs: clients, gaps: 0, wrong: 0 }, "each is told once");
+        assert_eq!(
+            crowd.await_sync(n),
+            Told { epochs: clients, gaps: 0, wrong: 0 },
+            "each client receives one epoch change"
+        );
         let took = began.elapsed();
         let rss_bytes = node.process.rss_bytes();
         println!(
@@ -146,7 +150,11 @@ fn reset_the_connections_of_a_crowd(clients: u64) {
         let began = Instant::now();
         proxy.cut();
         publish(&mut publisher, n);
-        assert_eq!(crowd.await_sync(n), Told { epochs: 0, gaps: 0, wrong: 0 }, "they go on where they were");
+        assert_eq!(
+            crowd.await_sync(n),
+            Told { epochs: 0, gaps: 0, wrong: 0 },
+            "all continue at their positions"
+        );
         println!("{} clients back after {} ms", crowd.clients, began.elapsed().as_millis());
         assert!(began.elapsed() <= tier::at_most(BACK_MAX));
         await_readers(&client, clients);

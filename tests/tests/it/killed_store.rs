@@ -119,7 +119,7 @@ fn check(stored: &[(u32, u64, u64)], ledger: &Ledger) {
     for (n, position) in &ledger.acked {
         let found = stored.binary_search_by_key(n, |&(_, _, n)| n);
         let (epoch, seq, _) =
-            stored[found.unwrap_or_else(|_| panic!("record {n} was acknowledged, and is gone"))];
+            stored[found.unwrap_or_else(|_| panic!("record {n} was acknowledged and is missing"))];
         if let Some(acked) = position {
             assert_eq!((epoch, seq), *acked, "record {n} stands elsewhere");
         }

@@ -89,7 +89,7 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
                 node.restart();
                 client.say("done");
             }
-            _ => panic!("{name} said {line:?}"),
+            _ => panic!("unexpected line of {name}: {line:?}"),
         }
     }
     assert_eq!(passed, CASES, "{}", client.errors());
@@ -106,7 +106,7 @@ fn passes_by_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     while let Some(line) = client.line_within(PATIENCE) {
         match line.split_once(' ') {
             Some(("ok", case)) => passed.push(case.to_owned()),
-            _ => panic!("{name} said {line:?}"),
+            _ => panic!("unexpected line of {name}: {line:?}"),
         }
     }
     assert_eq!(passed, CASES[..CASES.len() - 2], "{}", client.errors());

@@ -49,7 +49,7 @@ impl Peer {
             let mut line = String::new();
             match self.0.read_line(&mut line) {
                 Ok(1..) => {}
-                ended => panic!("{ended:?} where {wanted:?} were expected; the last were {last:?}"),
+                ended => panic!("{ended:?}; expected {wanted:?}, last received {last:?}"),
             }
             if line.starts_with("PING") {
                 self.say("PONG");
@@ -81,7 +81,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
         Peer::connect(wanted.first().unwrap()).await_urls(&wanted);
     };
     await_all(&mut peers, &flock);
-    let third = flock.join("3").expect("it joins");
+    let third = flock.join("3").expect("the node joins");
     flock.until_voters(3);
     await_all(&mut peers, &flock);
     let killed = flock.kill(third);

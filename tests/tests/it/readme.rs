@@ -28,7 +28,7 @@ impl Dev {
         let any = || vec!["127.0.0.1:0".parse().expect("an address")];
         let config = ServerConfig { tcp: any(), nats: any(), http: any(), ..ServerConfig::default() };
         let node = Node::start(Config::default()).expect("a node starts");
-        let server = Server::start(node.clone(), config).expect("its doors open");
+        let server = Server::start(node.clone(), config).expect("its listeners open");
         Dev { server, publisher: node.publisher(SUBJECT).expect("its topic is made") }
     }
 
@@ -51,7 +51,11 @@ impl Dev {
             if program.lines_so_far().iter().any(|said| said == line) {
                 return;
             }
-            assert!(Instant::now() < deadline, "it never said {line:?}; its errors: {}", program.errors());
+            assert!(
+                Instant::now() < deadline,
+                "the node never printed {line:?}; standard error: {}",
+                program.errors()
+            );
             std::thread::sleep(PAUSE);
         }
     }

@@ -180,7 +180,7 @@ impl Doors {
                     return found;
                 }
             }
-            assert!(Instant::now() < deadline, "nobody leads the tasks");
+            assert!(Instant::now() < deadline, "no leader of the tasks");
             thread::sleep(20 * MS);
         }
     }
@@ -188,7 +188,7 @@ impl Doors {
     fn restart(&mut self, member: &Member, door: &str) {
         let options = options(door, self.shards);
         let back = crate::cluster_stage::start_with(&member.dir, &member.address, None, &options);
-        self.flock.members.push(back.expect("it starts again"));
+        self.flock.members.push(back.expect("the node starts again"));
     }
 
     fn door_of(&self, at: usize) -> String {
@@ -294,7 +294,7 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
     until_more(100);
     stop.store(true, Ordering::Relaxed);
     let (ids, sent) = submitter.join().unwrap();
-    assert!(ids.len() > 100, "it was under load: {}", ids.len());
+    assert!(ids.len() > 100, "the topic was under load: {}", ids.len());
     let distinct: BTreeSet<u64> = ids.iter().copied().collect();
     assert_eq!(distinct.len(), sent, "a batch that was submitted again is the same");
     let tasks = connect(&url).tasks();

@@ -127,7 +127,7 @@ impl Books {
 impl Market {
     fn new(lines: &Lines) -> Result<Market> {
         let layout =
-            Layout::of(lines.line(0)).with_context(|| format!("{} is no recording", lines.source))?;
+            Layout::of(lines.line(0)).with_context(|| format!("{} is not a recording", lines.source))?;
         Ok(Market {
             recording: Recording::new(layout, &RecordingOptions::default()),
             oracle: Oracle::of(layout),

@@ -26,14 +26,14 @@ pub fn run<S: Subscribe + Send + 'static>(
     let reader = Arc::new(Reader::slowed(sleep));
     let mut reporter = Reporter::default();
     loop {
-        let (pattern, start) = match orders.recv().context("told nothing")? {
+        let (pattern, start) = match orders.recv().context("standard input ended before the first order")? {
             Order::Read { pattern } => (pattern, Start::Earliest),
             Order::Resume { topic, standing } => {
                 resume(&reader, &mut reporter, &topic, &standing);
                 (topic, Start::After(standing.through))
             }
             Order::Go => break,
-            Order::End { .. } => bail!("told an end before the beginning"),
+            Order::End { .. } => bail!("the order End came before Read or Resume"),
         };
         // A reader that cannot keep up continues at the newest record: few large gaps are easier to read.
         let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
@@ -63,7 +63,7 @@ fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<Order>) ->
     loop {
         match orders.recv_timeout(REPORTS_EVERY) {
             Ok(Order::End { topic, last }) => drop(ends.insert(topic, last)),
-            Ok(other) => bail!("told too late: {other}"),
+            Ok(other) => bail!("unexpected order after Go: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
             // Closed without an end: the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),

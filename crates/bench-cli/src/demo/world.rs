@@ -79,9 +79,12 @@ impl Member {
         let mut member = Member { child, process: 0, url: String::new() };
         let line = lines.recv_timeout(PATIENCE).context("a process of the world did not start")?;
         let started: Value = serde_json::from_str(&line).unwrap_or_default();
-        ensure!(started["event"] == "started", "a process of the world said {line}");
-        member.process = started["process"].as_u64().context("a process did not say its number")?;
-        member.url = started["url"].as_str().context("a process did not say where it is")?.to_owned();
+        ensure!(
+            started["event"] == "started",
+            "expected the event `started` from a process of the world, not {line}"
+        );
+        member.process = started["process"].as_u64().context("the event `started` has no process number")?;
+        member.url = started["url"].as_str().context("the event `started` has no URL")?.to_owned();
         Ok(member)
     }
 }
@@ -257,7 +260,7 @@ impl Show<'_> {
                 bail!("ended before {what}");
             }
             if Instant::now() > deadline {
-                bail!("it took more than {PATIENCE:?} until {what}\n{}", self.stands());
+                bail!("{what} took more than {PATIENCE:?}\n{}", self.stands());
             }
             self.stop.sleep(LOOK);
         }
@@ -352,7 +355,7 @@ impl Show<'_> {
         self.until("the region went on", |show| {
             epoch(show).is_some_and(|now| now.1 != before.1) && show.whole() == PROCESSES
         })?;
-        let now = epoch(self).context("its region has no owner")?;
+        let now = epoch(self).context("the region has no owner")?;
         (self.say)(&format!(
             "region {region} goes on in process {}, in epoch {}, {:.1} s after the kill",
             now.0,

@@ -33,7 +33,7 @@ pub fn run_in(folder: &Path, arguments: &[&str]) -> Outcome {
         command.env_remove(name);
     });
     command.env("NO_COLOR", "1").args(arguments).current_dir(folder).stdin(Stdio::null());
-    let output = command.output().expect("it starts");
+    let output = command.output().expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Outcome { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

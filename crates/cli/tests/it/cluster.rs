@@ -12,7 +12,7 @@ fn dev(dir: &str) -> (Program, Vec<String>) {
     let mut child: Child = dunlin(&["dev", "--nodes", "3", "--data-dir", dir])
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it starts");
+        .expect("the program starts");
     let out = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut said = Vec::new();
     for line in out.lines().map_while(Result::ok) {
@@ -113,7 +113,7 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
         ask(&["pub", "orders", &format!("at {to}")]).done();
     }
     let read = ["sub", "orders", "--from", "earliest", "--count", "1", "--format", "{payload}"];
-    assert_eq!(ask(&read).done().trim(), "before", "what it held went along");
+    assert_eq!(ask(&read).done().trim(), "before", "the records moved along");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     let err = BufReader::new(child.stderr.take().unwrap());
     let mut lines = err.lines().map_while(Result::ok);
     let said = lines.find(|line| line.contains("still trying to reach 127.0.0.1:1: "));
-    assert!(said.is_some(), "it says what it waits for");
+    assert!(said.is_some(), "the command reports what it waits for");
     signal("TERM", child.id());
     let ended = Outcome::of(child);
     let rest: Vec<_> = lines.collect();

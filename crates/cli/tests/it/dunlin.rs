@@ -29,7 +29,7 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it starts");
+        .expect("the program starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
     // Write from a thread: the child may fill its output pipe meanwhile.
@@ -104,7 +104,7 @@ impl Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
         let err = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
-        let status = child.wait().expect("it can be waited for");
+        let status = child.wait().expect("wait for the program");
         let text =
             |reader: Option<thread::JoinHandle<String>>| reader.map_or(String::new(), |r| r.join().unwrap());
         Outcome { code: status.code(), out: text(out), err: text(err) }
@@ -141,9 +141,9 @@ impl Node {
         let address = port::free([127, 0, 0, 1].into()).to_string();
         let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
         let all = [&["serve"], listen, arguments].concat();
-        let mut child = dunlin(&all).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child = dunlin(&all).stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut ready = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("it says READY");
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("the READY line");
         let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
         Node { url: format!("dunlin://{tcp}"), ready, child: child.into() }
     }
@@ -173,7 +173,7 @@ impl Node {
     /// Sends SIGTERM. Returns the exit code.
     pub fn stop(mut self) -> Option<i32> {
         signal("TERM", self.child.id());
-        find("the node stops", || self.child.try_wait().expect("it can be waited for")).code()
+        find("the node stops", || self.child.try_wait().expect("wait for the program")).code()
     }
 }
 

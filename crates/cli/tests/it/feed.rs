@@ -16,9 +16,10 @@ struct Source {
 impl Source {
     fn start(arguments: &[&str]) -> Source {
         let all = [&["feed", "serve", "--listen", "127.0.0.1:0"], arguments].concat();
-        let mut child = dunlin(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut child =
+            dunlin(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts");
         let mut ready = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("it says READY");
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("the READY line");
         let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
         Source { url: format!("dunlin://{tcp}"), child }
     }

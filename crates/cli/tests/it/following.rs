@@ -119,7 +119,7 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     let said = lines(world.stdout.take().unwrap());
     let world: Program = world.into();
     let url = loop {
-        let line = said.recv_timeout(PATIENCE).expect("it says where it is");
+        let line = said.recv_timeout(PATIENCE).expect("the line with the node's address");
         let said: serde_json::Value = serde_json::from_str(&line).unwrap();
         if let Some(url) = said["url"].as_str() {
             break url.to_owned();
@@ -129,7 +129,7 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (errors, out) = (lines(watch.stderr.take().unwrap()), lines(watch.stdout.take().unwrap()));
     let following = Following { program: watch.into(), errors, out };
-    following.out.recv_timeout(PATIENCE).expect("it shows the world");
+    following.out.recv_timeout(PATIENCE).expect("a line about the world");
     drop(world);
     following.says("connection lost", &["space", "watch"]);
     following.interrupt(&["space", "watch"]);

@@ -55,7 +55,7 @@ impl Serving {
         let listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir"];
         let mut command = dunlin(&[&["serve"], &listen[..], &[dir.to_str().unwrap()]].concat());
         let mut program: Program =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts").into();
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts").into();
         let mut ready = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let log = Arc::new(Mutex::new(String::new()));

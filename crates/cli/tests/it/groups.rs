@@ -175,7 +175,7 @@ fn member_resumes_work_after_its_node_restarts() {
     let node = Node::start_with(&["--listen", &address]);
     wait_for_members(&node, 1);
     node.run(&["pub", "jobs", "after"]).done();
-    assert!(lines.next().unwrap().starts_with("EPOCH "), "nobody knows what the killed node held");
+    assert!(lines.next().unwrap().starts_with("EPOCH "), "the killed node's records are unknown");
     assert_eq!(lines.next().unwrap(), "1 after");
     assert_eq!(Outcome::of(stays).code, Some(0));
 }

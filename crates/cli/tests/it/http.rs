@@ -87,7 +87,7 @@ fn scaler_reports_its_forecast_or_the_history_it_needs() {
         assert_eq!(node.stop(), Some(0));
         said["scaling"]["forecast"].clone()
     };
-    assert!(forecast(&[]).is_null(), "nobody said how often the work comes back");
+    assert!(forecast(&[]).is_null(), "no season is configured");
     let lacks = forecast(&["--scale-season", "2m"]);
     assert_eq!((&lacks["needed_ms"], &lacks["lead_ms"]), (&240_000.into(), &5_000.into()), "{lacks}");
     assert!(lacks["wanted"].is_null() && lacks["used"] == false, "{lacks}");

@@ -72,12 +72,12 @@ fn nats_session(node: &Node) {
     let mut line = String::new();
     while line != "PONG\r\n" {
         line.clear();
-        assert!(stream.read_line(&mut line).unwrap() > 0, "it answers PING");
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the node answers PING");
     }
     say(&mut stream, "PUB t 1\r\na\r\nPUB t 1\r\nb\r\n");
     for _ in 0..4 {
         line.clear();
-        assert!(stream.read_line(&mut line).unwrap() > 0, "it delivers");
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the node delivers the message");
     }
     say(&mut stream, "NONSENSE\r\n");
     // Bytes on their way do not matter.

@@ -53,7 +53,7 @@ fn blocks(text: &str) -> Vec<Vec<Typed>> {
             }
             (Some(_), "```") => inside = None,
             (Some(shows_output), _) => {
-                let block = blocks.last_mut().expect("it has begun");
+                let block = blocks.last_mut().expect("a block has begun");
                 let command = if shows_output { line.strip_prefix("$ ") } else { Some(line) };
                 match command {
                     Some(command) => {

@@ -61,7 +61,7 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
     let slow = [&slow[..], &["--idle", "2s"]].concat();
     let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
-    assert!(lines.next().unwrap().unwrap().contains("\"first\""), "it reads before the flood");
+    assert!(lines.next().unwrap().unwrap().contains("\"first\""), "the subscriber reads the first record");
     // More than the client's credit, so that the node's retention is exceeded.
     node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "20000"]).done();
 
@@ -141,7 +141,7 @@ fn sub_reports_a_new_epoch_after_a_kill_and_keeps_reading() {
     node.run(&["pub", "ticks", "after"]).done();
     let change = events.next().unwrap();
     assert_eq!((&change["event"], &change["last_seen"]), (&Value::from("epoch_changed"), &Value::from(1)));
-    assert_eq!(change["known_through"], Value::Null, "nobody can know what a killed node held");
+    assert_eq!(change["known_through"], Value::Null, "the killed node's last record is unknown");
     assert_eq!(events.next().unwrap()["payload"], "after");
     signal("INT", sub.id());
     assert_eq!(sub.wait().unwrap().code(), Some(0));
@@ -249,7 +249,7 @@ fn pub_to_a_full_topic_waits_and_delivers_in_order_once() {
     let mut first = String::new();
     node.run(&["pub", "jobs", "line 0"]).done();
     BufReader::new(slow.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    assert_eq!(first, "1 line 0\n", "it is there, and sleeps");
+    assert_eq!(first, "1 line 0\n", "the subscriber has started and sleeps");
     let impatient = node.run_with(&["pub", "jobs", "--patience", "0s", "--json"], lines.as_bytes());
     assert_eq!(impatient.code, Some(1), "{impatient:?}");
     let told: Value = serde_json::from_str(&impatient.out).unwrap();

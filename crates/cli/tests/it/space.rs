@@ -17,8 +17,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::dunlin::{Node, Program, dunlin, run, signal};
 
-/// Longer than anything here takes, on a busy machine.
-/// A process of a world, and what it says.
+/// A process of a world, and its output objects.
 struct Process {
     program: Program,
     said: Receiver<serde_json::Value>,
@@ -27,7 +26,7 @@ struct Process {
 impl Process {
     fn start(arguments: &[&str]) -> Process {
         let words = [&["space"], arguments, &["--json"]].concat();
-        let mut child = dunlin(&words).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child = dunlin(&words).stdout(Stdio::piped()).spawn().expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let (tell, said) = channel();
         std::thread::spawn(move || {
@@ -103,12 +102,16 @@ fn listen_option_overrides_dunlin_url_but_conflicts_with_url() {
     let words =
         ["space", "run", "own", "--processes", "1", "--flock", "10", "--json", "--listen", "127.0.0.1:0"];
     let mut command = dunlin(&words);
-    let mut child: Program =
-        command.env("DUNLIN_URL", &node.url).stdout(Stdio::piped()).spawn().expect("it starts").into();
+    let mut child: Program = command
+        .env("DUNLIN_URL", &node.url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts")
+        .into();
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     let started: serde_json::Value = serde_json::from_str(&line).expect("an object");
-    let url = started["url"].as_str().expect("where it is");
+    let url = started["url"].as_str().expect("the node's address");
     run(&["space", "owner", "own", "--url", url]).done();
     let elsewhere = node.run(&["space", "owner", "own"]);
     assert!(elsewhere.code == Some(1) && elsewhere.err.contains("there is no world"), "{elsewhere:?}");
@@ -160,7 +163,7 @@ fn signal_ends_a_world_process_of_a_frozen_node() {
     signal("STOP", node.pid());
     process.hears("lease_lost");
     signal("TERM", process.program.id());
-    let status = dunlin_wait::find("its end", || process.program.try_wait().expect("it can be asked"));
+    let status = dunlin_wait::find("its end", || process.program.try_wait().expect("wait for the program"));
     assert_eq!(status.code(), Some(0));
     signal("CONT", node.pid());
 }
@@ -198,7 +201,7 @@ fn world_of_an_external_program_is_shown() {
 fn picture_printed_once_is_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
-    let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
     world.hears("owns");
     let watch = Process::start(&["watch", "two", "--every", "20ms", "--url", &url]);
     for _ in 0..5 {
@@ -217,7 +220,7 @@ fn world_continues_when_its_first_process_restarts() {
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
-    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
     let second = Process::start(&[&["join", "two", "--url", &url][..], &ttl].concat());
     let (here, there) = (first.hears("owns")["region"].clone(), second.hears("owns")["region"].clone());
     moves(&url, &here);
@@ -239,7 +242,7 @@ fn world_continues_in_the_only_process_left() {
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
-    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
     let join = [&["join", "two", "--url", &url][..], &ttl].concat();
     let second = Process::start(&join);
     let (here, there) = (first.hears("owns")["region"].clone(), second.hears("owns")["region"].clone());
@@ -274,7 +277,7 @@ fn near_lists_entities_and_command_changes_one() {
     let run_one =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
-    let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
     world.hears("owns");
     let ask = |words: &[&str]| run(&[&["space"], words, &["--url", &url]].concat());
     let near = |more: &[&str]| {
@@ -308,7 +311,7 @@ fn spawned_entity_exists_once_until_despawned() {
     let run_two =
         ["run", "two", "--processes", "2", "--no-standby", "--flock", "50", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run_two[..], &["--ttl", "4s"]].concat());
-    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "4s"]);
     first.hears("owns");
     second.hears("owns");
@@ -348,7 +351,8 @@ fn metrics_include_the_figures_of_a_region() {
     let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
     let world = Process::start(&[&run_one[..], &["--http-listen", "127.0.0.1:0"]].concat());
     let started = world.hears("started");
-    let http = started["http"].as_str().and_then(|url| url.strip_prefix("http://")).expect("where it is");
+    let http =
+        started["http"].as_str().and_then(|url| url.strip_prefix("http://")).expect("the node's address");
     let metrics = || {
         let mut stream = TcpStream::connect(http).expect("a connection");
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").expect("asked");
@@ -378,7 +382,7 @@ fn lines_of_one_picture_count_every_entity_once() {
     let run_two =
         ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0", "--ttl", "30s"];
     let first = Process::start(&run_two);
-    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
     second.hears("owns");
     let (first_region, second_region) = (1.into(), 2.into());
@@ -403,13 +407,13 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     let run_two =
         ["run", "two", "--processes", "1", "--regions", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run_two[..], &["--ttl", "30s", "--no-standby"]].concat());
-    let url = first.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = first.hears("started")["url"].as_str().expect("the node's address").to_owned();
     moves(&url, &1.into());
     moves(&url, &2.into());
     let record = |name: &str, url: &str| {
         let words =
             ["feed", "record", "space.two.region.*", "--out", &folder(name), "--url", url, "--time", "1h"];
-        let child = dunlin(&words).stderr(Stdio::null()).spawn().expect("it starts");
+        let child = dunlin(&words).stderr(Stdio::null()).spawn().expect("the program starts");
         Program::from(child)
     };
     let mut recorder = record("first", &url);
@@ -417,7 +421,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     let readers = |url: &str| run(&["subscriptions", "--json", "--url", url]).done();
     dunlin_wait::until("it is recorded", || readers(&url).matches("dunlin feed record").count() >= 1);
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
-    let there = second.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let there = second.hears("started")["url"].as_str().expect("the node's address").to_owned();
     let moved = second.hears("owns")["region"].as_u64().expect("a number");
     let name = format!("space.two.region.{moved}");
     dunlin_wait::until("its topic is gone here", || !topics(&url).contains(&name));
@@ -473,7 +477,7 @@ fn replayed_recording_of_a_world_can_be_watched() {
     let recording = dir.path().join("rec").to_str().expect("a path").to_owned();
     let run_one = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
-    let url = world.hears("started")["url"].as_str().expect("where it is").to_owned();
+    let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
     world.hears("owns");
     moves_in("one", &url, &1.into());
     run(&["feed", "record", "space.one.region.*", "--out", &recording, "--time", "1s", "--url", &url]).done();

@@ -10,7 +10,7 @@ use crate::dunlin::{Node, Outcome, Program, signal};
 fn worker(node: &Node, arguments: &[&str]) -> Program {
     let ttl = if arguments.contains(&"--ttl") { &[][..] } else { &["--ttl", "2s"] };
     let mut command = node.command(&[&["task", "worker"], ttl, arguments].concat());
-    Program::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+    Program::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts"))
 }
 
 fn json(text: &str) -> serde_json::Value {
@@ -139,7 +139,7 @@ fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
         .stderr(Stdio::piped())
         .spawn()
         .map(Program::from)
-        .expect("it starts");
+        .expect("the program starts");
     let mut line = String::new();
     BufReader::new(waiting.stderr.take().expect("a pipe")).read_line(&mut line).expect("it says why");
     assert!(line.contains("no worker serves kind"), "{line}");
@@ -269,7 +269,7 @@ fn worker_with_a_missing_command_takes_no_task() {
 fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
-    let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("it starts"));
+    let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
     // The watch may begin a moment after its start.
     let id = std::thread::scope(|scope| {

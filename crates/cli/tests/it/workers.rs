@@ -142,12 +142,13 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
 fn failing_worker_command_is_restarted_at_a_limited_rate() {
     let mut command =
         dunlin(&["serve", "--listen", "127.0.0.1:0", "--workers", "sh -c 'exit 3'", "--scale", "2..4"]);
-    let mut node =
-        Program::from(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut node = Program::from(
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts"),
+    );
     let mut lines = BufReader::new(node.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     let has_failed = |line: &String| line.contains("ended before it was a worker");
     assert_eq!(lines.by_ref().filter(has_failed).take(2).count(), 2, "each time it is said");
-    assert!(node.try_wait().expect("it can be waited for").is_none(), "the node goes on");
+    assert!(node.try_wait().expect("wait for the program").is_none(), "the node goes on");
     signal("TERM", node.id());
     let more = lines.filter(has_failed).count();
     assert!(more <= 20, "{more} more");

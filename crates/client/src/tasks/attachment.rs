@@ -460,7 +460,7 @@ mod tests {
         let mut phase = away(Instant::now());
         phase.until = Some(Instant::now() + Duration::from_secs(1_000));
         phase.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
-        assert!(phase.is_given_up(), "nobody is there to hear that it takes no more");
+        assert!(phase.is_given_up(), "no node can receive the drain command");
         let answer =
             Answer { worker: 1, task: 2, token: 3, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
         phase.standing.say(Saying::new(&Command::Complete { answer, result: b"" }, Some((2, 3)), true));
@@ -469,7 +469,7 @@ mod tests {
         attached.until = phase.until;
         attached.standing.is_attached = true;
         attached.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
-        assert!(!attached.is_given_up(), "its node is to hear it");
+        assert!(!attached.is_given_up(), "the node has to receive the command");
     }
 
     #[test]
@@ -493,9 +493,9 @@ mod tests {
             attempt: 1,
             timeout_ms: 1,
         }));
-        assert!(!busy.may_go_unheard(ttl, late), "it works on something");
+        assert!(!busy.may_go_unheard(ttl, late), "the worker has a task");
         busy.standing.answer(2, 3);
-        assert!(!busy.may_go_unheard(ttl, soon), "its answer counts until its lease ends");
+        assert!(!busy.may_go_unheard(ttl, soon), "the result counts until the lease ends");
         assert!(busy.may_go_unheard(ttl, late));
     }
 }

@@ -79,7 +79,7 @@ fn lost_state_topic_is_recreated_with_its_reducer() {
     assert!(matches!(&lost, Err(PublishError::StateLost(topic)) if topic == "md.a"), "{lost:?}");
     assert_eq!(running.client().describe_topic("md.a").unwrap().config.fold, book().fold);
     until(&mut replica, &|replica, began_anew| began_anew && !replica.is_whole());
-    assert_eq!(levels(&replica), 0, "what was there before is not shown");
+    assert_eq!(levels(&replica), 0, "the old state is not shown");
 
     let receipt = answered(|| publisher.publish(&level(30, 5)[..])).unwrap();
     assert!(receipt.new_epoch && receipt.position.seq == 1, "{receipt:?}");
@@ -336,7 +336,7 @@ fn sent_record_is_delivered_without_another_call() {
     let mut publisher = client.publisher("t").unwrap();
     for word in ["one", "two"] {
         publisher.send(word).unwrap();
-        let event = subscriber.next_timeout(PATIENCE).unwrap().expect("it never left");
+        let event = subscriber.next_timeout(PATIENCE).unwrap().expect("the record never left the client");
         assert!(matches!(&event, Event::Record(record) if record.payload() == word.as_bytes()), "{event:?}");
     }
 }
@@ -354,7 +354,7 @@ fn overrun_subscriber_receives_what_repairs_its_gap() {
     let mut size = 1;
     // Repeat until the subscriber falls behind the log.
     for round in 1.. {
-        assert!(round < 50, "it is never lapped");
+        assert!(round < 50, "the subscriber never falls behind");
         for _ in 0..20_000 {
             size += 1;
             truth.insert(1 + size % 50, size);

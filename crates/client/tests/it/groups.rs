@@ -136,7 +136,7 @@ fn returned_record_is_delivered_again_after_its_delay() {
     let mut member = client.join(JOBS, working()).unwrap();
     // The response to another request arrives before the requested records.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
-    assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "it has not asked");
+    assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "the member has not requested records");
     member.claim(3);
     let [first, second, third] = [0, 1, 2].map(|_| record(&mut member));
     assert_eq!(

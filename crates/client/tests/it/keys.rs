@@ -78,7 +78,7 @@ fn watch_delivers_every_revision_from_its_start() {
     assert_eq!([told(&mut from_third), told(&mut from_third)], ["3 a/2=z", "4 -a/1"]);
     let mut from_first = kv.watch("b/", WatchFrom::Oldest).unwrap();
     assert_eq!(told(&mut from_first), "2 b/1=y");
-    assert!(kv.watch("", from(9)).is_err(), "nobody has seen that revision");
+    assert!(kv.watch("", from(9)).is_err(), "the revision is in the future");
     let mut of_another = kv.watch("", WatchFrom::Revision { epoch: epoch - 1, revision: 3 }).unwrap();
     assert!(matches!(of_another.next(), Err(WatchError::Restarted { .. })), "revision 3 is another there");
 }
@@ -174,9 +174,9 @@ fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
             until("its key goes with it", || kv.get(keys[1].as_str()).unwrap().is_none());
             (kv.get(keys[0].as_str()).unwrap().is_some() && kept.check().is_ok()).then_some((kept, left))
         })
-        .expect("one that is kept lives");
+        .expect("a renewed lease lives");
     kv.revoke(kept.id()).unwrap();
-    assert!(kept.wait_lost(PATIENCE).is_some(), "it is told that somebody ended it");
+    assert!(kept.wait_lost(PATIENCE).is_some(), "the revocation is reported");
     assert_eq!(kv.put_under("late", "1", left.id()), Err(KvError::NoLease { lease: left.id() }));
 }
 

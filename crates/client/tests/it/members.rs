@@ -162,7 +162,7 @@ fn member_with_the_smallest_credit_waits_without_records() {
         link.until_closed();
     });
     let mut member = join(&client);
-    assert!(!member.wait(Some(Duration::from_millis(20))).unwrap(), "told of news without any");
+    assert!(!member.wait(Some(Duration::from_millis(20))).unwrap(), "woken without an event");
     drop((member, client));
     node.join().unwrap();
 }

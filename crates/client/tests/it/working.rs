@@ -84,7 +84,7 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
     let tasks = node.client().tasks();
     let names: Vec<String> = (0..8).map(|number| format!("tenant-{number}")).collect();
     let shards: BTreeSet<u8> = names.iter().map(|name| shard_of_tenant(name.as_bytes(), 4)).collect();
-    assert_eq!(shards.len(), 4, "each has something to do");
+    assert_eq!(shards.len(), 4, "each shard has tasks");
     let submit = |name: &String| tasks.submit_all(name, vec![NewTask::new(b"k", b"x"); 25]).unwrap();
     let submitted: Vec<u64> =
         names.iter().flat_map(|name| submit(name).tasks).map(|taken| taken.task).collect();
@@ -105,8 +105,8 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
     let mut done = BTreeSet::new();
     while done.len() < submitted.len() {
         let given = attachment.next(PATIENCE).unwrap().expect("a task");
-        assert!(done.insert(given.task()), "none is given twice");
-        assert!(attachment.next(Duration::ZERO).unwrap().is_none(), "it has one slot");
+        assert!(done.insert(given.task()), "no task is assigned twice");
+        assert!(attachment.next(Duration::ZERO).unwrap().is_none(), "the worker has one slot");
         attachment.complete(&given, b"", &Used::default());
     }
     attachment.flush(PATIENCE);
@@ -119,7 +119,7 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
     let last = tasks.submit("tenant-3", NewTask::new(b"k", b"last")).unwrap().task;
     let given = attachment.next(PATIENCE).unwrap().expect("the last");
     attachment.drain();
-    assert!(!attachment.wait_drained(100 * MS), "it holds a task of one of them");
+    assert!(!attachment.wait_drained(100 * MS), "the worker holds a task of a shard");
     attachment.complete(&given, b"", &Used::default());
     assert!(attachment.wait_drained(PATIENCE));
     assert_eq!(until_over(&tasks, last).stage, Stage::Completed);
@@ -205,7 +205,7 @@ fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
         let command = Command::Complete { answer: answer(worker, token), result: b"stolen" };
         tasks.command(&command).unwrap_err().code()
     };
-    assert_eq!(stale(worker, given.token()), Some(ErrorCode::NoWorker), "it has left");
+    assert_eq!(stale(worker, given.token()), Some(ErrorCode::NoWorker), "the worker has left");
     let second_worker = second.load().worker;
     assert_eq!(stale(second_worker, given.token()), Some(ErrorCode::StaleToken));
     second.complete(&again, b"done", &Used::default());
@@ -232,7 +232,7 @@ fn worker_keeps_its_tasks_over_a_lost_connection() {
         attachment.complete(given, number.to_string().as_bytes(), &Used::default());
     }
     assert!(attachment.flush(PATIENCE));
-    assert!(client.connections() > before, "it was cut off");
+    assert!(client.connections() > before, "the connection was cut");
     let load = attachment.load();
     assert_eq!((load.worker, load.given, load.answered, load.stale, load.lost), (worker, 10, 10, 0, 0));
     for (number, given) in given.iter().enumerate() {
@@ -292,7 +292,7 @@ fn draining_worker_without_a_node_ends_once_idle() {
     idle.drain();
     busy.drain();
     assert!(idle.wait_drained(PATIENCE));
-    assert!(!busy.is_drained(), "it works on something");
+    assert!(!busy.is_drained(), "the worker has a task");
     busy.complete(&given, b"", &Used::default());
     assert!(busy.wait_drained(PATIENCE));
 }
@@ -338,7 +338,7 @@ fn invalid_task_requests_are_refused_with_their_codes() {
     let full = tasks.submit_all("small", new(3)).unwrap_err();
     assert_eq!(full.code(), Some(ErrorCode::QueueFull));
     let TasksError::Refused(refused) = full else { panic!("{full}") };
-    assert!(refused.numbers[0] > 0, "it says when to try again");
+    assert!(refused.numbers[0] > 0, "the refusal says when to try again");
     let endless = node.client().tasks().attach(WorkerOptions::default()).unwrap();
     assert!(matches!(endless.next(PATIENCE), Err(TasksError::Ended(_))), "a worker that can do nothing");
     let key = |key| NewTask { idempotency_key: key, ..NewTask::new(b"k", b"") };

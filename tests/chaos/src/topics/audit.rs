@@ -101,12 +101,12 @@ fn follow(trace: &Trace) -> Result<Followed> {
 
 /// Checks that a durable topic has every record once and in order, over all epochs.
 fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &Ended) -> Result<()> {
-    ensure!(gaps.is_empty(), "a reader of a durable topic was told of gaps: {gaps:?}");
+    ensure!(gaps.is_empty(), "a subscriber of a durable topic received gaps: {gaps:?}");
     for (epoch, End { last, next, .. }) in ended {
         ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, and the next begins at {next}");
     }
     for (due, (position, number)) in (1..).zip(records) {
-        ensure!(*number == due, "{position} is record {number}, where {due} was due");
+        ensure!(*number == due, "{position} is record {number} instead of {due}");
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ fn acknowledged(
                 Some(read) => bail!("record {number} was acknowledged at {position}, where {read} was read"),
                 None if is_told() => {}
                 None => {
-                    bail!("record {number} was acknowledged at {position}, and is missing without a word")
+                    bail!("record {number} was acknowledged at {position}, and is missing without a gap")
                 }
             }
         }

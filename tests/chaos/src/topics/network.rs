@@ -21,9 +21,7 @@ impl Network {
         let mut seed = Seed::new(Seed::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
         let network = Network { name, subnet, nodes };
-        network
-            .set_up()
-            .context("a network of network namespaces cannot be made (that takes root, and iproute2)")?;
+        network.set_up().context("cannot create network namespaces; this needs root and iproute2")?;
         Ok(network)
     }
 
@@ -109,7 +107,7 @@ enum Side {
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).output().context("ip does not start")?;
+    let output = Command::new("ip").args(arguments).output().context("cannot start the program ip")?;
     if !output.status.success() {
         bail!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }

@@ -142,7 +142,7 @@ impl Nodes {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("the nodes do not find together: {heard:#?}");
+                bail!("the nodes did not form a complete cluster: {heard:#?}");
             }
             std::thread::sleep(LOOK);
         }

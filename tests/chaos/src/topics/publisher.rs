@@ -107,7 +107,7 @@ impl Writer {
                 return Ok(self.ledger);
             }
             if is_last && Instant::now() > *deadline.get_or_insert(Instant::now() + PATIENCE) {
-                anyhow::bail!("nothing more is acknowledged to {}", self.topic);
+                anyhow::bail!("no more records are acknowledged for {}", self.topic);
             }
             std::thread::sleep(Duration::from_micros(self.seed.between(0, 6_000)));
         }

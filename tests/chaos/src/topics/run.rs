@@ -131,7 +131,7 @@ impl Clients {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
             if Instant::now() > deadline {
-                bail!("nothing is acknowledged for {PATIENCE:?} in {when}");
+                bail!("no batch was acknowledged for {PATIENCE:?} during {when}");
             }
             std::thread::sleep(LOOK);
         }

@@ -60,7 +60,7 @@ fn order(trial: &mut Trial<'_>) -> Result<()> {
     let mut visitor = trial.visitor()?;
     for number in 1..=100 {
         let seq = visitor.publish(&Message { subject: "t", payload: &numbered(number), headers: &[] })?;
-        ensure!(seq.is_none_or(|seq| seq == number), "publishing {number} was answered {seq:?}");
+        ensure!(seq.is_none_or(|seq| seq == number), "record {number} got sequence number {seq:?}");
     }
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
@@ -95,7 +95,7 @@ fn large_payload(trial: &mut Trial<'_>) -> Result<()> {
     let payload: Vec<u8> = (0..4_000_000u32).map(|at| b'a' + (at % 23) as u8).collect();
     trial.visitor()?.publish(&Message { subject: "t", payload: &payload, headers: &[] })?;
     let taken = reader.record()?;
-    ensure!(taken.payload == payload, "{} bytes arrived, and other ones", taken.payload.len());
+    ensure!(taken.payload == payload, "{} other bytes arrived", taken.payload.len());
     Ok(())
 }
 
@@ -142,23 +142,23 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
     while at < RECORDS {
         match reader.next(PATIENCE)? {
             Seen::Record(taken) => {
-                ensure!(number(&taken)? == at + 1, "{} after {at}, in silence", number(&taken)?);
+                ensure!(number(&taken)? == at + 1, "{} after {at} without a gap", number(&taken)?);
                 at += 1;
             }
             Seen::Gap(first, last) => {
-                ensure!(first == at + 1 && last >= first, "after {at} a gap {first}..{last} was told");
+                ensure!(first == at + 1 && last >= first, "wrong gap {first}..{last} after {at}");
                 missed += last - at;
                 at = last;
             }
             Seen::Lagging => {}
             Seen::CutOff(why) => {
-                ensure!(!why.is_empty(), "cut off without a word");
+                ensure!(!why.is_empty(), "disconnected without a reason");
                 return Ok(());
             }
             other => bail!("{other:?} after {at}"),
         }
     }
-    ensure!(missed > 0, "nothing was missed: the trial is too short for this door");
+    ensure!(missed > 0, "no record was missed: the trial is too short for this listener");
     Ok(())
 }
 
@@ -215,8 +215,8 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
     }
     let wish = Wish { subject: "t", with_state: true, ..Wish::default() };
     let mut reader = trial.visitor()?.subscribe(&wish)?;
-    let Seen::State(mut at) = reader.next(PATIENCE)? else { bail!("no state came first") };
-    ensure!(at == 100, "the state is that after {at}");
+    let Seen::State(mut at) = reader.next(PATIENCE)? else { bail!("the first event is not a state") };
+    ensure!(at == 100, "the state is at {at}");
     for key in 0..50 {
         set(key)?;
     }
@@ -233,7 +233,7 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
 
 fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
-    let (mut visitor, proxy) = trial.visitor_to_cut()?.context("there is nothing to cut")?;
+    let (mut visitor, proxy) = trial.visitor_to_cut()?.context("this listener has no connection to cut")?;
     let mut reader = visitor.subscribe(&Wish { subject: "t", from_earliest: true, ..Wish::default() })?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=100)?;
@@ -261,12 +261,12 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
     // A new epoch, a closed connection and a record of the new node are correct; silence is not.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
-            Ok(Seen::Nothing) => bail!("nothing came, and nobody said why"),
+            Ok(Seen::Nothing) => bail!("neither an event nor an error arrived"),
             Ok(Seen::Anew | Seen::CutOff(_)) | Err(_) => return Ok(()),
             Ok(_) => {}
         }
     }
-    bail!("records came as if nothing had happened")
+    bail!("records continued without a notice")
 }
 
 fn groups(trial: &mut Trial<'_>) -> Result<()> {
@@ -285,10 +285,10 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
             // Records delivered twice come before this.
             is_last_out = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
-        ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were given out", seen.len());
+        ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());
         for member in &mut members {
             if let Seen::Record(taken) = member.next(Duration::from_millis(5))? {
-                ensure!(seen.insert(number(&taken)?), "{} was given out twice", number(&taken)?);
+                ensure!(seen.insert(number(&taken)?), "{} was delivered twice", number(&taken)?);
             }
         }
     }
@@ -301,14 +301,14 @@ fn requests(trial: &mut Trial<'_>) -> Result<()> {
     one.answer("upper")?;
     for word in ["one", "two", "three"] {
         let answer = other.request("upper", word.as_bytes())?;
-        ensure!(answer == word.to_ascii_uppercase().as_bytes(), "{word} was answered {answer:?}");
+        ensure!(answer == word.to_ascii_uppercase().as_bytes(), "wrong reply to {word}: {answer:?}");
     }
     Ok(())
 }
 
 fn unknown_topic(trial: &mut Trial<'_>) -> Result<()> {
     let published = trial.visitor()?.publish(&Message { subject: "nobodys", payload: b"x", headers: &[] });
-    let refusal = published.err().context("publishing to no topic was not refused")?;
+    let refusal = published.err().context("publishing without a topic was not refused")?;
     ensure!(refusal.to_string().contains("nobodys"), "{refusal:#}");
     Ok(())
 }
@@ -317,8 +317,8 @@ fn limits(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig { record_bytes_max: 10_000, ..TopicConfig::default() })?;
     let mut reader = trial.reader("t")?;
     let publish = |payload: &[u8]| trial.visitor()?.publish(&Message { subject: "t", payload, headers: &[] });
-    let refusal = publish(&[b'x'; 20_000]).err().context("a record over the limit was taken")?;
-    ensure!(!refusal.to_string().is_empty(), "refused without a word");
+    let refusal = publish(&[b'x'; 20_000]).err().context("a record above the limit was accepted")?;
+    ensure!(!refusal.to_string().is_empty(), "refused without a text");
     publish(b"after")?;
     let taken = reader.record()?;
     ensure!(taken.payload == b"after" && taken.seq.is_none_or(|seq| seq == 1), "{taken:?}");

@@ -38,17 +38,17 @@ pub trait Visitor {
 
     /// The first reply to a request.
     fn request(&mut self, _subject: &str, _payload: &[u8]) -> Result<Vec<u8>> {
-        anyhow::bail!("there are no requests through this door")
+        anyhow::bail!("this listener has no requests")
     }
 
     /// Replies to every request with its payload in upper case, until the client is dropped.
     fn answer(&mut self, _subject: &str) -> Result<()> {
-        anyhow::bail!("there are no requests through this door")
+        anyhow::bail!("this listener has no requests")
     }
 
     /// Joins a share group of the topic.
     fn join(&mut self, _topic: &str, _group: &str) -> Result<Box<dyn Reader>> {
-        anyhow::bail!("there are no groups through this door")
+        anyhow::bail!("this listener has no groups")
     }
 }
 

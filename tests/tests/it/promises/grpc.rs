@@ -87,7 +87,7 @@ impl Visitor for Caller {
         };
         let Connection { runtime, client, .. } = &mut self.0;
         let published = runtime.block_on(client.publish(request))?.into_inner();
-        Ok(Some(published.receipt.context("published, and no receipt")?.seq))
+        Ok(Some(published.receipt.context("the response has no receipt")?.seq))
     }
 
     fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
@@ -116,7 +116,7 @@ impl Visitor for Caller {
         let request = v1::RequestRequest { subject: subject.to_owned(), record: Some(record), timeout_ms };
         let Connection { runtime, client, .. } = &mut self.0;
         let answered = runtime.block_on(client.request(request))?.into_inner();
-        Ok(answered.reply.context("answered, and no reply")?.payload.to_vec())
+        Ok(answered.reply.context("the response has no reply")?.payload.to_vec())
     }
 
     fn answer(&mut self, subject: &str) -> Result<()> {
@@ -163,7 +163,7 @@ impl Visitor for Caller {
             let mut given = client.join_group(ToSend(to_ask)).await?.into_inner();
             match given.message().await?.and_then(|told| told.event) {
                 Some(v1::join_group_response::Event::Joined(_)) => anyhow::Ok(given),
-                other => bail!("{other:?} where the seat was due"),
+                other => bail!("{other:?} instead of the membership"),
             }
         })?;
         Ok(Box::new(Sharing { connection, asked, given, taken: VecDeque::new() }))
@@ -197,7 +197,7 @@ impl Following {
             anyhow::Ok((stream, first))
         })?;
         let Some(Event::Subscribed(subscribed)) = first else {
-            bail!("{first:?} where the subscription was to begin");
+            bail!("{first:?} instead of the subscription's begin");
         };
         subscribed.logs.into_iter().for_each(|at| self.stands(at));
         self.stream = Some(stream);
@@ -223,7 +223,7 @@ impl Following {
                 self.seen.push_back(Seen::Anew);
             }
             Event::Snapshot(state) => {
-                let at = state.position.context("a state without its position")?;
+                let at = state.position.context("the state has no position")?;
                 if state.offset + state.part.len() as u64 == state.bytes_total {
                     self.seen.push_back(Seen::State(at.seq));
                     self.stands(at);
@@ -268,7 +268,7 @@ impl Reader for Following {
             };
             match waited(&self.connection.runtime, left, stream) {
                 None => return Ok(Seen::Nothing),
-                Some(Ok(Some(told))) => self.take(told.event.context("an answer without an event")?)?,
+                Some(Ok(Some(told))) => self.take(told.event.context("the response has no event")?)?,
                 Some(Ok(None)) => return Ok(Seen::CutOff("the stream ended".to_owned())),
                 Some(Err(status)) if is_cut(&status) => self.stream = None,
                 Some(Err(status)) => return Ok(Seen::CutOff(status.message().to_owned())),
@@ -299,7 +299,7 @@ impl Reader for Sharing {
             match event {
                 Some(Event::Deliveries(deliveries)) => {
                     for v1::Delivery { partition, record, .. } in deliveries.deliveries {
-                        let record = record.context("a delivery without its record")?;
+                        let record = record.context("the delivery has no record")?;
                         let consumed = v1::Consumed { partition, seq: record.seq };
                         self.asked.send(asking(v1::join_group_request::Request::Consumed(consumed)))?;
                         self.taken.push_back(taken(record));

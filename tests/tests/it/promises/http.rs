@@ -108,7 +108,7 @@ impl Events {
         let mut from = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            ensure!(from.read_line(&mut head)? > 0, "the connection ended in the head of an answer");
+            ensure!(from.read_line(&mut head)? > 0, "the connection ended within a response's headers");
         }
         ensure!(head.starts_with("HTTP/1.1 200"), "{head}");
         self.stream = Some(Stream { from, rest: Vec::new() });

@@ -107,7 +107,7 @@ impl Visitor for Program {
         link.publish(subject, &inbox, &[], payload)?;
         match link.next(PATIENCE)? {
             Seen::Record(taken) => Ok(taken.payload),
-            other => bail!("{other:?} where an answer was due"),
+            other => bail!("{other:?} instead of a reply"),
         }
     }
 
@@ -227,7 +227,7 @@ impl Link {
                 ["HMSG", subject, _, ref rest @ .., head, total] => {
                     return self.message(subject, rest, head.parse()?, total.parse()?);
                 }
-                _ => bail!("{line:?} is nothing that a node says"),
+                _ => bail!("unexpected line {line:?}"),
             }
         }
     }
@@ -235,7 +235,7 @@ impl Link {
     fn message(&mut self, subject: &str, reply: &[&str], head: usize, total: usize) -> Result<Said> {
         let mut payload = vec![0; total + 2];
         self.read.read_exact(&mut payload)?;
-        ensure!(payload.ends_with(b"\r\n"), "a message of another length than was said");
+        ensure!(payload.ends_with(b"\r\n"), "the message has another length than announced");
         payload.truncate(total);
         let mut message = Delivered { subject: subject.to_owned(), ..Delivered::default() };
         message.reply = reply.first().map(|reply| (*reply).to_owned()).unwrap_or_default();
@@ -243,7 +243,7 @@ impl Link {
         let mut lines = text.split("\r\n").filter(|line| !line.is_empty());
         message.status = lines.next().unwrap_or("").trim_start_matches("NATS/1.0").trim().to_owned();
         for line in lines {
-            let (name, value) = line.split_once(':').context("a header without a colon")?;
+            let (name, value) = line.split_once(':').context("the header has no colon")?;
             message.headers.push((name.to_owned(), value.trim().to_owned()));
         }
         message.payload = payload;
@@ -265,7 +265,7 @@ impl Reader for Link {
         match self.said() {
             Ok(Said::Message(message)) => seen(message),
             Ok(Said::Error(why)) => Ok(Seen::CutOff(why)),
-            Ok(Said::Pong) => bail!("an answer that nobody asked for"),
+            Ok(Said::Pong) => bail!("an unexpected PONG"),
             // A client that reads nothing is disconnected within a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
@@ -291,8 +291,8 @@ fn seen(mut message: Delivered) -> Result<Seen> {
             Seen::Record(Taken { subject, seq, payload, headers })
         }
         "410 Gap" => {
-            let first = take(headers, "Dunlin-First").context("a gap without its first")?;
-            Seen::Gap(first, take(headers, "Dunlin-Last").context("a gap without its last")?)
+            let first = take(headers, "Dunlin-First").context("the gap has no first record")?;
+            Seen::Gap(first, take(headers, "Dunlin-Last").context("the gap has no last record")?)
         }
         "429 Lagging" => Seen::Lagging,
         "410 Epoch Changed" => Seen::Anew,

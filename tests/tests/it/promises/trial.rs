@@ -184,7 +184,7 @@ impl dyn Reader + '_ {
     pub fn record(&mut self) -> Result<Taken> {
         match self.next(PATIENCE)? {
             Seen::Record(taken) => Ok(taken),
-            other => bail!("{other:?} where a record was due"),
+            other => bail!("{other:?} instead of a record"),
         }
     }
 

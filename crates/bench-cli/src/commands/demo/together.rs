@@ -62,7 +62,7 @@ impl Together<'_> {
         let urls = nodes.urls();
         voice.greet(&urls, nodes.dashboard().as_deref())?;
         if self.work.is_none() {
-            voice.say("tasks", "nobody is here to do them: `cargo xtask demo` builds who is")?;
+            voice.say("tasks", "no workers are available; `cargo xtask demo` builds them")?;
         }
         let (is_over, closing) = (AtomicBool::new(false), Mutex::new(Closing::default()));
         // A failing part ends the others.

@@ -53,8 +53,8 @@ impl<'a> Market<'a> {
     pub fn new(recording: &'a Recording, url: &str, stage: &'a Arc<Stage>) -> Result<Market<'a>> {
         let options = Options { name: format!("demo: {}", recording.topic), ..Options::default() };
         let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
-        let layout =
-            Layout::of(recording.line(0)).with_context(|| format!("{} is no recording", recording.source))?;
+        let layout = Layout::of(recording.line(0))
+            .with_context(|| format!("{} is not a recording", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
         // Bitstamp's recording begins with two orders that no longer existed; with them its book would be
         // crossed nearly always.
@@ -70,7 +70,7 @@ impl<'a> Market<'a> {
             schedule(std::slice::from_ref(self.recording), speed).map(|due| due.at).collect();
         let mut at = 0;
         while at < all && !stop.is_set() {
-            ensure!(!self.stage.is_over(), "{} was broken off at line {at}", self.recording.topic);
+            ensure!(!self.stage.is_over(), "{} was stopped at line {at}", self.recording.topic);
             let open = (all as u64 * self.stage.gate() / WHOLE) as usize;
             let due = plan[at..].iter().take(TOGETHER_MAX).take_while(|due| **due <= begun.elapsed()).count();
             let end = (at + due).min(open);

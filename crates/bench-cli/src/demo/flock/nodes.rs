@@ -151,7 +151,10 @@ impl Nodes {
                 let errors =
                     self.nodes.iter().map(|node| std::fs::read_to_string(node.errors()).unwrap_or_default());
                 let errors: Vec<String> = errors.collect();
-                bail!("the nodes do not find together for {patience:?}: {heard:#?}\n{}", errors.join("\n"));
+                bail!(
+                    "the nodes did not form a complete cluster within {patience:?}: {heard:#?}\n{}",
+                    errors.join("\n")
+                );
             }
             std::thread::sleep(LOOK);
         }
@@ -178,14 +181,15 @@ impl Node {
         command.process_group(0);
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = command.spawn().context("cannot start its process")?;
+        let mut child = command.spawn().context("cannot start the node's process")?;
         let mut ready = String::new();
-        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut ready)?;
+        BufReader::new(child.stdout.take().context("the program's standard output is not piped")?)
+            .read_line(&mut ready)?;
         if !ready.starts_with("READY ") {
             let _ = child.kill();
             let status = child.wait()?;
             let errors = std::fs::read_to_string(self.errors()).unwrap_or_default();
-            bail!("the node at {tcp} said {:?} and ended: {status}\n{errors}", ready.trim());
+            bail!("the node at {tcp} printed {:?} and ended: {status}\n{errors}", ready.trim());
         }
         Ok(child)
     }
@@ -208,7 +212,7 @@ impl Drop for Nodes {
 
 /// A random port.
 fn any() -> Result<ReservedAddress> {
-    ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no port is free")
+    ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no free port")
 }
 
 /// The default port, or a random one if another program has it.

@@ -140,7 +140,7 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
         command.args(["--join", through, "--cluster-token-file"]).arg(file);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().context("cannot start its process")?;
+    let mut child = command.spawn().context("cannot start the node's process")?;
     let out = child.stdout.take().context("cannot read its standard output")?;
     let mut member = Member { child, dir: dir.to_owned(), ready: String::new() };
     BufReader::new(out).read_line(&mut member.ready)?;

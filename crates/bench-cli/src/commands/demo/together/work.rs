@@ -40,7 +40,7 @@ impl Program {
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
         let words = [self.python.to_str(), worker.to_str()];
-        let words = words.map(|word| word.context("a path that is no text"));
+        let words = words.map(|word| word.context("the path is not valid UTF-8"));
         let words = words.into_iter().collect::<Result<Vec<_>>>()?;
         Ok(shlex::try_join(words)?)
     }
@@ -59,7 +59,7 @@ impl Program {
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = command.spawn();
         let mut child = spawned.with_context(|| format!("cannot start {}", self.python.display()))?;
-        let out = child.stdout.take().context("its output")?;
+        let out = child.stdout.take().context("the program's standard output is not piped")?;
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
