@@ -12,10 +12,10 @@ fn main() {
     println!("cargo::rerun-if-changed={README}");
     println!("cargo::rerun-if-changed=build.rs");
     let page = fs::read_to_string(README).expect("the README is there");
-    let chapter = page.split("## In your language").nth(1).expect("it has this chapter");
+    let chapter = page.split("## In your language").nth(1).expect("the page has this chapter");
     let program = chapter.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
     let program = program.expect("the chapter has a program in Rust");
-    assert!(program.contains(ADDRESS), "it connects to {ADDRESS}");
+    assert!(program.contains(ADDRESS), "the example connects to {ADDRESS}");
     let out = env::var_os("OUT_DIR").expect("cargo says where");
     fs::write(Path::new(&out).join("subscribe.rs"), program.replace(ADDRESS, GIVEN))
         .expect("it can be written");

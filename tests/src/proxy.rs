@@ -34,7 +34,7 @@ impl Proxy {
     pub fn with_delay(node: SocketAddr, delay: Duration) -> Proxy {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener is bound");
         let (cut, cuts) = watch::channel(0);
         let accepted = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&accepted);

@@ -12,6 +12,6 @@ static GIVEN: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 pub fn free(ip: IpAddr) -> SocketAddr {
     let reserved = ReservedAddress::new(SocketAddr::new(ip, 0)).expect("the system has a free port");
     let address = reserved.address();
-    GIVEN.lock().expect("nobody panics with it").push(reserved);
+    GIVEN.lock().expect("the lock is not poisoned").push(reserved);
     address
 }

@@ -47,7 +47,7 @@ impl Process {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             bind_to_this_thread(&mut command).env("RUST_BACKTRACE", "1").spawn().expect("a process starts");
-        let stdout = child.stdout.take().expect("it was asked for");
+        let stdout = child.stdout.take().expect("the stream is a pipe");
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -57,13 +57,13 @@ impl Process {
             }
         });
         let errors = Arc::new(Mutex::new(String::new()));
-        let mut stderr = child.stderr.take().expect("it was asked for");
+        let mut stderr = child.stderr.take().expect("the stream is a pipe");
         let written = Arc::clone(&errors);
         let watching = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = stderr.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..read]);
-                written.lock().expect("nobody panics with it").push_str(&text);
+                written.lock().expect("the lock is not poisoned").push_str(&text);
             }
         });
         let stdin = child.stdin.take();
@@ -139,25 +139,25 @@ impl Process {
 
     /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
-        let status = self.child.wait().expect("it is ours");
+        let status = self.child.wait().expect("the child can be waited for");
         if let Some(watching) = self.watching.take() {
-            watching.join().expect("it only reads");
+            watching.join().expect("the thread only reads");
         }
         status
     }
 
     /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        let ended = self.child.try_wait().expect("it is ours")?;
+        let ended = self.child.try_wait().expect("the child can be waited for")?;
         if let Some(watching) = self.watching.take() {
-            watching.join().expect("it only reads");
+            watching.join().expect("the thread only reads");
         }
         Some(ended)
     }
 
     /// The standard error so far.
     pub fn errors(&self) -> String {
-        self.errors.lock().expect("nobody panics with it").clone()
+        self.errors.lock().expect("the lock is not poisoned").clone()
     }
 
     /// SIGKILL.

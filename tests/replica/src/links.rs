@@ -85,7 +85,7 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Ans
             () = ask(writing, first, &mut requests, &waiting) => {}
             () = hear(reading, &waiting) => {}
         }
-        let left = std::mem::take(&mut *waiting.lock().expect("nobody panics with it"));
+        let left = std::mem::take(&mut *waiting.lock().expect("the lock is not poisoned"));
         for answered in left.into_values() {
             let _ = answered.send(Err(io::ErrorKind::ConnectionReset.into()));
         }
@@ -101,7 +101,7 @@ async fn ask(
     let mut next = Some(first);
     for number in 0.. {
         let Some((request, answered)) = next else { return };
-        waiting.lock().expect("nobody panics with it").insert(number, answered);
+        waiting.lock().expect("the lock is not poisoned").insert(number, answered);
         if timeout(SILENCE, send(&mut writing, number, &request)).await.is_err() {
             return;
         }
@@ -113,13 +113,13 @@ async fn hear(mut reading: OwnedReadHalf, waiting: &Waiting) {
     loop {
         match timeout(SILENCE, receive(&mut reading)).await {
             Ok(Ok((number, mut answer))) => {
-                let answered = waiting.lock().expect("nobody panics with it").remove(&number);
+                let answered = waiting.lock().expect("the lock is not poisoned").remove(&number);
                 let is_well = answer.first() == Some(&1);
                 let answer = if is_well { Ok(answer.split_off(1)) } else { Err(io::Error::other("refused")) };
                 answered.map(|answered| answered.send(answer));
             }
             Ok(Err(_)) => return,
-            Err(_silent) if waiting.lock().expect("nobody panics with it").is_empty() => {}
+            Err(_silent) if waiting.lock().expect("the lock is not poisoned").is_empty() => {}
             Err(_silent) => return,
         }
     }

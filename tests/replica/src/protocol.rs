@@ -12,7 +12,7 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// not read.
 pub const GREETING: u8 = b'!';
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     /// Applies a command.
@@ -27,7 +27,7 @@ pub enum Question {
     Begin(Vec<(u64, String)>),
 }
 
-/// What is answered.
+/// A response.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// The command was applied, or the keys were read.

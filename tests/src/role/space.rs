@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The setup of all regions in the tests' world.
 pub fn setup(standby: bool) -> Setup<3> {
-    let world = World::<3>::cube(EDGE).expect("it has an extent");
+    let world = World::<3>::cube(EDGE).expect("the world has an extent");
     let mut setup = Setup::new(RegionId(0), world, 2.0);
     setup.sort_every = 7;
     if standby {
@@ -39,7 +39,7 @@ pub fn setup(standby: bool) -> Setup<3> {
 
 /// A random entity of a seed, with a velocity.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
-    let world = World::<3>::cube(EDGE).expect("it has an extent");
+    let world = World::<3>::cube(EDGE).expect("the world has an extent");
     let moment = Moment { tick: 0, seconds: 0.0, world, seed };
     let swing = |which| moment.swing(dunlin::space::EntityId(id), which);
     let place = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);

@@ -44,7 +44,7 @@ fn submit(tasks: &Tasks, tenant: &str) -> Vec<u64> {
     ];
     let taken = tasks.submit_all(tenant, all).expect("there is room").tasks;
     let ids: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
-    tasks.cancel(ids[6]).expect("it waits");
+    tasks.cancel(ids[6]).expect("the task is waiting");
     ids
 }
 
@@ -60,7 +60,7 @@ fn bring_about(worker: &Attachment) {
     let mut taken = 0;
     while taken < 3 * TENANTS.len() {
         assert!(Instant::now() < deadline, "{taken} were given");
-        for given in worker.next_batch(100, Duration::from_millis(50)).expect("it is attached") {
+        for given in worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached") {
             taken += 1;
             match given.kind() {
                 b"done" => worker.complete(&given, b"a result", &Used::default()),
@@ -80,12 +80,12 @@ fn told(view: &TaskView) -> String {
 }
 
 fn views(tasks: &Tasks, ids: &[Vec<u64>]) -> Vec<TaskView> {
-    ids.iter().flatten().map(|&id| tasks.get(id).expect("it is there")).collect()
+    ids.iter().flatten().map(|&id| tasks.get(id).expect("the task exists")).collect()
 }
 
 fn until_completed(tasks: &Tasks, id: u64) {
     let deadline = Instant::now() + PATIENCE;
-    while tasks.get(id).expect("it is there").stage != Stage::Completed {
+    while tasks.get(id).expect("the task exists").stage != Stage::Completed {
         assert!(Instant::now() < deadline, "{:?}", tasks.why(id));
         thread::sleep(Duration::from_millis(10));
     }
@@ -93,7 +93,7 @@ fn until_completed(tasks: &Tasks, id: u64) {
 
 /// The cluster's status from a node.
 fn cluster_of(door: &str) -> serde_json::Value {
-    let mut stream = TcpStream::connect(door).expect("its door is open");
+    let mut stream = TcpStream::connect(door).expect("the port is open");
     let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n");
     stream.write_all(asked.as_bytes()).expect("it reads");
     let mut answer = String::new();
@@ -162,7 +162,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let deadline = Instant::now() + PATIENCE;
     while done < (1 + WAITS.len()) * TENANTS.len() {
         assert!(Instant::now() < deadline, "{done} were given");
-        let given = worker.next_batch(100, Duration::from_millis(50)).expect("it is attached");
+        let given = worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached");
         assert!(given.iter().all(|given| matches!(given.kind(), b"held" | b"waits")), "{given:?}");
         worker.complete_all(&given, &Used::default());
         done += given.len();
@@ -170,6 +170,6 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert!(worker.flush(PATIENCE));
     for of_tenant in &ids {
         [HELD].iter().chain(&WAITS).for_each(|&at| until_completed(&tasks, of_tenant[at]));
-        assert_eq!(tasks.get(of_tenant[4]).expect("it is there").stage, Stage::Delayed);
+        assert_eq!(tasks.get(of_tenant[4]).expect("the task exists").stage, Stage::Delayed);
     }
 }

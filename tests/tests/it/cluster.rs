@@ -68,11 +68,11 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     flock.until_voters(2);
     let told = start(&dir, &address, None).err().expect("refused");
     assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
-    assert!(flock.client().remove(3).is_err(), "it is gone");
+    assert!(flock.client().remove(3).is_err(), "node 3 is no member");
     assert!(flock.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
     // An emptied node joins as a new one.
     std::fs::remove_dir_all(&dir).expect("the directory is emptied");
-    flock.join_at("3", &address).expect("it joins anew");
+    flock.join_at("3", &address).expect("the node joins");
     flock.until_voters(3);
     assert_eq!(flock.members[2].number, 4, "a number is never given again");
     assert_eq!(flock.get(2, "first"), "1");
@@ -83,8 +83,8 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     let mut flock = Flock::of(3);
     flock.put(0, "key", "old");
     let lost = flock.kill(1);
-    std::fs::remove_dir_all(&lost.dir).expect("it is lost");
-    flock.join_at("2", &lost.address).expect("it joins at its old address");
+    std::fs::remove_dir_all(&lost.dir).expect("the directory can be removed");
+    flock.join_at("2", &lost.address).expect("the node joins");
     flock.until_voters(3);
     let numbers: Vec<u64> = flock.members.iter().map(|member| member.number).collect();
     assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
@@ -138,7 +138,7 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
     let stopped = flock.kill(2);
     let copy = flock.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
-    let moved = start(&copy, &port::free().to_string(), None).expect("it is the node");
+    let moved = start(&copy, &port::free().to_string(), None).expect("the node starts");
     flock.members.push(moved);
     flock.until_voters(3);
     let told = refused(&stopped.dir, &stopped.address);
@@ -153,7 +153,7 @@ fn other_nodes_learn_the_new_address_of_a_moved_node() {
         let leader = flock.leader();
         let at = if leads { leader } else { (leader + 1) % 3 };
         let stopped = flock.kill(at);
-        let moved = start(&stopped.dir, &port::free().to_string(), None).expect("it starts elsewhere");
+        let moved = start(&stopped.dir, &port::free().to_string(), None).expect("the node starts");
         let (number, address) = (moved.number, moved.address.clone());
         assert_ne!(address, stopped.address);
         flock.members.insert(1, moved);
@@ -171,7 +171,7 @@ fn other_nodes_learn_the_new_address_of_a_moved_node() {
 /// Copies a running node's directory as `cp -a` does, without files that vanish meanwhile.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("a directory");
-    for entry in std::fs::read_dir(from).expect("it can be read").flatten() {
+    for entry in std::fs::read_dir(from).expect("the directory can be read").flatten() {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy_dir(&entry.path(), &target);
@@ -211,9 +211,10 @@ fn submit(tasks: &Tasks, count: usize) -> Vec<u64> {
 /// The epoch of the topic of task events.
 fn epoch_of_tasks(client: &Client) -> u32 {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
-    let mut events = client.subscribe("$tasks.>", options).expect("it may be read");
+    let mut events = client.subscribe("$tasks.>", options).expect("the subscription is accepted");
     loop {
-        if let Event::Record(record) = events.next_timeout(PATIENCE).expect("it is open").expect("something")
+        if let Event::Record(record) =
+            events.next_timeout(PATIENCE).expect("the subscription is open").expect("a record arrives")
         {
             return record.position.epoch;
         }
@@ -223,10 +224,11 @@ fn epoch_of_tasks(client: &Client) -> u32 {
 /// The positions and append times of the last task events.
 fn events_of_tasks(client: &Client, count: usize) -> Vec<(Position, u64)> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
-    let mut events = client.subscribe("$tasks.>", options).expect("it may be read");
+    let mut events = client.subscribe("$tasks.>", options).expect("the subscription is accepted");
     let mut read = Vec::new();
     while read.len() < count {
-        if let Event::Record(record) = events.next_timeout(PATIENCE).expect("it is open").expect("something")
+        if let Event::Record(record) =
+            events.next_timeout(PATIENCE).expect("the subscription is open").expect("a record arrives")
         {
             read.push((record.position, record.frame.append_time_ns()));
         }
@@ -282,7 +284,7 @@ fn backup_is_restored_to_a_new_cluster() {
     }
     let client = new.members[0].connect();
     let stages = waiting.iter().map(|&task| client.tasks().get(task).map(|found| found.stage));
-    assert_eq!(stages.collect::<Result<Vec<_>, _>>().expect("they are there"), [Stage::Ready; 3]);
+    assert_eq!(stages.collect::<Result<Vec<_>, _>>().expect("the tasks exist"), [Stage::Ready; 3]);
     submit(&client.tasks(), 1);
     assert!(epoch_of_tasks(&client) > last_life, "what follows a backup is another life");
     new.join("2").expect("others join it");
@@ -303,7 +305,7 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
         block_on(node.control().unwrap().ask(&put)).unwrap();
         node.stop();
     }
-    let first = start(&data, &port::free().to_string(), None).expect("it begins a cluster");
+    let first = start(&data, &port::free().to_string(), None).expect("the node starts");
     let mut flock = Flock { dir, members: vec![first] };
     assert_eq!(flock.get(0, "key"), "alone");
     flock.join("2").expect("the node joins");

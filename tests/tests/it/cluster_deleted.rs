@@ -27,7 +27,7 @@ fn recreated_topic_keeps_its_records_over_an_owner_restart() {
         client.create_topic("again", &durable(), false).expect("the name is free");
         publish(&client, "again", 1..=100 * round);
         if round < 3 {
-            client.delete_topic("again").expect("it is there");
+            client.delete_topic("again").expect("the topic exists");
         }
     }
     let dead = flock.kill(place(&flock, &client, "again"));
@@ -35,7 +35,7 @@ fn recreated_topic_keeps_its_records_over_an_owner_restart() {
     let back = flock.members.last().expect("the node is back").connect();
     let mut publisher = back.publisher("again").expect("a publisher");
     until("it takes records again", || publisher.publish(b"301").is_ok());
-    let mut reader = back.subscribe("again", from(Start::Earliest)).expect("it is there");
+    let mut reader = back.subscribe("again", from(Start::Earliest)).expect("the subscription is accepted");
     let (numbers, notices) = read_until(&mut reader, 301);
     assert!(numbers.iter().copied().eq(1..=301), "{} records, {notices:?}", numbers.len());
 }

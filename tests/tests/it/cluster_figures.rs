@@ -42,11 +42,11 @@ fn every_node_shows_the_figures_of_a_topic() {
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     clients[0].create_topic("x", &TopicConfig::default(), false).expect("the name is free");
     publish(&clients[0], "x", 1..=3);
-    clients[0].move_topic("x", flock.members[1].number).expect("it moves");
+    clients[0].move_topic("x", flock.members[1].number).expect("the topic moves");
     publish(&clients[0], "x", [4]);
     let named = |name: &str| SubscribeOptions { name: name.to_owned(), ..from(Start::Earliest) };
-    let _near = clients[1].subscribe("x", named("near")).expect("it subscribes");
-    let _far = clients[0].subscribe("x", named("far")).expect("it subscribes");
+    let _near = clients[1].subscribe("x", named("near")).expect("the subscription is accepted");
+    let _far = clients[0].subscribe("x", named("far")).expect("the subscription is accepted");
     for (member, client) in flock.members.iter().zip(&clients) {
         until("the list has its figures", || {
             let listed = line(client, "x");
@@ -54,7 +54,7 @@ fn every_node_shows_the_figures_of_a_topic() {
         });
         until("HTTP has them", || figures(member) == [json!(4), json!(4), json!(2), json!(2)]);
         until("the description has them", || {
-            let described = client.describe_topic("x").expect("it is there");
+            let described = client.describe_topic("x").expect("the topic exists");
             let last = described.logs.iter().map(|log| log.last_seq).max();
             (last, described.readers_total, described.readers.len()) == (Some(4), Some(2), 2)
         });
@@ -92,7 +92,7 @@ fn figures_of_an_owner_that_is_away_are_unknown() {
     });
     let listed = &json_of(&flock.members[0], "/v1/topics?pattern=x")["topics"][0];
     assert_eq!((&listed["records"], &listed["retained_bytes"]), (&Value::Null, &Value::Null), "{listed}");
-    assert!(client.describe_topic("x").expect("it is there").logs.is_empty());
+    assert!(client.describe_topic("x").expect("the topic exists").logs.is_empty());
 }
 
 /// The status code of a watch by gRPC.
@@ -101,7 +101,7 @@ fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let channel = Endpoint::from_shared(address).expect("an address").connect().await;
-        let mut kv = KvClient::new(channel.expect("its door is open"));
+        let mut kv = KvClient::new(channel.expect("the port is open"));
         let (key, range_end) = (b"a"[..].into(), b"\0"[..].into());
         let watch = v1::WatchRequest { key, range_end, start_revision, ..Default::default() };
         match kv.watch(watch).await {
@@ -115,11 +115,12 @@ fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
 fn watch_from_an_invented_revision_is_refused() {
     let flock = Flock::of(2);
     let client = flock.members[1].connect();
-    client.kv().put(b"a", b"1").expect("it is put");
-    client.tasks().submit("t", NewTask::new(b"work", b"")).expect("it is taken");
+    client.kv().put(b"a", b"1").expect("the key is written");
+    client.tasks().submit("t", NewTask::new(b"work", b"")).expect("the task is accepted");
     for topic in ["$kv", "$tasks.>"] {
-        let mut changes = client.subscribe(topic, from(Start::Earliest)).expect("it may be read");
-        let epoch = match changes.next_timeout(PATIENCE).expect("it is open") {
+        let mut changes =
+            client.subscribe(topic, from(Start::Earliest)).expect("the subscription is accepted");
+        let epoch = match changes.next_timeout(PATIENCE).expect("the subscription is open") {
             Some(Event::Record(record)) => record.position.epoch,
             other => panic!("{other:?}"),
         };

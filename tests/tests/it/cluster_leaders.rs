@@ -40,7 +40,7 @@ impl Small {
     }
 
     fn make_room(&self) {
-        std::fs::remove_file(self.0.path().join("filler")).expect("it is there");
+        std::fs::remove_file(self.0.path().join("filler")).expect("the file exists");
     }
 }
 
@@ -52,7 +52,7 @@ impl Drop for Small {
 
 fn readyz(member: &Member) -> String {
     let door = member.door("http");
-    let mut stream = TcpStream::connect(&door).expect("it is open");
+    let mut stream = TcpStream::connect(&door).expect("the port is open");
     write!(stream, "GET /readyz HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n").expect("it is read");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it is answered");

@@ -31,7 +31,8 @@ impl Member {
 
     pub fn connect(&self) -> Client {
         let options = Options { name: format!("test of node {}", self.number), ..Options::default() };
-        Client::connect(&format!("dunlin://{}", self.door("tcp")), options).expect("its door is open")
+        Client::connect(&format!("dunlin://{}", self.door("tcp")), options)
+            .expect("the node accepts connections")
     }
 }
 

@@ -37,7 +37,7 @@ pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Noti
 pub fn publish(client: &Client, topic: &str, numbers: impl IntoIterator<Item = u64>) {
     let mut publisher = client.publisher(topic).expect("a publisher");
     for number in numbers {
-        publisher.send(number.to_string().as_bytes()).expect("it is sent");
+        publisher.send(number.to_string().as_bytes()).expect("the record is accepted");
     }
     publisher.flush().expect("all is taken");
 }
@@ -47,7 +47,7 @@ struct Nats(BufReader<TcpStream>);
 
 impl Nats {
     fn connect(member: &Member) -> Nats {
-        let stream = TcpStream::connect(member.door("nats")).expect("its door is open");
+        let stream = TcpStream::connect(member.door("nats")).expect("the port is open");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut nats = Nats(BufReader::new(stream));
         nats.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n");
@@ -91,7 +91,7 @@ impl Nats {
 /// The response of the HTTP listener.
 pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
     let host = member.door("http");
-    let mut stream = TcpStream::connect(&host).expect("its door is open");
+    let mut stream = TcpStream::connect(&host).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
@@ -116,7 +116,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
         let config = TopicConfig { durable, retention, ..TopicConfig::default() };
         maker.create_topic("markets.a", &config, false).expect("the name is free");
         publish(other, "markets.a", 1..=100);
-        maker.delete_topic("markets.a").expect("it is there");
+        maker.delete_topic("markets.a").expect("the topic exists");
         for (node, reader) in readers.iter_mut().enumerate() {
             let (numbers, notices) = read_until(reader, 100);
             assert!(
@@ -183,7 +183,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
 
 /// The owner and epoch of a topic, as this client's node knows them.
 pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
-    let settings = client.topic_settings(topic).expect("it is known");
+    let settings = client.topic_settings(topic).expect("the topic exists");
     let number = |name: &str| {
         settings.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok())
     };
@@ -193,7 +193,7 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
 /// Moves a topic to a member, and waits until all nodes know.
 fn moved(flock: &Flock, clients: &[Client], topic: &str, to: usize) {
     let number = flock.members[to].number;
-    let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("it is moved");
+    let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("the topic moves");
     until("all know who owns the topic", || {
         clients.iter().all(|client| {
             let (owner, heard) = owner(client, topic);
@@ -223,7 +223,7 @@ fn topic_moved_under_load_loses_no_record() {
     let publishing = std::thread::spawn(move || {
         let mut publisher = publisher.publisher("t").unwrap();
         for number in 1..=3_000_u64 {
-            publisher.publish(number.to_string().as_bytes()).expect("it is taken");
+            publisher.publish(number.to_string().as_bytes()).expect("the record is accepted");
             counted.store(number, Ordering::Relaxed);
         }
     });
@@ -442,7 +442,7 @@ fn any_node_answers_requests_and_names_the_node_of_a_group() {
     }
     publish(&clients[0], "double", []);
     asks.say("PUB double 4\r\ndone\r\n");
-    answering.join().expect("it ends");
+    answering.join().expect("the thread ends");
     // A group is at its topic's owner.
     let (number, _) = owner(&clients[0], "double");
     for (member, client) in flock.members.iter().zip(&clients) {

@@ -19,7 +19,8 @@ use crate::tier;
 const MS: Duration = Duration::from_millis(1);
 
 fn connect(url: &str) -> Client {
-    Client::connect(url, Options { name: "test".to_owned(), ..Options::default() }).expect("its door is open")
+    Client::connect(url, Options { name: "test".to_owned(), ..Options::default() })
+        .expect("the node accepts connections")
 }
 
 fn worker(url: &str, arguments: &[&str]) -> Process {

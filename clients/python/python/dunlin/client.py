@@ -50,9 +50,10 @@ def connect(
     on this host. With several nodes (`dunlin://one:4220,two:4220`), it uses one and changes to the next after a loss.
 
     `name` is shown to operators. For a node with users, give a `token`, or `user` and `password`. Without them, the client
-    reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. It reconnects after a loss. PEM files for `tls://`:
-    `ca`, or DUNLIN_CA, has the trusted authorities, by default those of the system;
-    `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require them.
+    reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. It reconnects after a loss.
+
+    PEM files for `tls://`: `ca`, or DUNLIN_CA, has the trusted authorities, by default those of the system. `client_cert` and
+    `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require a client certificate.
     """
     url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
     credentials = _credentials(token, user, password)

@@ -3,8 +3,8 @@
     task = client.tasks.submit("shop", "thumbnail", b"...", priority=7, labels={"user": "ann"})
     print(client.tasks.why(task), client.tasks.wait(task).result)
 
-Payloads are bytes, text, or anything that JSON has a form for. Ids of tasks and workers are text, the same that `dunlin task`, HTTP and
-`$tasks` show. `docs/tasks.md` says what is promised.
+Payloads are bytes, text, or values that JSON can represent. Ids of tasks and workers are text, as `dunlin task`, HTTP and `$tasks` show
+them. `docs/tasks.md` describes the guarantees.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ def _span_ms(name: str, seconds: float | None) -> int:
 
 
 class NewTask:
-    """A task to submit; `submit` takes the same arguments. `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the
-    longest time for an attempt in seconds (300 by default).
+    """A task to submit; `submit` takes the same arguments.
 
-    A second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload or subject differ, or if the first was
-    cancelled.
+    `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the longest time for an attempt in seconds (300 by
+    default).
+
+    Submitting a second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload or subject differ,
+    or if the first was cancelled.
 
     `labels` identify the task; `needs` are labels that its worker must have, all of them; `cpu_milli` (thousandths of a
     CPU) and `memory_bytes` are what it needs of workers with known resources.
@@ -202,8 +204,10 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit for a tenant's tasks with each value of `key` (a label, or tenant, queue or kind): `running` at the same time; `rate` is
-    (starts, seconds, burst)."""
+    """A limit for a tenant's tasks with each value of `key` (a label, or tenant, queue or kind).
+
+    `running` is the number of tasks at the same time, `rate` is (starts, seconds, burst).
+    """
 
     key: str
     running: int | None = None
@@ -325,8 +329,9 @@ class Tasks:
         self._calls.retry(number_of(task))
 
     def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
-        """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number. Skips tasks that fail again, and tasks under
-        which workers died (`failure == "poisoned"`), unless `poisoned`.
+        """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number.
+
+        Skips tasks that fail again, and, without `poisoned`, tasks under which workers died (`failure == "poisoned"`).
         """
         return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
 

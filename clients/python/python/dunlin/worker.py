@@ -9,11 +9,11 @@
     if __name__ == "__main__":
         worker.run()
 
-A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an exception, the attempt has failed and
-is retried as the task says, unless the exception has `retry = False`, such as `TaskFailed(..., retry=False)`. A task may run more than once,
-with a higher `token` each time: pass the token to the resources that the task changes.
+A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an exception, the attempt has failed. It is
+retried as the task's settings say, unless the exception has `retry = False`, such as `TaskFailed(..., retry=False)`. A task may run
+more than once, with a higher `token` each time: pass the token to the resources that the task changes.
 
-At SIGTERM or SIGINT a worker finishes its tasks and ends. At the second it ends at once, and its tasks go to other workers.
+At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second it ends at once, and its tasks go to other workers.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class Task:
     def is_stopped(self) -> bool:
         """Whether the task has to stop: it was cancelled, timed out, or went to another worker.
 
-        A function that returns has completed its task, even then. One that stops early raises an exception: a cancelled task ends as
-        cancelled, and tasks that wait for it do not run.
+        If the function returns, the task is completed even if it had to stop. To stop early, raise an exception: a cancelled task then
+        ends as cancelled, and tasks that wait for it do not run.
 
-        Where it runs in a process of its own that process is ended instead, so that it says `False` there.
+        Always `False` in a worker with `processes=True`, which ends the task's process instead.
         """
         return self._attachment is not None and self._attachment.is_stopped(self.token)
 
@@ -109,7 +109,7 @@ class Task:
 def encode(value: Any) -> bytes:
     """A payload or result as bytes: bytes unchanged, text as UTF-8, `None` as empty, other values as JSON.
 
-    `ValueError` for NaN and infinities, which JSON has no form for, and for text that UTF-8 has no form for.
+    Raises `ValueError` for NaN, infinities and lone surrogates, which JSON or UTF-8 cannot represent.
     """
     if value is None:
         return b""
@@ -138,20 +138,25 @@ class Worker:
         ttl: float = 10.0,
         connect: Callable[[], Client] | None = None,
     ) -> None:
-        """`url` is that of `dunlin.connect`; instead, `connect` may make the connection, for example with credentials.
+        """Makes a worker, which connects in `run`.
 
-        `slots` tasks run at once, as many as there are processors if it is 0: functions that are not `async` each in a thread, or, with
-        `processes`, each in a process of its own, for code that computes. `queues` are those it serves, none for all; `cpu_milli` and
-        `memory_bytes` are what it has for tasks that say what they need, `labels` what tasks may need besides, as in `{"gpu": "a100"}`. `tenants` are
-        those whose tasks it takes, none for all. When nothing is heard of it for `ttl` seconds, others get its tasks. `name` is for people; a
-        worker that a node started (`dunlin dev --workers`) has the name that the node gave it.
+        - `url`: as in `dunlin.connect`.
+        - `connect`: a function that makes the connection instead, for example with credentials.
+        - `name`: shown in listings. A worker that a node started (`dunlin dev --workers`) has the name that the node gave it.
+        - `slots`: how many tasks run at the same time; 0 means the number of processors.
+        - `processes`: runs each function that is not `async` in a separate process instead of a thread, for code that needs the CPU.
+        - `queues`: the queues whose tasks the worker takes; empty means all.
+        - `tenants`: the tenants whose tasks the worker takes; empty means all.
+        - `cpu_milli`, `memory_bytes`: the CPU and memory for tasks that declare what they need.
+        - `labels`: other properties that tasks may require, as in `{"gpu": "a100"}`.
+        - `ttl`: if the node hears nothing from the worker for this many seconds, other workers get its tasks.
         """
         self._url = url
         self._connect = connect
         # A node that started this process knows the worker by this name.
         self._name = os.environ.get("DUNLIN_WORKER_NAME", "") or name or f"{socket.gethostname()}-{os.getpid()}"
         if slots < 0:
-            raise ValueError(f"slots={slots}: 1 at least, or 0 for as many as there are processors")
+            raise ValueError(f"slots={slots}: must be at least 1, or 0 for the number of processors")
         self._slots = slots or os.cpu_count() or 1
         self._processes = processes
         self._queues = queues
@@ -164,7 +169,7 @@ class Worker:
         self._called = threading.Event()
 
     def task(self, kind: str) -> Callable[[Function], Function]:
-        """Registers a function for a kind of tasks, as a decorator. The function takes the task, and may be `async`."""
+        """A decorator that registers a function for a kind of task. The function takes the task, and may be `async`."""
 
         def decorate(function: Function) -> Function:
             if kind in self._functions:
@@ -175,13 +180,16 @@ class Worker:
         return decorate
 
     def stop(self) -> None:
-        """Ends `run` after its tasks are finished; a second call ends it at once. For any thread or signal handler."""
+        """Ends `run` after its tasks are finished; a second call ends it at once.
+
+        Any thread or signal handler may call it.
+        """
         self._stops += 1
 
     def run(self) -> None:
         """Runs tasks until SIGTERM, SIGINT or `stop`. Signals end it only in the main thread."""
         if not self._functions:
-            raise ValueError("a worker needs a function for one kind of tasks at least")
+            raise ValueError("a worker needs a function for at least one kind of task")
         restore = self._hear_signals()
         client = self._connected()
         if client is None:
@@ -227,7 +235,10 @@ class Worker:
         return None
 
     def _is_to_work(self) -> bool:
-        """Waits, in a node's warm pool, until the node orders the worker to attach. Reports that it is prepared on standard input, a socket."""
+        """In a node's warm pool, waits until the node orders the worker to attach. Whether there is work to do.
+
+        Reports on standard input, which is a socket, that the worker is prepared.
+        """
         if os.environ.get("DUNLIN_WORKER_WARM"):
             os.write(0, b"prepared\n")
             while not self._stops and not self._called.wait(_LOOK):
@@ -353,7 +364,7 @@ class _Running:
         try:
             self._say(task, ran, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
-            # The task went to another worker or was cancelled, or will go to another worker for lack of a connection.
+            # The task was cancelled or went to another worker, or will go there because there is no connection.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:
@@ -368,7 +379,7 @@ class _Running:
             except BaseException as wrong:
                 # An object's methods may raise any exception.
                 reason = (failed(wrong).error or "").splitlines()[-1:]
-                error, retry = f"what it gave back cannot be sent: {''.join(reason)}", False
+                error, retry = f"the function's result cannot be sent: {''.join(reason)}", False
         if error is None:
             self._attachment.complete(task.token, result, run_us, ran.cpu_us, memory_bytes)
         else:
@@ -376,7 +387,7 @@ class _Running:
 
 
 async def _ran(function: Callable[[Task], Any], task: Task, used: _Used) -> Ran:
-    """Runs an async function to its end, and catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop."""
+    """Runs an async function to its end. Catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop."""
     try:
         value = await _measured(function(task), used)
     except BaseException as error:

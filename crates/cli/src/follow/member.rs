@@ -105,7 +105,7 @@ impl<'a> Shift<'a> {
                     Some(program) => {
                         let (mut copy, log) = (Vec::new(), Arc::clone(log));
                         frame.append_to(&mut copy);
-                        let (frame, _) = Frame::split(&copy).expect("it was copied whole");
+                        let (frame, _) = Frame::split(&copy).expect("the copy is a whole frame");
                         let record = Record { frame, log: &log, ..record };
                         let claim = (self.duty.kind == GroupKind::Work).then_some((token, claim));
                         run(program, &record, attempt, self.member, claim, follow)?

@@ -42,7 +42,7 @@ fn until(dir: &str, what: &str, is_so: impl Fn(&[serde_json::Value]) -> bool) ->
 }
 
 fn leader(nodes: &[serde_json::Value]) -> u64 {
-    let leads = nodes.iter().find(|node| node["role"] == "leader").expect("one leads");
+    let leads = nodes.iter().find(|node| node["role"] == "leader").expect("a node is the leader");
     leads["node"].as_u64().expect("a number")
 }
 

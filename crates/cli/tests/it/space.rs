@@ -443,7 +443,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
             ours.all(|line| line.contains("\"behind\":0"))
         });
         signal("INT", program.id());
-        assert_eq!(program.wait().expect("it ends").code(), Some(0));
+        assert_eq!(program.wait().expect("the program ends").code(), Some(0));
     }
     for recording in ["first", "second"] {
         run(&["feed", "verify", "--strict", &folder(recording)]).done();

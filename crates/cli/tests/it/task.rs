@@ -141,11 +141,15 @@ fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
         .map(Program::from)
         .expect("the program starts");
     let mut line = String::new();
-    BufReader::new(waiting.stderr.take().expect("a pipe")).read_line(&mut line).expect("it says why");
+    BufReader::new(waiting.stderr.take().expect("a pipe"))
+        .read_line(&mut line)
+        .expect("the program writes a line");
     assert!(line.contains("no worker serves kind"), "{line}");
     let _working = worker(&node, &["--kind", "orphan", "--", "cat"]);
     let mut done = String::new();
-    BufReader::new(waiting.stdout.take().expect("a pipe")).read_line(&mut done).expect("it is done");
+    BufReader::new(waiting.stdout.take().expect("a pipe"))
+        .read_line(&mut done)
+        .expect("the program writes a line");
     assert_eq!(done.trim(), "x");
 }
 
@@ -275,10 +279,10 @@ fn task_watch_prints_events_as_they_happen() {
     let id = std::thread::scope(|scope| {
         let submitting = scope
             .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());
-        let line = lines.next().expect("it tells").expect("it is text");
+        let line = lines.next().expect("the program writes a line").expect("the line is UTF-8");
         let event = json(&line);
         assert_eq!(event["event"], "submitted");
-        submitting.join().expect("it submits")
+        submitting.join().expect("the thread ends")
     });
     assert!(!id.is_empty());
 }

@@ -49,7 +49,7 @@ fn copy_of<'c>(copies: &'c mut Copies, topic: &str) -> &'c mut Copy {
     if !copies.contains_key(topic) {
         copies.insert(topic.to_owned(), Copy::default());
     }
-    copies.get_mut(topic).expect("it is there")
+    copies.get_mut(topic).expect("the topic has a copy")
 }
 
 impl Copy {

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  subject space.WORLD.map.REGION, little-endian, filled up to a multiple of 8
-//!   0  version u32 = 1 | region u32 | tick u64 | Unix ms f64 | count u32 | ghosts u32, all ones where nobody says
+//!   0  version u32 = 1 | region u32 | tick u64 | Unix ms f64 | count u32 | ghosts u32, all ones if unknown
 //!  32  handed over since the region began here u32 | flags u32: 1 = has z, 2 = has kinds
 //!  40  ids u32 × count | x u16 × count | y u16 × count | z u16 × count        0 … 65535 over the world's box
-//!      kinds u8 × count, where not all are 0; 255 for all above
+//!      kinds u8 × count, unless all are 0; 255 for larger kinds
 //! ```
 //!
 //! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is

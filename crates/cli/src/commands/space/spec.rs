@@ -153,7 +153,7 @@ impl Made {
         Description::of(&self.setup, &self.spec.region_ids(), processes as usize, standby, self.spec.recipe())
     }
 
-    /// The slowest speed that has an effect, if coordinates are so large that slower entities do not move.
+    /// A warning if coordinates are so large that slow entities do not move.
     pub fn slowest(&self) -> Option<String> {
         let far = self
             .setup

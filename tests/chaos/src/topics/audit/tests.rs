@@ -9,7 +9,7 @@ fn trace(told: Vec<Told>) -> Trace {
     Trace { topic: "t", node: 0, told }
 }
 
-/// Batches: first and last number, and where the last one was said to be.
+/// A ledger of batches: first and last number, and the acknowledged position of the last.
 fn ledger(batches: &[(u64, u64, Option<Position>)]) -> Ledger {
     let published = batches.iter().map(|&(first, last, position)| Published {
         first,
