@@ -18,5 +18,5 @@ fn main() {
     assert!(program.contains(ADDRESS), "the example connects to {ADDRESS}");
     let out = env::var_os("OUT_DIR").expect("cargo says where");
     fs::write(Path::new(&out).join("subscribe.rs"), program.replace(ADDRESS, GIVEN))
-        .expect("it can be written");
+        .expect("the file can be written");
 }

@@ -95,9 +95,9 @@ fn until_completed(tasks: &Tasks, id: u64) {
 fn cluster_of(door: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(door).expect("the port is open");
     let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n");
-    stream.write_all(asked.as_bytes()).expect("it reads");
+    stream.write_all(asked.as_bytes()).expect("the node reads the request");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("the node sends a response");
     let (start, end) = (answer.find('{').expect("JSON"), answer.rfind('}').expect("JSON"));
     serde_json::from_str(&answer[start..=end]).expect("JSON")
 }
@@ -138,7 +138,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let dir = flock.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
-    let refused = start_with(&dir, &address, None, &["shards=1".to_owned()]).err().expect("it is refused");
+    let refused =
+        start_with(&dir, &address, None, &["shards=1".to_owned()]).err().expect("the start is refused");
     assert!(refused.contains("set tasks.shards = 2"), "{refused}");
     let node = start_with(&dir, &address, None, &options).expect("the new cluster starts");
     let client = node.connect();

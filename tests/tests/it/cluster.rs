@@ -351,7 +351,7 @@ fn node_without_a_majority_names_no_dead_leader() {
     let dead = flock.kill(leader);
     let also = flock.kill(1);
     let left = flock.members[0].number;
-    flock.until("it knows of no leader", |heard| heard.len() == 1 && heard[0].leader.is_none());
+    flock.until("the node knows no leader", |heard| heard.len() == 1 && heard[0].leader.is_none());
     let said = fetch(&flock.members[0], "/v1/node/cluster");
     let alive = said["nodes"].as_array().unwrap().iter().filter(|node| node["alive"] == true);
     assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [left], "{said}");
@@ -375,7 +375,8 @@ fn founder_without_its_directory_does_not_start() {
     let refused = start_again(&founder.dir, &founder.address).err().expect("the node must not start");
     assert!(refused.contains("is the data directory of no node of a cluster"), "{refused}");
     assert!(!founder.dir.join("cluster").exists());
-    let twice = init(&flock.members[0].dir, "127.0.0.1:1").expect_err("it is a node").to_string();
+    let twice =
+        init(&flock.members[0].dir, "127.0.0.1:1").expect_err("the directory belongs to a node").to_string();
     assert!(twice.contains("is node 2 of cluster"), "{twice}");
 }
 

@@ -34,7 +34,7 @@ fn recreated_topic_keeps_its_records_over_an_owner_restart() {
     flock.restart(&dead);
     let back = flock.members.last().expect("the node is back").connect();
     let mut publisher = back.publisher("again").expect("a publisher");
-    until("it takes records again", || publisher.publish(b"301").is_ok());
+    until("the topic accepts records again", || publisher.publish(b"301").is_ok());
     let mut reader = back.subscribe("again", from(Start::Earliest)).expect("the subscription is accepted");
     let (numbers, notices) = read_until(&mut reader, 301);
     assert!(numbers.iter().copied().eq(1..=301), "{} records, {notices:?}", numbers.len());

@@ -85,7 +85,7 @@ fn figures_of_an_owner_that_is_away_are_unknown() {
     let _dead = flock.kill(2);
     let unknown =
         |listed: &TopicSummary| (listed.appended, listed.records, listed.bytes) == (None, None, None);
-    until("nobody knows", || {
+    until("the list has no figures of a dead owner's topic", || {
         let listed = line(&client, "x");
         assert_ne!(listed.appended, Some(0), "a topic that holds records is shown as empty");
         unknown(&listed)

@@ -53,9 +53,10 @@ impl Drop for Small {
 fn readyz(member: &Member) -> String {
     let door = member.door("http");
     let mut stream = TcpStream::connect(&door).expect("the port is open");
-    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n").expect("it is read");
+    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n")
+        .expect("the node reads the request");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it is answered");
+    stream.read_to_string(&mut answer).expect("the node sends a response");
     answer
 }
 
@@ -126,7 +127,8 @@ fn ended_node_leaves_no_write_unknown() {
                         }
                     }
                 }
-                let held = kv.get(format!("of-{writer}")).expect("it can be read").expect("it was put");
+                let held =
+                    kv.get(format!("of-{writer}")).expect("the key can be read").expect("the key exists");
                 assert_eq!(*held.value, *count.to_string().as_bytes());
             })
         })
@@ -147,8 +149,8 @@ fn ended_node_leaves_no_write_unknown() {
 /// The CPU time of a node's threads with this name, and of those with this prefix.
 fn used_ns(member: &Member, name: &str) -> (u64, u64) {
     let (mut of_it, mut of_others) = (0, 0);
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("it runs");
-    for task in tasks.map(|task| task.expect("it can be listed").path()) {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
+    for task in tasks.map(|task| task.expect("the thread can be listed").path()) {
         // A thread may end meanwhile.
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         let (comm, ns) = (read("comm"), read("schedstat"));

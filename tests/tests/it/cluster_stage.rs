@@ -89,7 +89,7 @@ fn start_process(
     let mut process = role(&format!("member at {address}"), &[&["member"], &arguments[..]].concat());
     match process.line_within(PATIENCE) {
         Some(ready) if ready.starts_with("READY") => {
-            let number = field(&ready, "node").expect("a number").parse().expect("it is one");
+            let number = field(&ready, "node").expect("a number").parse().expect("a number");
             let address = field(&ready, "cluster").expect("an address");
             Ok(Member { process, number, dir: dir.to_owned(), address, ready })
         }

@@ -249,7 +249,7 @@ fn topic_moved_under_load_loses_no_record() {
     );
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let number = flock.members[2].number;
-    until("it is moved by HTTP, too", || owner(&clients[1], "t").0 == number);
+    until("the topic is moved over HTTP", || owner(&clients[1], "t").0 == number);
     let described = http(&flock.members[0], "GET", "/v1/topics/t", "");
     assert!(described.contains(&format!("\"node\":{number}")), "{described}");
 }
@@ -349,7 +349,7 @@ fn ended_owner_of_a_durable_topic_delivers_every_record() {
         let is_taken = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
         (1..).take_while(is_taken).for_each(|number| counted.store(number, Ordering::Release));
     });
-    until("it publishes", || taken.load(Ordering::Acquire) >= 100);
+    until("100 records are published", || taken.load(Ordering::Acquire) >= 100);
     let mut ended = flock.members.remove(0);
     ended.process.say("end");
     ended.process.until("ended in order");
@@ -392,7 +392,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     // Subscribers that start while the owner is gone receive its records after its return.
     let mut waiting = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
     flock.restart(&dead);
-    until("it takes records again", || publisher.publish(b"1000").is_ok());
+    until("the topic accepts records again", || publisher.publish(b"1000").is_ok());
     let (numbers, notices) = read_until(&mut reader, 1_000);
     let kept: Vec<u64> = numbers.iter().copied().filter(|number| (301..=600).contains(number)).collect();
     assert!(kept.iter().copied().eq(301..=600), "{} of what was synced: {notices:?}", kept.len());
@@ -450,7 +450,7 @@ fn any_node_answers_requests_and_names_the_node_of_a_group() {
         if member.number == number {
             assert!(joined.is_ok());
         } else {
-            let refused = joined.expect_err("it is elsewhere").to_string();
+            let refused = joined.expect_err("another node owns the topic").to_string();
             assert!(
                 refused.contains("ELSEWHERE") && refused.contains(&format!("node {number} at 127.0.0.1:")),
                 "{refused}"

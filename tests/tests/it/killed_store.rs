@@ -98,7 +98,7 @@ fn stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     while let Some(event) = subscriber.try_next().unwrap() {
         match event {
             Event::Record(record) => {
-                let content = Content::decode(record.payload()).expect("its bytes are the writer's");
+                let content = Content::decode(record.payload()).expect("the payload is the writer's");
                 stored.push((record.position.epoch, record.seq(), content.n));
             }
             Event::Notice(Notice::EpochChanged(changed)) => {

@@ -104,7 +104,7 @@ fn kill_publishers_of_batches(tries: u64) {
             Told::Records { ns, .. } if ns.0 <= attempted => Some(attempted),
             _ => None,
         });
-        let last = whole.max().expect("it published something");
+        let last = whole.max().expect("a record was published");
         println!("seed {seed}: {attempted} attempted, {last} appended");
         assert_eq!(last % 50, 0, "a batch was torn");
         assert!(last + 50 >= attempted, "batches that were acknowledged are missing");

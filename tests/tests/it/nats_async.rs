@@ -170,7 +170,7 @@ fn async_nats_subscription_resumes_after_a_node_restart() {
         node.restart();
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < PATIENCE, "it did not come back");
+            assert!(began.elapsed() < PATIENCE, "the connection did not come back");
             client.publish("rs.again", "back".into()).await.unwrap();
             if let Ok(Some(message)) =
                 tokio::time::timeout(Duration::from_millis(50), subscriber.next()).await

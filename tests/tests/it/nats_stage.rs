@@ -41,7 +41,7 @@ impl NatsNode {
 
     /// Publishes records of 1,000 bytes through Dunlin's own listener.
     pub fn publish(&self, subject: &str, count: u64) {
-        let node = self.node.as_ref().expect("it is restarted at once");
+        let node = self.node.as_ref().expect("the node is running");
         let client = Client::connect(&node.url(), Default::default()).unwrap();
         let mut publisher = client.publisher(subject).unwrap();
         let payload = [b'x'; 1_000];

@@ -28,8 +28,8 @@ impl Dev {
         let any = || vec!["127.0.0.1:0".parse().expect("an address")];
         let config = ServerConfig { tcp: any(), nats: any(), http: any(), ..ServerConfig::default() };
         let node = Node::start(Config::default()).expect("a node starts");
-        let server = Server::start(node.clone(), config).expect("its listeners open");
-        Dev { server, publisher: node.publisher(SUBJECT).expect("its topic is made") }
+        let server = Server::start(node.clone(), config).expect("the listeners open");
+        Dev { server, publisher: node.publisher(SUBJECT).expect("the topic is created") }
     }
 
     /// The page's text with this node's addresses.
@@ -37,7 +37,7 @@ impl Dev {
         let mut text = text.to_owned();
         for (door, there) in [(Door::Tcp, 4220), (Door::Nats, 4222), (Door::Http, 8222)] {
             let (_, here) =
-                self.server.addresses().iter().find(|(open, _)| *open == door).expect("it is open");
+                self.server.addresses().iter().find(|(open, _)| *open == door).expect("the port is open");
             text = text.replace(&format!("127.0.0.1:{there}"), &here.to_string());
         }
         text
@@ -67,7 +67,8 @@ fn snippet(language: &str) -> String {
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
     let begin = format!("```{language}\n");
     let mut programs = chapter.expect("the page has the chapter").split(&begin).skip(1);
-    let program = programs.next().and_then(|rest| rest.split("```").next()).expect("it has the language");
+    let program =
+        programs.next().and_then(|rest| rest.split("```").next()).expect("the README has this language");
     assert!(programs.next().is_none(), "one program in {language}");
     program.to_owned()
 }
@@ -104,10 +105,10 @@ fn curl_subscribes_as_the_readme_shows_it() {
 fn nats_go_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
     let module = scratch("readme-go");
-    std::fs::write(module.join("main.go"), node.at_home(&snippet("go"))).expect("it can be written");
+    std::fs::write(module.join("main.go"), node.at_home(&snippet("go"))).expect("the file can be written");
     for file in ["go.mod", "go.sum"] {
         let from = root().join("tests/clients/nats_go").join(file);
-        std::fs::copy(from, module.join(file)).expect("it can be copied");
+        std::fs::copy(from, module.join(file)).expect("the file can be copied");
     }
     let program = module.join("subscribe");
     let build = Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&module).status();
@@ -121,7 +122,7 @@ fn nats_js_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
     // In the library's directory, where Node.js finds it.
     let program = scratch("js").join("readme.mjs");
-    std::fs::write(&program, node.at_home(&snippet("js"))).expect("it can be written");
+    std::fs::write(&program, node.at_home(&snippet("js"))).expect("the file can be written");
     node.is_shown(process("node", &[&program.display().to_string()]), &shown());
 }
 
@@ -129,6 +130,6 @@ fn nats_js_subscribes_as_the_readme_shows_it() {
 fn scratch(name: &str) -> PathBuf {
     let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     let folder = Path::new(&libraries).join(name);
-    std::fs::create_dir_all(&folder).expect("it can be made");
+    std::fs::create_dir_all(&folder).expect("the folder can be created");
     folder
 }

@@ -12,7 +12,7 @@ use crate::stage::{Node, role};
 fn second_node_on_a_used_port_fails_with_the_address() {
     let node = Node::anywhere(&[]);
     let mut second = role("second node", &["node", &node.address.to_string()]);
-    assert_eq!(second.finish(PATIENCE), Vec::<String>::new(), "it says no READY");
+    assert_eq!(second.finish(PATIENCE), Vec::<String>::new(), "the node printed READY");
     assert!(!second.wait().success());
     let errors = second.errors();
     assert!(errors.contains(&format!("listen on {}", node.address)), "{errors}");

@@ -83,7 +83,7 @@ fn ledger(process: &mut Process) -> Ledger {
     process.say("ledger");
     let mut all = Vec::new();
     loop {
-        let line = process.line_within(PATIENCE).expect("it goes on");
+        let line = process.line_within(PATIENCE).expect("the process prints a line");
         if line == "end" {
             return all;
         }
@@ -174,7 +174,7 @@ fn goes_on_without_the_second(mut world: World) {
     world.all("hold", "held");
     assert_eq!(ids(&world.ledger()), (0..ENTITIES).collect::<Vec<_>>());
     let moved: u64 = world.counts().iter().map(|counts| counts[0]).sum();
-    assert!(moved > before.iter().map(|counts| counts[0]).sum::<u64>(), "they are handed over again");
+    assert!(moved > before.iter().map(|counts| counts[0]).sum::<u64>(), "entities are handed over again");
 }
 
 #[test]

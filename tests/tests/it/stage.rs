@@ -37,7 +37,7 @@ impl Node {
         let mut process = role("node", &[&["node", &listen], arguments].concat());
         let ready = process.until("READY");
         let tcp = ready.split(' ').find_map(|word| word.strip_prefix("tcp="));
-        let address = tcp.expect("READY names the address").parse().expect("it is one");
+        let address = tcp.expect("READY names the address").parse().expect("an address");
         Node { process, address }
     }
 

@@ -80,7 +80,7 @@ fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
         let counts = audit_all(&readers.finish(), &ledger);
         for (name, counts) in &counts {
             println!("{name}: {counts:?}");
-            assert_eq!(counts.epochs, 0, "it is the same node, and {name} was told otherwise");
+            assert_eq!(counts.epochs, 0, "{name} received a new epoch from the same node");
         }
         assert!(!ledger.failures.is_empty(), "the publisher noticed nothing");
         node.assert_no_panic();

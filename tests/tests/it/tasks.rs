@@ -64,7 +64,7 @@ fn tasks_of_a_killed_worker_go_to_another() {
     // The lease must not end before the kill, even on a slow machine.
     let mut first = worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
     let ids = submit(&tasks, 8, b"");
-    until("it has them all", || tasks.signals().expect("the node answers").held == 8);
+    until("the worker has 8 tasks", || tasks.signals().expect("the node answers").held == 8);
     let tokens: BTreeMap<u64, u32> = ids.iter().map(|&id| (id, tasks.get(id).unwrap().attempts)).collect();
     assert!(tokens.values().all(|attempts| *attempts == 1));
     first.kill();
@@ -352,14 +352,14 @@ fn node_with_another_shard_count_is_refused_with_the_right_one() {
     let join = Some((through.as_str(), token.as_path()));
     let address = port::free().to_string();
     let refused = crate::cluster_stage::start_with(&dir, &address, join, &["shards=1".to_owned()]);
-    let why = refused.err().expect("it is refused");
+    let why = refused.err().expect("the start is refused");
     assert!(why.contains("are in 2 shards, not in 1: set tasks.shards = 2"), "{why}");
 
     // A node with another number of shards is refused too.
     let door = doors.door_of(0);
     let killed = doors.flock.kill(0);
     let again = crate::cluster_stage::start_with(&killed.dir, &killed.address, None, &options(&door, 3));
-    let why = again.err().expect("it is refused");
+    let why = again.err().expect("the start is refused");
     assert!(why.contains("tasks.shards = 3") && why.contains("set tasks.shards = 2"), "{why}");
     doors.restart(&killed, &door);
 }

@@ -89,7 +89,7 @@ fn full_disk_is_reported_until_there_is_room() {
     let (client, log) = (node.client(), Arc::clone(&node.log));
     let readyz = || node.readyz();
     client.kv().put("key", "value").unwrap();
-    until("it is ready", || readyz().contains("\"ready\":true"));
+    until("the node is ready", || readyz().contains("\"ready\":true"));
     fill(&small.0.path().join("filler"));
     let large = vec![1; 256 << 10];
     let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
@@ -100,7 +100,7 @@ fn full_disk_is_reported_until_there_is_room() {
         is_unready && log().contains(FULL)
     });
     std::fs::remove_file(small.0.path().join("filler")).unwrap();
-    until("it is ready again", || readyz().contains("\"ready\":true"));
+    until("the node is ready again", || readyz().contains("\"ready\":true"));
     until("the log says so", || log().contains(OVER));
     let said = log();
     assert_eq!((said.matches(FULL).count(), said.matches(OVER).count()), (1, 1), "{said}");
@@ -119,7 +119,7 @@ fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     client.create_topic("kept", &durable, false).unwrap();
     let mut publisher = client.publisher("kept").unwrap();
     publisher.publish(b"first").unwrap();
-    until("it is ready", || node.readyz().contains("\"ready\":true"));
+    until("the node is ready", || node.readyz().contains("\"ready\":true"));
     let filler = small.0.path().join("filler");
     fill(&filler);
     let file = OpenOptions::new().write(true).open(&filler).unwrap();
@@ -140,5 +140,5 @@ fn nearly_full_disk_refuses_a_publish_as_disk_full() {
     until("readiness says so", || node.readyz().contains("no room for records of durable topics"));
     std::fs::remove_file(filler).unwrap();
     until("there is room again", || publisher.publish(&large[..]).is_ok());
-    until("it is ready again", || node.readyz().contains("\"ready\":true"));
+    until("the node is ready again", || node.readyz().contains("\"ready\":true"));
 }

@@ -74,6 +74,6 @@ fn frozen_holder_loses_its_command_with_the_lease() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());
-    until("it does not run on without a lease", || !runs(pid));
+    until("the command ends with the lease", || !runs(pid));
     signal("CONT", first.id());
 }

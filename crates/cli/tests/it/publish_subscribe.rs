@@ -153,7 +153,7 @@ fn closed_output_pipe_ends_sub_with_success() {
     let mut sub =
         node.command(&["sub", "ticks"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(sub.stdout.take());
-    until("it ends", || {
+    until("sub ends", || {
         node.run(&["pub", "ticks", "tick", "--quiet"]).done();
         sub.try_wait().unwrap().is_some()
     });

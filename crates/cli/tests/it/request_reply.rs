@@ -15,7 +15,7 @@ impl Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
         // It replies to requests from its subscription on.
-        until("it has subscribed", || {
+        until("the service has subscribed", || {
             node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"readers_total\":1")
         });
         replier
@@ -65,7 +65,9 @@ fn request_without_a_reply_is_refused_at_its_timeout() {
     assert!(outcome.err.contains("nobody answers nobody: nothing was published"), "{outcome:?}");
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic was created");
     let _deaf = node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
-    until("it has subscribed", || node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1"));
+    until("the subscriber has subscribed", || {
+        node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1")
+    });
     let outcome = node.run(&["req", "deaf", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.err.contains("no reply"), "{outcome:?}");

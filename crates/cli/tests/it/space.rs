@@ -419,14 +419,18 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     let mut recorder = record("first", &url);
     let topics = |url: &str| run(&["topics", "list", "--json", "--url", url]).done();
     let readers = |url: &str| run(&["subscriptions", "--json", "--url", url]).done();
-    dunlin_wait::until("it is recorded", || readers(&url).matches("dunlin feed record").count() >= 1);
+    dunlin_wait::until("the recorder subscribes", || {
+        readers(&url).matches("dunlin feed record").count() >= 1
+    });
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
     let there = second.hears("started")["url"].as_str().expect("the node's address").to_owned();
     let moved = second.hears("owns")["region"].as_u64().expect("a number");
     let name = format!("space.two.region.{moved}");
-    dunlin_wait::until("its topic is gone here", || !topics(&url).contains(&name));
+    dunlin_wait::until("the topic is gone from the first node", || !topics(&url).contains(&name));
     let mut other = record("second", &there);
-    dunlin_wait::until("it is recorded there", || readers(&there).matches("dunlin feed record").count() >= 1);
+    dunlin_wait::until("the recorder subscribes at the second node", || {
+        readers(&there).matches("dunlin feed record").count() >= 1
+    });
     moves(&url, &1.into());
     moves(&url, &2.into());
     // No entity moves, and both recorders are complete.

@@ -26,7 +26,7 @@ fn tasks_are_submitted_completed_shown_and_watched() {
         node.run_with(&["task", "submit", "count", "--tenant", "acme", "--each", "-"], b"a\nbb\nccc\n");
     let ids: Vec<String> = many.done().lines().map(str::to_owned).collect();
     assert_eq!(ids.len(), 3);
-    until("it is done", || node.run(&["task", "get", &ids[2]]).done().contains("completed"));
+    until("the task is completed", || node.run(&["task", "get", &ids[2]]).done().contains("completed"));
     assert_eq!(node.run(&["task", "get", &ids[2], "--result"]).done().trim(), "3");
     let task = json(&node.run(&["task", "get", &ids[2], "--json"]).done());
     assert_eq!((&task["tenant"], &task["payload"]), (&"acme".into(), &"ccc".into()));
@@ -185,9 +185,9 @@ fn cancelling_a_task_ends_its_command() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
     let id = node.run(&["task", "submit", "long"]).done();
-    until("it runs", || node.run(&["task", "get", id.trim()]).done().contains("running"));
+    until("the task runs", || node.run(&["task", "get", id.trim()]).done().contains("running"));
     node.run(&["task", "cancel", id.trim()]).done();
-    until("it has ended", || node.run(&["task", "get", id.trim()]).done().contains("cancelled"));
+    until("the task is cancelled", || node.run(&["task", "get", id.trim()]).done().contains("cancelled"));
     signal("TERM", working.id());
     assert_eq!(Outcome::of(working).code, Some(0));
 }
@@ -245,14 +245,14 @@ fn task_ends_with_its_command_and_its_process_group() {
     let submit =
         |arguments: &[&str]| node.run(&[&["task", "submit", "leave", "--retries", "0"], arguments].concat());
     let group = submit(&["group", "--wait"]).done();
-    until("its group is gone", || !is_there(&group));
+    until("the process group is gone", || !is_there(&group));
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n");
     let late = submit(&["hang", "--timeout", "1s", "--wait"]);
     assert_eq!((late.code, late.err.contains("took longer than")), (Some(1), true), "{late:?}");
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
     let before = holders.pids().len();
     let cancelled = submit(&["hang"]).done();
-    until("it runs", || holders.pids().len() > before);
+    until("the task's process runs", || holders.pids().len() > before);
     node.run(&["task", "cancel", cancelled.trim()]).done();
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
     signal("TERM", working.id());
@@ -308,7 +308,7 @@ fn killed_worker_leaves_no_process_and_frees_its_task_early() {
     signal("KILL", first.id());
     until("nothing of it runs", || !running.iter().any(|pid| is_there(pid)));
     let _second = worker(&node, &["--kind", "work", "--", "echo", "done by another"]);
-    until("it is done", || node.run(&["task", "get", id.trim()]).done().contains("completed"));
+    until("the task is completed", || node.run(&["task", "get", id.trim()]).done().contains("completed"));
     assert_eq!(node.run(&["task", "get", id.trim(), "--result"]).done(), "done by another\n");
 }
 

@@ -15,7 +15,7 @@ fn created_topic_has_the_requested_settings() {
             .concat();
     let create = [&create[..], &["--reliable", "--readers-max", "3", "--when-full", "evict"]].concat();
     node.run(&create).done();
-    assert_eq!(node.run(&create).code, Some(1), "it exists");
+    assert_eq!(node.run(&create).code, Some(1), "the topic exists");
     node.run(&[&create[..], &["--or-same"]].concat()).done();
 
     let described: Value =

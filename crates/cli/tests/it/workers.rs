@@ -113,7 +113,7 @@ fn killed_node_leaves_no_worker_or_command_running() {
     assert!(is_there(command));
     node.kill();
     for pid in [pids[0], pids[1], command] {
-        until("it ended along", || is_there(pid), |there| !there);
+        until("the process ended with the node", || is_there(pid), |there| !there);
     }
 }
 

@@ -171,7 +171,7 @@ fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
             kv.put_under(keys[1].as_str(), "1", left.id()).ok()?;
             let lost = left.wait_lost(PATIENCE).unwrap();
             assert_eq!(lost.lease, left.id());
-            until("its key goes with it", || kv.get(keys[1].as_str()).unwrap().is_none());
+            until("the key ends with its lease", || kv.get(keys[1].as_str()).unwrap().is_none());
             (kv.get(keys[0].as_str()).unwrap().is_some() && kept.check().is_ok()).then_some((kept, left))
         })
         .expect("a renewed lease lives");
@@ -278,7 +278,7 @@ fn idle_watch_and_lease_survive_a_lost_connection() {
     let seen = loop {
         match watch.next_timeout(Duration::from_secs(1)) {
             Ok(Some(change)) => break change.revision,
-            Ok(None) | Err(WatchError::Subscribe(_)) => deadline.check("it is told"),
+            Ok(None) | Err(WatchError::Subscribe(_)) => deadline.check("the watch receives the change"),
             Err(other) => panic!("{other}"),
         }
     };

@@ -372,7 +372,7 @@ fn idle_subscriber_continues_after_a_reconnect() {
         match subscriber.next() {
             Ok(event) => break word(&event),
             // The machine stopped for longer than a node may be unreachable; the next call tries again.
-            Err(SubscribeError::Connection(_)) => deadline.check("it comes back"),
+            Err(SubscribeError::Connection(_)) => deadline.check("the connection comes back"),
             Err(other) => panic!("{other}"),
         }
     };

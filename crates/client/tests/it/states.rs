@@ -219,7 +219,7 @@ fn last_record_lost_after_a_checksum_is_noticed() {
     source.publish(49);
     let deadline = Deadline::new();
     while replica.counts().checked == 0 {
-        deadline.check("it is told that it has all");
+        deadline.check("the node confirms that no record is missing");
         replica.wait(Some(Duration::from_millis(10))).unwrap();
         replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
     }
@@ -254,7 +254,7 @@ fn slow_conflated_subscriber_lags_only_by_its_own_work() {
                         stood.push(change.to.seq);
                         before.push(now);
                         let more = published.load(Ordering::Relaxed) + WORK;
-                        until("it has worked", || published.load(Ordering::Relaxed) >= more);
+                        until("more records are published", || published.load(Ordering::Relaxed) >= more);
                     }
                 };
                 replica.drain(now_ns(), 1, work).unwrap();

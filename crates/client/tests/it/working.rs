@@ -253,7 +253,7 @@ fn cancelled_task_is_asked_to_stop() {
     assert_eq!((given.task(), given.is_stopped()), (running, false));
     assert_eq!(tasks.cancel(waiting).unwrap(), 1);
     tasks.cancel(running).unwrap();
-    until("it is told", || given.is_stopped());
+    until("the task is stopped", || given.is_stopped());
     attachment.fail(&given, b"stopped", true, &Used::default());
     assert!(attachment.flush(PATIENCE));
     for task in [running, waiting] {
@@ -287,7 +287,7 @@ fn draining_worker_without_a_node_ends_once_idle() {
     let busy = node.client().tasks().attach(options("k", 1)).unwrap();
     tasks.submit("t", NewTask::new(b"k", b"")).unwrap();
     let given = busy.next(PATIENCE).unwrap().unwrap();
-    until("it is attached", || idle.is_attached());
+    until("the worker is attached", || idle.is_attached());
     drop(node);
     idle.drain();
     busy.drain();
@@ -384,7 +384,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
     while tasks.get(task).unwrap().stage != Stage::Dead {
         let Some(given) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(given.token());
-        until("it is told", || given.is_stopped());
+        until("the task is stopped", || given.is_stopped());
         // A late result does not count, and frees a slot.
         attachment.complete(&given, b"late", &Used::default());
     }

@@ -64,7 +64,7 @@ fn audit_allows_only_reported_losses_of_a_volatile_topic() {
     let other = vec![record(1, 1, 9)];
     assert!(why(false, &ledger, other).contains("where 9 was read"));
     let back = vec![record(1, 1, 1), Told::Epoch(1, 4, None, at(2, 1))];
-    assert!(why(false, &ledger, back).contains("after"), "it has not seen 4");
+    assert!(why(false, &ledger, back).contains("after"), "record 4 is missing");
 }
 
 #[test]
