@@ -1,8 +1,8 @@
-// linear FILE OUT: are the histories of FILE linearizable?
+// linear FILE OUT: checks whether the histories in FILE are linearizable.
 //
-// FILE has one operation a line, as JSON (Operation). The operations of a group are checked together, those of different
-// groups touch nothing in common. One line of JSON says what came of it; of each group that is not linearizable OUT gets a
-// page that shows where. Exit code 0: all are; 1: one is not; 2: it could not be told.
+// Each line of FILE is one operation as JSON (Operation). The operations of a group are checked together; groups have no
+// state in common. Prints the result as one line of JSON, and writes a page to OUT for each group that is not linearizable,
+// which shows where. Exit code 0: no group is known not to be, but some may be undecided; 1: one is not; 2: the check failed.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A group that takes longer is left undecided; the harness bounds how many may be.
+// A group that takes longer stays undecided; the harness limits how many may.
 const patience = 20 * time.Second
 
 type verdict struct {
@@ -67,7 +67,7 @@ func main() {
 	}
 }
 
-// An operation whose outcome nobody knows may take effect at any time after its call.
+// An operation with unknown outcome may take effect at any time after its call.
 func read(path string) (map[string][]porcupine.Operation, int) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -6,34 +6,34 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What a client asked, and what it was told: nothing where the answer was lost.
+// A client's request and its response, which is empty if it was lost.
 type Operation struct {
 	Client int    `json:"client"`
 	Group  string `json:"group"`
 	Call   int64  `json:"call"`
 	Return *int64 `json:"return"`
-	// put, get, cas, delete, range, move
+	// put, get, cas, delete, range or move
 	Kind  string `json:"kind"`
 	Key   int    `json:"key"`
 	Value string `json:"value"`
-	// Of cas and move: the revision at which the key has to stand, 0 for a key that is not there.
+	// For cas and move: the revision that the key must have, 0 for a missing key.
 	Expect uint64 `json:"expect"`
-	// Of move: the second key, which is written with Value too.
+	// For move: the second key, which also becomes Value.
 	Other int  `json:"other"`
 	Out   *Out `json:"out"`
 }
 
-// What was answered.
+// A response.
 type Out struct {
-	// Of a change: the revision it took. Of a cas that was refused: where the key stands.
+	// For a change: its revision. For a refused cas: the key's revision.
 	Revision uint64 `json:"revision"`
-	// Of cas, move and delete: something was changed.
+	// For cas, move and delete: whether something changed.
 	Done bool `json:"done"`
-	// Of get and range, and of a move that was not done: what was read of the keys asked for, in their order.
+	// For get, range and a refused move: the entries of the requested keys, in their order.
 	Items []Item `json:"items"`
 }
 
-// Revision 0: the key is not there.
+// Revision 0: the key does not exist.
 type Item struct {
 	Value    string `json:"value"`
 	Revision uint64 `json:"revision"`
@@ -41,14 +41,14 @@ type Item struct {
 
 const keysPerGroup = 3
 
-// A key stands at a revision that nobody was told yet. Whoever expects a revision was told it by an answer about
-// an earlier write, or an answer that would have ended this state: so nothing expected is equal to it.
+// A key whose revision no client knows. A client that expects a revision knows it from a response about an earlier
+// write, or from one that would have ended this state: so no expected revision is equal to it.
 const untold = ^uint64(0)
 
 // The keys of a group.
 type state struct {
 	items [keysPerGroup]Item
-	// The newest revision that was told: later changes have later ones.
+	// The newest known revision: later changes have later ones.
 	newest uint64
 }
 
@@ -81,7 +81,7 @@ func (s *state) step(op Operation, out *Out) bool {
 	panic("no operation: " + op.Kind)
 }
 
-// What was read is what is there; a revision that nobody was told is told by it.
+// A read must return the state; it also reveals an unknown revision.
 func (s *state) shows(items []Item, keys ...int) bool {
 	if len(items) != len(keys) {
 		return false
@@ -136,7 +136,7 @@ func (s *state) cas(op Operation, out *Out) bool {
 	case out == nil || out.Done:
 		return matches && s.write(op.Value, out, op.Key)
 	}
-	// Refused: the answer says at which revision the key stands, which is not the one that was expected.
+	// Refused: the response has the key's revision, which is not the expected one.
 	held := &s.items[op.Key]
 	if held.Revision == untold && out.Revision > 0 {
 		held.Revision = out.Revision

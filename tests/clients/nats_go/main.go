@@ -1,4 +1,4 @@
-// Every case with nats.go; by TLS those that need no help of the node's, with the authority that the second argument names.
+// Runs every case with nats.go. Over TLS, with the authority in the second argument, it runs those that need nothing done to the node.
 package main
 
 import (
@@ -24,7 +24,7 @@ var (
 	byTLS []nats.Option
 )
 
-// must ends the program where something does not hold.
+// must ends the program with an error unless the condition holds.
 func must(holds bool, what ...any) {
 	if !holds {
 		panic(fmt.Sprint(what...))
@@ -33,7 +33,7 @@ func must(holds bool, what ...any) {
 
 func check(err error) { must(err == nil, err) }
 
-// ask has something done, and waits until it is.
+// ask requests an action of the test, and waits until it is done.
 func ask(line string) {
 	fmt.Println(line)
 	_, err := input.ReadString('\n')
@@ -128,7 +128,7 @@ func requestReply(nc *nats.Conn) {
 		check(err)
 		must(string(m.Data) == text+text)
 	}
-	// The old style: an inbox for each request.
+	// The old style: a new inbox for each request.
 	inbox := nats.NewInbox()
 	sub := subscribe(nc, inbox)
 	check(nc.PublishRequest("go.twice", inbox, []byte("x")))

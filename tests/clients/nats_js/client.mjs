@@ -1,4 +1,4 @@
-// Every case with nats.js; by TLS those that need no help of the node's, with the authority that the second argument names.
+// Runs every case with nats.js. Over TLS, with the authority in the second argument, it runs those that need nothing done to the node.
 
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";

@@ -1,4 +1,4 @@
-"""Every case with nats.py; by TLS those that need no help of the node's, with the authority that the second argument names."""
+"""Runs every case with nats.py. Over TLS, with the authority in the second argument, it runs those that need nothing done to the node."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ def ok(case):
 
 
 async def ask(line):
-    """Has something done, and waits until it is."""
+    """Requests an action of the test, and waits until it is done."""
     print(line, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

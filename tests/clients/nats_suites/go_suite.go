@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Packages of nats.go with tests of what it does over NATS itself. All of package jetstream is left out.
+// Packages of nats.go with tests of core NATS. All of package jetstream is left out.
 var packages = []string{".", "test", "micro", "micro/test"}
 
-// goSuite runs nats.go's tests; whether all passed that are not on the list of exclusions.
+// goSuite runs nats.go's tests. It returns whether all tests passed that are not excluded.
 func goSuite(args []string) (bool, error) {
 	flags := flag.NewFlagSet("nats_suites", flag.ContinueOnError)
 	dir := flags.String("dir", "", "where the suite is copied to and built")
@@ -98,7 +98,7 @@ func (r *result) add(other result) {
 	r.err = errors.Join(r.err, other.err)
 }
 
-// print says what came of the tests; whether all passed. A suite that ran as a whole has used each line of the list.
+// print prints the results, and returns whether all passed. If the whole suite ran, each line of the list must have matched a test.
 func (r *result) print(suite string, list *exclusions, whole bool) bool {
 	slices.Sort(r.failed)
 	for _, name := range r.failed {
@@ -124,7 +124,7 @@ func (r *result) excludedCount() (sum int) {
 	return sum
 }
 
-// build copies nats.go as the module proxy has it, and builds its tests.
+// build copies nats.go from the module proxy, and builds its tests.
 func build(dir string) error {
 	output, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/nats-io/nats.go").Output()
 	if err != nil {
@@ -162,7 +162,7 @@ var (
 func runPackage(dir, name string, list *exclusions, url string, smoke bool, filter *regexp.Regexp, verbose bool) result {
 	total := result{excluded: map[string]int{}}
 	binary := filepath.Join(dir, "suite.test")
-	// TestMain asks for the tester before it lists.
+	// TestMain calls the tester before it lists tests.
 	command := exec.Command(binary, "-test.list", ".")
 	command.Env = append(os.Environ(), "TESTER_NATS_URL="+url)
 	output, err := command.Output()
@@ -200,7 +200,7 @@ func runPackage(dir, name string, list *exclusions, url string, smoke bool, filt
 	return total
 }
 
-// filesOf says which file each test is in.
+// filesOf returns the file of each test.
 func filesOf(dir string) (map[string]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	files := map[string]string{}
@@ -216,7 +216,7 @@ func filesOf(dir string) (map[string]string, error) {
 	return files, err
 }
 
-// runTests runs them in one process; those that are left where the process ended before.
+// runTests runs the tests in one process, and returns those that remain if it ended early.
 func runTests(dir, name string, tests []string, without, url string, verbose bool, total *result) []string {
 	arguments := []string{"-test.v", "-test.timeout", "30m", "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
 	if without != "" {
@@ -265,7 +265,7 @@ func runTests(dir, name string, tests []string, without, url string, verbose boo
 			said = append(said, line)
 		}
 		if found := resultLine.FindStringSubmatch(line); found != nil {
-			// What a test skips by itself is neither run nor passed: it must be on the list.
+			// A test that skips itself is neither run nor passed: it must be on the list.
 			settle(found[2], found[1] == "PASS")
 			current = ""
 		}

@@ -1,7 +1,7 @@
-// The core test suites of NATS clients, unmodified, against Dunlin.
+// The core test suites of NATS clients, unmodified, run against Dunlin.
 //
-// Called as nats-server it takes nats-server's own flags and configuration file, and runs one Dunlin node in its place,
-// or SUITE_NODES of them behind one port. Called as nats_suites it runs the suite of nats.go (see go_suite.go), or with nats.py
+// Called as nats-server, it takes nats-server's flags and configuration file, and runs one Dunlin node instead, or
+// SUITE_NODES of them behind one port. Called as nats_suites, it runs the suite of nats.go (see go_suite.go), or with nats.py
 // as its first argument that of nats.py (see py_suite.go).
 package main
 
@@ -12,7 +12,7 @@ import (
 	"runtime"
 )
 
-// Nodes are killed with the thread that started them: all are started from this one.
+// Nodes are killed with the thread that started them, so this thread starts all of them.
 func init() { runtime.LockOSThread() }
 
 func main() {

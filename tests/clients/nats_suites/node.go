@@ -28,7 +28,7 @@ type node struct {
 	done    chan struct{}
 }
 
-// place says where a node listens, and where its cluster's directory is; without one it is alone.
+// place is where a node listens, and where its cluster's directory is; without one it has no cluster.
 type place struct {
 	name, nats    string
 	http          string
@@ -60,7 +60,7 @@ func startNode(config *nodeConfig, at place, dir string) (*node, error) {
 		return nil, err
 	}
 	command := exec.Command(dunlin(), "serve", "--config", file)
-	// The node does not outlive a shim that is killed.
+	// The node must not outlive a shim that is killed.
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	command.Stderr = os.Stderr
 	output, err := command.StdoutPipe()
@@ -107,7 +107,7 @@ func (n *node) kill() {
 	<-n.done
 }
 
-// nodes is what stands for one nats-server.
+// nodes is what replaces one nats-server.
 type nodes struct {
 	all     []*node
 	address string
@@ -115,7 +115,7 @@ type nodes struct {
 	fronts []net.Listener
 }
 
-// end asks them all to end; from then on nobody is let in any more.
+// end asks all nodes to end, and accepts no more connections.
 func (n *nodes) end() {
 	for _, front := range n.fronts {
 		front.Close()
@@ -131,8 +131,8 @@ func (n *nodes) kill() {
 	}
 }
 
-// startNodes starts what stands for one nats-server: one node, SUITE_NODES of them behind one port, or a member of
-// the cluster that the options name.
+// startNodes starts what replaces one nats-server: one node, SUITE_NODES of them behind one port, or a member of
+// the cluster in the options.
 func startNodes(opts *server.Options, config *nodeConfig, dir string) (*nodes, error) {
 	port := opts.Port
 	if port == server.RANDOM_PORT {
@@ -158,7 +158,7 @@ func alone(one *node, err error) (*nodes, error) {
 	return &nodes{all: []*node{one}, address: one.nats}, nil
 }
 
-// webSocketAddress is where NATS comes in over WebSocket: at Dunlin's port for HTTP.
+// webSocketAddress is the address of NATS over WebSocket: Dunlin's HTTP port.
 func webSocketAddress(opts *server.Options) string {
 	switch port := opts.Websocket.Port; {
 	case port == 0:
@@ -168,7 +168,7 @@ func webSocketAddress(opts *server.Options) string {
 	}
 }
 
-// startCluster starts nodes behind one port: connections go to each in turn.
+// startCluster starts nodes behind one port, which passes connections to each in turn.
 func startCluster(count int, config *nodeConfig, address, webSocket, dir string) (*nodes, error) {
 	all := &nodes{}
 	var first string
@@ -210,7 +210,7 @@ func startCluster(count int, config *nodeConfig, address, webSocket, dir string)
 	return all, err
 }
 
-// inTurn listens at the address, and gives each connection to the next node.
+// inTurn listens at the address, and passes each connection to the next node.
 func (n *nodes) inTurn(address string, of func(*node) string) (string, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -229,7 +229,7 @@ func (n *nodes) inTurn(address string, of func(*node) string) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// join carries bytes both ways until both sides have ended.
+// join copies bytes in both directions until both have ended.
 func join(client net.Conn, address string) {
 	defer client.Close()
 	node, err := net.Dial("tcp", address)
@@ -253,7 +253,7 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// initCluster begins a cluster in the data directory of its first node.
+// initCluster creates a cluster in the data directory of its first node.
 func initCluster(first place) error {
 	out, err := exec.Command(dunlin(), "cluster", "init", "--data-dir", first.data, "--address", first.cluster).CombinedOutput()
 	if err != nil {
@@ -273,8 +273,8 @@ func writeToken(data, file string) error {
 	return os.Rename(file+".new", file)
 }
 
-// startMember starts a node of the cluster that the routes name. The one at the lowest cluster port begins it; the others
-// find its join token by that port. A node that is started again finds its directory.
+// startMember starts a node of the cluster that the routes name. The node with the lowest cluster port creates it; the others
+// find its join token by that port. A restarted node finds its directory.
 func startMember(opts *server.Options, config *nodeConfig, address, dir string) (*node, error) {
 	if opts.Cluster.Port < 0 {
 		free, err := freeAddress()
@@ -322,7 +322,7 @@ func startMember(opts *server.Options, config *nodeConfig, address, dir string) 
 	return one, err
 }
 
-// forget removes what is left of a cluster of which no member runs: suites use the same ports again and again.
+// forget removes the files of a cluster without running members: suites use the same ports again.
 func forget(first int) {
 	marks, _ := filepath.Glob(filepath.Join(suiteDir(), fmt.Sprintf("member-*.of-%d", first)))
 	for _, mark := range marks {

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// The commit of nats.py whose tests the list of exclusions is for. No package has them: a clone of
+// The commit of nats.py that the list of exclusions is for. No package contains its tests, so a clone of
 // https://github.com/nats-io/nats.py is needed.
 const pyCommit = "06b677808029274b64e06af9eee7170d3b80a09b"
 
-// Where a clone has the tests, and the client that they import.
+// The tests and the client that they import, in a clone.
 const pyTests, pySource = "nats/tests", "nats/src"
 
-// pySuite runs nats.py's tests; whether all passed that are not on the list of exclusions. The tests start nats-server
+// pySuite runs nats.py's tests. It returns whether all tests passed that are not excluded. The tests start nats-server
 // from PATH at ports of their own choice (4222 and others): nothing else may listen there.
 func pySuite(args []string) (bool, error) {
 	flags := flag.NewFlagSet("nats_suites nats.py", flag.ContinueOnError)
@@ -56,7 +56,7 @@ func pySuite(args []string) (bool, error) {
 		command.Env = append(os.Environ(),
 			"PATH="+place+string(os.PathListSeparator)+os.Getenv("PATH"),
 			"PYTHONPATH="+pySource, "PYTHONDONTWRITEBYTECODE=1", "SUITE_DIR="+place,
-			// Some skip themselves unless the server is new.
+			// Some tests skip themselves unless the server is new.
 			"NATS_SERVER_VERSION=main")
 		return command
 	}
@@ -86,7 +86,7 @@ func pySuite(args []string) (bool, error) {
 	}
 	run := pytest("--tb=native", "--junit-xml="+report, "@"+names)
 	run.Stdout, run.Stderr = os.Stdout, os.Stderr
-	// What it says of failed tests stands in the report.
+	// The exit code is not needed: the report has the failed tests.
 	ended := run.Run()
 	if err := total.readReport(report); err != nil {
 		return false, errors.Join(ended, err)
@@ -94,7 +94,7 @@ func pySuite(args []string) (bool, error) {
 	return total.print("nats.py against 1 node(s)", list, *only == ""), nil
 }
 
-// readReport takes in JUnit's XML. A test that skips itself is neither run nor passed: it must be on the list.
+// readReport reads JUnit's XML. A test that skips itself is neither run nor passed: it must be on the list.
 func (r *result) readReport(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

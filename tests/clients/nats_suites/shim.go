@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// shim is nats-server: the same flags and file, the same lines on standard error, ports file and signals.
+// shim acts as nats-server: the same flags and file, the same lines on standard error, ports file and signals.
 func shim(args []string) int {
 	fs := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	nothing := func() {}
@@ -72,7 +72,7 @@ func shim(args []string) int {
 	for left := len(nodes.all); left > 0; {
 		select {
 		case <-signals:
-			// A Dunlin node that is asked to end does what nats-server calls lame duck mode.
+			// A node that is stopped does what nats-server calls lame duck mode.
 			nodes.end()
 		case <-ended:
 			left--
@@ -99,7 +99,7 @@ func inform(format string, args ...any) {
 
 func stamp() string { return time.Now().Format("2006/01/02 15:04:05.000000") }
 
-// monitor answers at nats-server's HTTP port, which test suites ask whether it is up.
+// monitor serves nats-server's HTTP port, where test suites check that it runs.
 func monitor(opts *server.Options, address string) (string, error) {
 	if opts.HTTPPort == 0 {
 		return "", nil

@@ -23,8 +23,8 @@ import (
 	"github.com/synadia-io/orbit.go/ntf/api"
 )
 
-// tester is the service that nats.go's tests ask for servers (their TESTER_NATS_URL): it runs the shim where the original
-// runs nats-server. It is itself reached through a Dunlin node.
+// tester is the service that starts servers for nats.go's tests (their TESTER_NATS_URL): it runs the shim where the original
+// runs nats-server. It is reached through a Dunlin node.
 type tester struct {
 	shim      string
 	nodes     int
@@ -50,7 +50,7 @@ type testServer struct {
 	process *exec.Cmd
 }
 
-// rendered is what a test's own pieces of configuration may name.
+// rendered is what the configuration texts in tests may refer to.
 type rendered struct {
 	ServerName, ServerDir, StoreDir, ClusterName string
 	ClientPort                                   int
@@ -71,7 +71,7 @@ func startTester(shim string, nodes int, dir string) (*tester, error) {
 		home.kill()
 		return nil, err
 	}
-	// Processes are killed with the thread that starts them, so one thread does all that is asked.
+	// Processes are killed with the thread that starts them, so one thread handles all requests.
 	t.requests = make(chan func())
 	service, err := micro.AddService(t.conn, micro.Config{Name: "tester", Version: "1.0.0"})
 	if err != nil {
@@ -202,7 +202,7 @@ func (t *tester) create(kind string, count int, jetStream bool, description stri
 	return response, nil
 }
 
-// configure writes the configuration file, in nats-server's words.
+// configure writes the configuration file for nats-server.
 func (t *tester) configure(server *testServer, snippets map[string]string) error {
 	var file strings.Builder
 	fmt.Fprintf(&file, "server_name: %q\nport: %d\n%s\n", server.Name, server.Port, server.render.TLSBlock)

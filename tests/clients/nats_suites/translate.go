@@ -12,16 +12,16 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// What records need beside the payload (docs/listeners.md, Limits).
+// What records need in addition to the payload (docs/listeners.md, Limits).
 const metaBytes = 64 << 10
 
-// nodeConfig is what a node is started with: its configuration without addresses and directories, and its users.
+// nodeConfig is a node's configuration without addresses and directories, and its users.
 type nodeConfig struct {
 	toml  string
 	users string
 }
 
-// translate says in Dunlin's words what the options say.
+// translate converts the options to Dunlin's configuration.
 func translate(opts *server.Options) (*nodeConfig, error) {
 	var lines []string
 	set := func(key string, value any) { lines = append(lines, fmt.Sprintf("%s = %v", key, value)) }
@@ -68,7 +68,7 @@ type tlsFiles struct {
 	verify, first bool
 }
 
-// tlsOf reads the names of the files again: the options keep what was in them.
+// tlsOf reads the names of the files again, because the options only have their contents.
 func tlsOf(opts *server.Options) (*tlsFiles, error) {
 	if opts.TLSCert != "" {
 		return &tlsFiles{opts.TLSCert, opts.TLSKey, opts.TLSCaCert, opts.TLSVerify, opts.TLSHandshakeFirst}, nil
@@ -89,7 +89,7 @@ func tlsOf(opts *server.Options) (*tlsFiles, error) {
 	return &tlsFiles{text("cert_file"), text("key_file"), text("ca_file"), verify, opts.TLSHandshakeFirst}, nil
 }
 
-// users writes the users file; none where everybody is let in.
+// users writes the users file, or none if no credentials are needed.
 func users(opts *server.Options) string {
 	var file strings.Builder
 	if opts.NoAuthUser != "" {

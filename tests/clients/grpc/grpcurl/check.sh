@@ -11,7 +11,7 @@ call "$address" describe dunlin.v1.SubscribeRequest | grep -q 'repeated string s
 call -d '{"subject":"curl","record":{"payload":"aGVsbG8="}}' "$address" dunlin.v1.Dunlin/Publish | grep -q '"seq": "1"'
 call -d '{"topic":"curl-news","payload":"aGVsbG8="}' "$address" ratatoskr.MessageBroker/Publish | grep -q '"success": true'
 call "$address" grpc.health.v1.Health/Check | grep -q SERVING
-# A stream: where the reader stands, the record, and the end when the topic is deleted.
+# A stream: the reader's position, the record, and the end when the topic is deleted.
 seen=$(mktemp)
 trap 'rm -f "$seen"' EXIT
 call -d '{"subjects":["curl"],"start":{"earliest":true}}' "$address" dunlin.v1.Dunlin/Subscribe >"$seen" 2>&1 &

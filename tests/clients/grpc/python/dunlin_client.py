@@ -18,7 +18,7 @@ def publish(subject, payload, **fields):
 
 
 def subscribe(stub, subjects, **fields):
-    """A stream that has begun, and where it stands."""
+    """An open stream and its position."""
     stream = stub.Subscribe(v1.SubscribeRequest(subjects=subjects, **fields), timeout=PATIENCE_S)
     first = next(stream)
     assert first.WhichOneof("event") == "subscribed", first
