@@ -1,6 +1,6 @@
-/* The time of day of the process that this is loaded into (LD_PRELOAD), off by the seconds that a file says, which may
- * change at any time: eight bytes, as this machine keeps numbers, in the file that DUNLIN_CHAOS_CLOCK names. Clocks that
- * only go forward are as they are: nobody sets those. */
+/* Loaded into a process with LD_PRELOAD, shifts its time of day by the seconds in a file, which may change at any time: eight
+ * bytes, in this machine's byte order, in the file that DUNLIN_CHAOS_CLOCK names. Monotonic clocks are unchanged, because
+ * they cannot be set. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -50,7 +50,7 @@ def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Ran:
     try:
         text = "".join(traceback.format_exception(error)).strip()
     except BaseException as odd:
-        text = f"{type(error).__name__} (its text cannot be had: {type(odd).__name__})"
+        text = f"{type(error).__name__} (its text cannot be shown: {type(odd).__name__})"
     try:
         retry = getattr(error, "retry", True)
     except BaseException:
@@ -93,7 +93,7 @@ class ProcessSlot:
         while not pipe.poll(_LOOK):
             if is_stopped():
                 self.end()
-                return Ran(error="it was stopped, and its process ended", retry=False)
+                return Ran(error="the task was stopped by ending its process", retry=False)
         try:
             ran = pipe.recv()
         except (EOFError, OSError):
@@ -128,13 +128,13 @@ class ProcessSlot:
     def _how_it_ended(self) -> str:
         process = self._process
         if process is None:
-            return "its process ended"
+            return "the task's process ended"
         process.join(5.0)
         code = process.exitcode
         self.end()
         if code is not None and code < 0:
-            return f"its process was ended by {signal.Signals(-code).name}"
-        return f"its process ended with code {code}"
+            return f"the task's process was ended by {signal.Signals(-code).name}"
+        return f"the task's process ended with code {code}"
 
 
 def _serve(pipe: Pipe, parent: int) -> None:
