@@ -1,6 +1,6 @@
-/* Loaded into a process with LD_PRELOAD, shifts its time of day by the seconds in a file, which may change at any time: eight
- * bytes, in this machine's byte order, in the file that DUNLIN_CHAOS_CLOCK names. Monotonic clocks are unchanged, because
- * they cannot be set. */
+/* Loaded into a process with LD_PRELOAD, shifts its time of day by the seconds in a file, which may change at any
+ * time: eight bytes, in this machine's byte order, in the file that DUNLIN_CHAOS_CLOCK names. Monotonic clocks are
+ * unchanged, because they cannot be set. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>

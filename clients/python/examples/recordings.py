@@ -1,4 +1,5 @@
-"""Four tenants submit tasks that parse recorded markets. A node starts, scales and replaces the Python workers, some of which are killed.
+"""Four tenants submit tasks that parse recorded markets. A node starts, scales and replaces the Python workers, some
+of which are killed.
 
 `cargo xtask demo --tasks` runs it; `cargo xtask demo` runs it beside the other faces, on the nodes of a cluster that it did not start (--url)
 and whose nodes are killed now and then. A round is some steady work, then one tenant's spike, during which workers are killed, then quiet until
@@ -203,7 +204,10 @@ class Demo:
         return sum(tenant.queued + tenant.running for tenant in tenants.values())
 
     def frames(self, phase: str, seconds: float = PATIENCE, *, goes_on: bool = False) -> Iterator[tuple[float, int]]:
-        """Polls for some time, and yields the seconds since the start and the unfinished tasks. Ctrl-C ends it unless `goes_on`."""
+        """Polls for some time, and yields the seconds since the start and the unfinished tasks.
+
+        Ctrl-C ends it unless `goes_on`.
+        """
         began = time.monotonic()
         while (passed := time.monotonic() - began) < seconds and (goes_on or not self.interrupted):
             yield passed, self.look(phase)

@@ -1,4 +1,5 @@
-"""The output of `recordings.py`: a redrawn picture in a terminal, otherwise a line per second, and the closing table."""
+"""The output of `recordings.py`: a redrawn picture in a terminal, otherwise a line per second, and the closing table.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ worker = dunlin.Worker(slots=2, ttl=2.0)
 
 
 def digest(path: str, first: int, last: int) -> dict[str, Any]:
-    """Parses the bytes from `first` up to and excluding `last`. Returns the counts, the number of malformed lines, and the checksum."""
+    """Parses the bytes from `first` up to and excluding `last`.
+
+    Returns the counts, the number of malformed lines, and the checksum.
+    """
     with open(path, "rb") as file:
         file.seek(first)
         piece = file.read(last - first)

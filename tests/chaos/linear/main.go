@@ -1,8 +1,9 @@
 // linear FILE OUT: checks whether the histories in FILE are linearizable.
 //
-// Each line of FILE is one operation as JSON (Operation). The operations of a group are checked together; groups have no
-// state in common. Prints the result as one line of JSON, and writes a page to OUT for each group that is not linearizable,
-// which shows where. Exit code 0: no group is known not to be, but some may be undecided; 1: one is not; 2: the check failed.
+// Each line of FILE is one operation as JSON (Operation). The operations of a group are checked together; groups have
+// no state in common. Prints the result as one line of JSON, and writes a page to OUT for each group that is not
+// linearizable, which shows where. Exit code 0: no group is known not to be, but some may be undecided; 1: one is
+// not; 2: the check failed.
 package main
 
 import (

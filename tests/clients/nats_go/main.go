@@ -1,4 +1,5 @@
-// Runs every case with nats.go. Over TLS, with the authority in the second argument, it runs those that need nothing done to the node.
+// Runs every case with nats.go. Over TLS, with the authority in the second argument, it runs those that need nothing
+// done to the node.
 package main
 
 import (

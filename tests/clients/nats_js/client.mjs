@@ -1,4 +1,5 @@
-// Runs every case with nats.js. Over TLS, with the authority in the second argument, it runs those that need nothing done to the node.
+// Runs every case with nats.js. Over TLS, with the authority in the second argument, it runs those that need nothing
+// done to the node.
 
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";

@@ -1,4 +1,7 @@
-"""Runs every case with nats.py. Over TLS, with the authority in the second argument, it runs those that need nothing done to the node."""
+"""Runs every case with nats.py.
+
+Over TLS, with the authority in the second argument, it runs those that need nothing done to the node.
+"""
 
 import asyncio
 import ssl

@@ -17,8 +17,8 @@ import (
 	"github.com/synadia-io/orbit.go/ntf/api"
 )
 
-// makeTLS creates an authority, a server certificate and a client certificate: the files, the block of nats-server's configuration
-// that names them, and the client's settings.
+// makeTLS creates an authority, a server certificate and a client certificate: the files, the block of nats-server's
+// configuration that names them, and the client's settings.
 func makeTLS(options *api.TLSOptions, dir string) (*tlsPaths, string, *api.TLSMaterial, error) {
 	names := options.SANs
 	if len(names) == 0 {

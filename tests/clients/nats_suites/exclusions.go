@@ -20,8 +20,8 @@ type exclusion struct {
 	used         bool
 }
 
-// readExclusions reads a suite's lines for this number of nodes. A test is given by its name, part of its name with a slash, a
-// prefix followed by *, or a file.
+// readExclusions reads a suite's lines for this number of nodes. A test is given by its name, part of its name with a
+// slash, a prefix followed by *, or a file.
 func readExclusions(name, suite string, nodes int) (*exclusions, error) {
 	file, err := os.Open(name)
 	if err != nil {

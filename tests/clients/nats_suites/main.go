@@ -1,8 +1,8 @@
 // The core test suites of NATS clients, unmodified, run against Dunlin.
 //
 // Called as nats-server, it takes nats-server's flags and configuration file, and runs one Dunlin node instead, or
-// SUITE_NODES of them behind one port. Called as nats_suites, it runs the suite of nats.go (see go_suite.go), or with nats.py
-// as its first argument that of nats.py (see py_suite.go).
+// SUITE_NODES of them behind one port. Called as nats_suites, it runs the suite of nats.go (see go_suite.go), or with
+// nats.py as its first argument that of nats.py (see py_suite.go).
 package main
 
 import (

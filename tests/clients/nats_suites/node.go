@@ -273,8 +273,8 @@ func writeToken(data, file string) error {
 	return os.Rename(file+".new", file)
 }
 
-// startMember starts a node of the cluster that the routes name. The node with the lowest cluster port creates it; the others
-// find its join token by that port. A restarted node finds its directory.
+// startMember starts a node of the cluster that the routes name. The node with the lowest cluster port creates it;
+// the others find its join token by that port. A restarted node finds its directory.
 func startMember(opts *server.Options, config *nodeConfig, address, dir string) (*node, error) {
 	if opts.Cluster.Port < 0 {
 		free, err := freeAddress()

@@ -23,8 +23,8 @@ import (
 	"github.com/synadia-io/orbit.go/ntf/api"
 )
 
-// tester is the service that starts servers for nats.go's tests (their TESTER_NATS_URL): it runs the shim where the original
-// runs nats-server. It is reached through a Dunlin node.
+// tester is the service that starts servers for nats.go's tests (their TESTER_NATS_URL): it runs the shim where the
+// original runs nats-server. It is reached through a Dunlin node.
 type tester struct {
 	shim      string
 	nodes     int

@@ -1,7 +1,7 @@
 """The client for asyncio.
 
-Subscriptions, members, books and tables are the same objects as in the blocking client; `async for` iterates them, and one
-thread watches all. Other waiting calls run on threads of a pool.
+Subscriptions, members, books and tables are the same objects as in the blocking client; `async for` iterates them,
+and one thread watches all. Other waiting calls run on threads of a pool.
 """
 
 from __future__ import annotations

@@ -49,11 +49,12 @@ def connect(
     """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), at DUNLIN_URL, or
     on this host. With several nodes (`dunlin://one:4220,two:4220`), it uses one and changes to the next after a loss.
 
-    `name` is shown to operators. For a node with users, give a `token`, or `user` and `password`. Without them, the client
-    reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. It reconnects after a loss.
+    `name` is shown to operators. For a node with users, give a `token`, or `user` and `password`. Without them, the
+    client reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. It reconnects after a loss.
 
-    PEM files for `tls://`: `ca`, or DUNLIN_CA, has the trusted authorities, by default those of the system. `client_cert` and
-    `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require a client certificate.
+    PEM files for `tls://`: `ca`, or DUNLIN_CA, has the trusted authorities, by default those of the system.
+    `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require a client
+    certificate.
     """
     url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
     credentials = _credentials(token, user, password)
@@ -244,8 +245,8 @@ class Client:
     ) -> Subscription:
         """Subscribes to all subjects that match `pattern` (`*` one token, `>` the rest), also of topics created later.
 
-        Iterating returns records and notices: `Record`, `Gap`, `Lagging`, `EpochChanged`, `Snapshot`,
-        `Publishers`, `Deleted`. `records()` returns only records and raises `GapError`; `batches()` returns thousands at once.
+        Iterating returns records and notices: `Record`, `Gap`, `Lagging`, `EpochChanged`, `Snapshot`, `Publishers`,
+        `Deleted`. `records()` returns only records and raises `GapError`; `batches()` returns thousands at once.
         """
         return self._connection.subscribe(
             pattern,
@@ -317,7 +318,10 @@ class Client:
         return made
 
     def region(self, world: str, region: int, *, name: str = "") -> Region:
-        """Follows all entities of a region. Connect to the node of the region's owner, which `dunlin space owner` prints."""
+        """Follows all entities of a region.
+
+        Connect to the node of the region's owner, which `dunlin space owner` prints.
+        """
         _check_world(world)
         topic = f"space.{world}.region.{region}"
         followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)

@@ -305,7 +305,10 @@ class Lease:
         return self._raw.wait_lost(timeout)
 
     def leave(self) -> int:
-        """Stops renewing the lease without revoking it, and returns its number. It ends unless something else renews it."""
+        """Stops renewing the lease without revoking it, and returns its number.
+
+        It ends unless something else renews it.
+        """
         self._raw.leave()
         return self.id
 
@@ -346,7 +349,10 @@ class Lock:
         self._is_abandoned = False
 
     def acquire(self) -> int:
-        """Waits for the lock as long as its lease lives, and returns its token. Without waiting, may raise `LockHeldError`."""
+        """Waits for the lock as long as its lease lives, and returns its token.
+
+        Without waiting, may raise `LockHeldError`.
+        """
         try:
             if self._lease is None or self._ttl is not None:
                 self._lease = Lease(self._keys.lease(self._ttl or 0.0, True))
@@ -451,7 +457,9 @@ class Kv:
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), None)
 
     def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key if `expect` is the revision of its last write, 0 for a missing key; else raises `KeyMovedError`."""
+        """Writes a key if `expect` is the revision of its last write, 0 for a missing key; else raises
+        `KeyMovedError`.
+        """
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), expect)
 
     def delete(self, key: Bytes, *, expect: int | None = None) -> Written:
@@ -506,7 +514,8 @@ class Kv:
         return self._keys.revision()
 
     def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watch:
-        """Watches all keys that begin with `prefix`, from a revision of an epoch, from the oldest revision, or from now on.
+        """Watches all keys that begin with `prefix`, from a revision of an epoch, from the oldest revision, or from
+        now on.
 
         `revision()` and each `Change` have both numbers. In a later epoch, equal numbers are
         different revisions, and the watch raises `CompactedError`.

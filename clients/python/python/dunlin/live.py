@@ -171,7 +171,9 @@ class Book(Live):
 
     @property
     def touch(self) -> Literal["open", "apart", "locked", "crossed"]:
-        """The relation of the best prices: `open` (a side is empty), `apart` (bid below ask), `locked` (equal) or `crossed`."""
+        """The relation of the best prices: `open` (a side is empty), `apart` (bid below ask), `locked` (equal) or
+        `crossed`.
+        """
         return self._replica.touch
 
     def price(self, units: int) -> Decimal:
@@ -212,8 +214,9 @@ class Region(Live):
 
     @property
     def entities(self) -> Entities | None:
-        """The entities as of the last update, as columns: `ids`, `kinds`, and for each axis `positions` and `velocities`. They
-        are not copied, and do not change. `None` while the state is incomplete."""
+        """The entities as of the last update, as columns: `ids`, `kinds`, and for each axis `positions` and
+        `velocities`. They are not copied, and do not change. `None` while the state is incomplete.
+        """
         return self._replica.entities_now
 
     def __len__(self) -> int:

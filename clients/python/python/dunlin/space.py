@@ -7,8 +7,8 @@
         for seen in sight:
             print(seen.what, seen.id, len(sight.visible))
 
-The client finds a world's processes through the node, wherever an entity moves. For all entities of a region, as columns, see
-`Client.region`.
+The client finds a world's processes through the node, wherever an entity moves. For all entities of a region, as
+columns, see `Client.region`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class World:
         not_kind: int | None = None,
         bytes_per_tick: int | None = None,
     ) -> Sight:
-        """Watches the entities within a distance of an entity, wherever it moves: those of `kind`, or all but `not_kind`.
+        """Watches the entities within a distance of an entity, wherever it moves: those of `kind`, or all but
+        `not_kind`.
 
         `bytes_per_tick` limits the movements that each process sends, the most urgent first; entities that enter and
         leave are sent in addition. Raises LookupError if the world has not begun.

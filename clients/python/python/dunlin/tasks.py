@@ -3,8 +3,8 @@
     task = client.tasks.submit("shop", "thumbnail", b"...", priority=7, labels={"user": "ann"})
     print(client.tasks.why(task), client.tasks.wait(task).result)
 
-Payloads are bytes, text, or values that JSON can represent. Ids of tasks and workers are text, as `dunlin task`, HTTP and `$tasks` show
-them. `docs/tasks.md` describes the guarantees.
+Payloads are bytes, text, or values that JSON can represent. Ids of tasks and workers are text, as `dunlin task`, HTTP
+and `$tasks` show them. `docs/tasks.md` describes the guarantees.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def _span_ms(name: str, seconds: float | None) -> int:
 class NewTask:
     """A task to submit; `submit` takes the same arguments.
 
-    `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the longest time for an attempt in seconds (300 by
-    default).
+    `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the longest time for an attempt in
+    seconds (300 by default).
 
-    Submitting a second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload or subject differ,
-    or if the first was cancelled.
+    Submitting a second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload
+    or subject differ, or if the first was cancelled.
 
     `labels` identify the task; `needs` are labels that its worker must have, all of them; `cpu_milli` (thousandths of a
     CPU) and `memory_bytes` are what it needs of workers with known resources.
@@ -269,7 +269,10 @@ class Submitted(NamedTuple):
 
 
 class Tasks:
-    """Calls about tasks. Threads may share it. A command is sent once; if its response is lost, `CommandUnknownError` is raised."""
+    """Calls about tasks.
+
+    Threads may share it. A command is sent once; if its response is lost, `CommandUnknownError` is raised.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._calls = TaskCalls(connection)
@@ -320,8 +323,10 @@ class Tasks:
         return self._calls.why(number_of(task))
 
     def cancel(self, task: str) -> None:
-        """Cancels a task and those that depend on it. A running task continues until its worker stops it: a function that checks
-        `Task.is_stopped` and raises an exception ends it as cancelled; a function that returns completes it."""
+        """Cancels a task and those that depend on it. A running task continues until its worker stops it: a function
+        that checks `Task.is_stopped` and raises an exception ends it as cancelled; a function that returns completes
+        it.
+        """
         self._calls.cancel(number_of(task))
 
     def retry(self, task: str) -> None:
@@ -336,7 +341,10 @@ class Tasks:
         return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
 
     def discard(self, tenant: str, count: int | None = None) -> int:
-        """Removes the oldest dead letters of a tenant, `count` or all, and cancels dependent tasks. Returns their number."""
+        """Removes the oldest dead letters of a tenant, `count` or all, and cancels dependent tasks.
+
+        Returns their number.
+        """
         return self._of_dead(tenant, count, self._calls.discard)
 
     def _of_dead(self, tenant: str, count: int | None, call: Callable[[str, int], tuple[int, bool]]) -> int:

@@ -9,11 +9,13 @@
     if __name__ == "__main__":
         worker.run()
 
-A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an exception, the attempt has failed. It is
-retried as the task's settings say, unless the exception has `retry = False`, such as `TaskFailed(..., retry=False)`. A task may run
-more than once, with a higher `token` each time: pass the token to the resources that the task changes.
+A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an exception, the attempt has
+failed. It is retried as the task's settings say, unless the exception has `retry = False`, such as
+`TaskFailed(..., retry=False)`. A task may run more than once, with a higher `token` each time: pass the token to the
+resources that the task changes.
 
-At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second it ends at once, and its tasks go to other workers.
+At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second it ends at once, and its tasks go
+to other workers.
 """
 
 from __future__ import annotations
@@ -82,8 +84,8 @@ class Task:
     def is_stopped(self) -> bool:
         """Whether the task has to stop: it was cancelled, timed out, or went to another worker.
 
-        If the function returns, the task is completed even if it had to stop. To stop early, raise an exception: a cancelled task then
-        ends as cancelled, and tasks that wait for it do not run.
+        If the function returns, the task is completed even if it had to stop. To stop early, raise an exception: a
+        cancelled task then ends as cancelled, and tasks that wait for it do not run.
 
         Always `False` in a worker with `processes=True`, which ends the task's process instead.
         """
@@ -142,9 +144,11 @@ class Worker:
 
         - `url`: as in `dunlin.connect`.
         - `connect`: a function that makes the connection instead, for example with credentials.
-        - `name`: shown in listings. A worker that a node started (`dunlin dev --workers`) has the name that the node gave it.
+        - `name`: shown in listings. A worker that a node started (`dunlin dev --workers`) has the name that the node
+          gave it.
         - `slots`: how many tasks run at the same time; 0 means the number of processors.
-        - `processes`: runs each function that is not `async` in a separate process instead of a thread, for code that needs the CPU.
+        - `processes`: runs each function that is not `async` in a separate process instead of a thread, for code that
+          needs the CPU.
         - `queues`: the queues whose tasks the worker takes; empty means all.
         - `tenants`: the tenants whose tasks the worker takes; empty means all.
         - `cpu_milli`, `memory_bytes`: the CPU and memory for tasks that declare what they need.
@@ -387,7 +391,10 @@ class _Running:
 
 
 async def _ran(function: Callable[[Task], Any], task: Task, used: _Used) -> Ran:
-    """Runs an async function to its end. Catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop."""
+    """Runs an async function to its end.
+
+    Catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop.
+    """
     try:
         value = await _measured(function(task), used)
     except BaseException as error:
