@@ -1,6 +1,6 @@
 //! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS]
-//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`. Its standard
-//! input has these requests:
+//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`.
+//! Its standard input has these requests:
 //!
 //! | line | response |
 //! |---|---|
