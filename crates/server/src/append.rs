@@ -1,8 +1,7 @@
-//! Appending for doors whose requests are tasks of their own: where there is no room, or the disk is to have a record
-//! first, the task waits, and its thread serves others.
+//! Appends records for the listeners that handle each request in its own async task. The task waits for room in the
+//! topic and for the disk; its thread serves other tasks meanwhile.
 //!
-//! [`try_append`] is apart from [`append_when_there_is_room`], so that frames may lie in memory of the thread while nobody
-//! has to wait.
+//! [`try_append`] never waits, so its frames may lie in a thread-local buffer. [`append_when_there_is_room`] waits.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -14,9 +13,9 @@ use dunlin::topic::{
 };
 use dunlin::{Node, now_ns};
 
-/// The token that progress of the disk notifies.
+/// The waiter token of the disk's progress.
 const STORED: u32 = 1;
-/// How long a publisher waits for a disk that neither stores what was appended nor fails.
+/// How long a publisher waits for records to be stored.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Frames for one partition.
@@ -27,28 +26,29 @@ pub(crate) struct ToAppend<'a> {
     pub(crate) partition: usize,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, where it says so: it is told if that is lost.
+    /// The publisher's last acknowledged record of the partition, if the request names it; lost state is reported
+    /// then.
     pub(crate) after: Option<Position>,
-    /// The node as the publisher may use it, and what the record's subject has behind the topic's prefix.
+    /// The node with the publisher's permissions, and the record's subject after the topic's prefix.
     pub(crate) node: &'a Node,
     pub(crate) tail: &'a str,
 }
 
 impl ToAppend<'_> {
-    /// The publisher may do it now: it was asked before, but what was waited for since may have taken long.
+    /// Checks the permission again, because the append may have waited since the last check.
     fn check_permission(&self, topic: &Topic) -> Result<(), PublishError> {
         let prefix = &topic.logs()[0].name().subject_prefix;
         Ok(self.node.may_publish_parts(prefix, self.tail)?)
     }
 }
 
-/// The receipt of a record that was published after another.
+/// Marks the receipt if its epoch differs from that of the publisher's last record.
 pub(crate) fn receipt_after(receipt: Receipt, after: Option<Position>) -> Receipt {
     Receipt { new_epoch: after.is_some_and(|last| last.epoch != receipt.position.epoch), ..receipt }
 }
 
-/// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges, or its owner
-/// elsewhere has answered.
+/// Appends the frames, all or none. Waits for the topic's acknowledgement level, or for the response of another
+/// owner.
 pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
     what.check_permission(topic)?;
     let receipt = match try_append(topic, what) {
@@ -63,7 +63,7 @@ pub(crate) fn try_append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, P
     attempt(topic, what, false)
 }
 
-/// Whether [`append_when_there_is_room`] may take what was refused so.
+/// Whether [`append_when_there_is_room`] may succeed after this refusal.
 pub(crate) fn may_be_taken_later(refused: &PublishError) -> bool {
     refused.may_pass()
 }
@@ -76,7 +76,7 @@ fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, Pu
     topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, claim, evict, relayed: false })
 }
 
-/// Tries again whenever there may be room, until the topic's patience ends.
+/// Retries the append whenever there may be room, until the topic's wait time is over.
 pub(crate) async fn append_when_there_is_room(
     topic: &Topic,
     what: ToAppend<'_>,
@@ -100,13 +100,12 @@ pub(crate) async fn append_when_there_is_room(
             return Err(refused);
         }
         let left = Duration::from_nanos(deadline_ns - now_ns);
-        // Which of the two it was is seen by looking.
+        // Both outcomes lead to the next attempt.
         let _ = tokio::time::timeout(left, notified(&waiter)).await;
     }
 }
 
-/// Waits until the records have the level at which the topic acknowledges, or its owner elsewhere has answered; the
-/// receipt that is due then.
+/// Waits for the topic's acknowledgement level, or for the response of another owner, and returns the final receipt.
 pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, PublishError> {
     if receipt.acknowledged == Acknowledged::Memory {
         return Ok(*receipt);
@@ -127,7 +126,7 @@ pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, 
     tokio::time::timeout(STORED_PATIENCE, reached).await.unwrap_or_else(|_| Err(unknown()))
 }
 
-/// Leaves the log's list when the request is given up.
+/// Removes the waiter from the log's list when the request is dropped.
 struct Waiting<'a> {
     log: &'a Log,
     waiter: Arc<Waiter>,

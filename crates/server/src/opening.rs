@@ -1,7 +1,8 @@
-//! Doors before there is a node: whoever comes is told that it is opening, and what it is doing, in the door's own words, instead of waiting for an
-//! answer or finding nobody.
+//! Listeners that run before the node does: they refuse each client, and say in their protocol what the node is
+//! doing.
 //!
-//! It is the doors of a node that has nothing and lets nobody in. The node that comes takes over its sockets, so that no address is free in between.
+//! They belong to a node without topics that admits no client. The real node takes over their sockets, so no address
+//! is free in between.
 
 use std::fmt;
 use std::io;
@@ -18,7 +19,7 @@ use crate::error::StartError;
 use crate::listener::Listener;
 use crate::server::{Server, listen};
 
-/// What is being done, and since when.
+/// What the node is doing, and since when.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: Mutex<String>,
@@ -32,7 +33,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// See the module. Dropped, the doors are closed.
+/// Listeners of a node that is starting. Dropping the value closes them.
 #[derive(Debug)]
 pub struct Opening {
     doors: Option<Server>,
@@ -42,7 +43,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Listens at all doors, and tells everybody what is being done.
+    /// Listens on all configured addresses. `what` says what the node is doing.
     pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(Progress { what: Mutex::new(what.to_owned()), began: Instant::now() });
@@ -56,17 +57,17 @@ impl Opening {
         Ok(Opening { doors: Some(doors), listeners, unix, progress })
     }
 
-    /// The addresses of every door, with their real ports.
+    /// The address of every listener, with its real port.
     pub fn addresses(&self) -> &[(Door, SocketAddr)] {
         self.doors.as_ref().map_or(&[], Server::addresses)
     }
 
-    /// Something else is being done from now on.
+    /// Changes what the listeners say the node is doing.
     pub fn says(&self, what: &str) {
         what.clone_into(&mut self.progress.what.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Its sockets. Who comes from now on waits until somebody else accepts there.
+    /// Its sockets. New clients wait until the node accepts on them.
     pub(crate) fn into_listeners(mut self) -> Vec<Listener> {
         self.doors = None;
         self.unix.clear();
@@ -77,7 +78,7 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         for path in &self.unix {
-            // It may be gone already, and then all is well.
+            // The file may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,21 +1,22 @@
-//! Topics with a state to which a connection has published by requests: it is one of their publishers until it ends.
+//! The state topics to which a connection has published by single requests. The connection counts as a publisher of
+//! each until it closes.
 //!
-//! Limit: [`TOPICS_MAX`] topics of one connection; with one more it is no publisher any longer of the one that came first.
+//! Limit: [`TOPICS_MAX`] topics for each connection; beyond it, the oldest is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::topic::{PublisherPlace, Topic};
 
-/// Topics of one connection.
+/// Topics for each connection.
 const TOPICS_MAX: usize = 256;
 
-/// See the module.
+/// State topics to which one connection has published.
 #[derive(Debug, Default)]
 pub(crate) struct Publishes(Mutex<VecDeque<PublisherPlace>>);
 
 impl Publishes {
-    /// The connection has published to a topic.
+    /// Remembers that the connection has published to the topic.
     pub(crate) fn to(&self, topic: &Arc<Topic>) {
         if topic.config().fold.is_none() {
             return;

@@ -1,12 +1,12 @@
-//! Runs the node's responders on the threads of the doors.
+//! Runs the node's responders on the listeners' threads.
 
 use std::sync::Arc;
 
 use dunlin::{Runner, Running};
 use tokio::runtime::Handle;
 
-/// A request that came in over a socket is answered on that socket's thread; one that was published
-/// by another thread, on the first of the door.
+/// A request that arrives on a listener's thread is answered there. A request of any other thread is answered on
+/// `first`.
 #[derive(Debug)]
 pub(crate) struct OnDoorThreads {
     pub(crate) first: Handle,

@@ -1,5 +1,4 @@
-//! What the sessions of all doors have in common: the buffers and the pace of their thread, spinning, memory that is
-//! charged to the node, and what waits to be sent.
+//! What the sessions of all listeners share: a thread's buffers and write pacing, busy polling, and charged output.
 
 pub(crate) mod outbound;
 pub(crate) mod pace;
@@ -8,11 +7,11 @@ pub(crate) mod scratch;
 pub(crate) mod spin;
 pub(crate) mod timer;
 
-/// The connection is gone; there is nobody to talk to.
+/// The connection is lost.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
-/// Whether anything was done.
+/// Whether a turn did any work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Some,

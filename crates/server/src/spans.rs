@@ -1,15 +1,15 @@
-//! Spans of requests, calls and sessions, for whoever traces this process (`dunlin serve --otlp-endpoint`).
+//! Tracing spans of requests, calls and sessions (`dunlin serve --otlp-endpoint`).
 //!
-//! They are spans of `tracing` whose target is this module's path, with the names that OpenTelemetry's conventions have for
-//! HTTP, RPC and networks; what these have no name for begins with `dunlin.`.
+//! They are `tracing` spans with this module's path as target. Names follow OpenTelemetry's conventions for HTTP, RPC
+//! and networks; other names begin with `dunlin.`.
 //!
 //! Invariants:
-//! - There is a span for a request, a call and a session, and none for a record.
-//! - Where nobody asks for spans none is made, and answers are the bodies that they are without.
+//! - Requests, calls and sessions have spans; records have none.
+//! - Without a subscriber to spans none is created, and responses keep their bodies.
 //!
-//! Numbers are signed: OpenTelemetry knows no others, and shows those that are not as text.
+//! Numbers are signed: OpenTelemetry has no unsigned numbers and would show them as text.
 //!
-//! Not here: OpenTelemetry itself, which only the command line has (`crates/cli/src/telemetry.rs`).
+//! OpenTelemetry itself is a dependency of the command line only (`crates/cli/src/telemetry.rs`).
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use tracing::{Span, info_span};
 
 use crate::door::Door;
 
-/// The target of every span here.
+/// The target of every span of this module.
 pub const TARGET: &str = module_path!();
 
 /// Makes a span part of the trace that the headers of its request name.
@@ -31,8 +31,8 @@ type Continue = fn(&Span, &HeaderMap);
 
 static CONTINUE: OnceLock<Continue> = OnceLock::new();
 
-/// Says how a span continues the trace that came with its request. As there is one subscriber of a process, there is one of
-/// these: the first stays.
+/// Sets the function by which a span continues the trace of its request. A process has one tracing subscriber; the
+/// first call counts.
 pub fn continue_traces_by(how: Continue) {
     let _ = CONTINUE.set(how);
 }
@@ -44,7 +44,7 @@ fn continued(span: Span, headers: &HeaderMap) -> Span {
     span
 }
 
-/// Of a request over HTTP; `route` is the path with names in place of what differs.
+/// The span of an HTTP request; `route` is its path with placeholders.
 pub(crate) fn of_request<B>(
     request: &Request<B>,
     route: Option<&'static str>,
@@ -83,13 +83,13 @@ pub(crate) fn of_request<B>(
     continued(span, request.headers())
 }
 
-/// Methods as the conventions have them: what a client makes up is no name of its own.
+/// The method's name by OpenTelemetry's conventions: other methods are `_OTHER`.
 fn known(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     KNOWN.into_iter().find(|known| method == known).unwrap_or("_OTHER")
 }
 
-/// Of a call over gRPC.
+/// The span of a gRPC call.
 pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span {
     let span = info_span!(
         "call",
@@ -116,7 +116,7 @@ pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span
     continued(span, request.headers())
 }
 
-/// Of a connection to Dunlin's own door or that of NATS.
+/// The span of a session of Dunlin's own protocol or of NATS.
 pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> Span {
     let span = info_span!(
         "session",
@@ -142,7 +142,7 @@ pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> 
     span
 }
 
-/// What is known of a session at its end; it is an error if the node had something to complain about.
+/// Records a session's end. It counts as an error if the node ended the session for any reason but its own shutdown.
 pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
     span.record("dunlin.records.sent", records as i64);
     span.record("dunlin.session.end", why.unwrap_or("the client ended it"));
@@ -158,7 +158,7 @@ fn record_address(span: &Span, [address, port]: [&'static str; 2], peer: Option<
     }
 }
 
-/// Notes how a request was answered.
+/// Records the status of a response.
 pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
     let status = response.status();
     span.record("http.response.status_code", i64::from(status.as_u16()));
@@ -168,7 +168,7 @@ pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
     }
 }
 
-/// A body whose span ends when it was sent, or given up. Of a gRPC call the status stands behind it.
+/// A body whose span ends when the body is sent or dropped. A gRPC call's status is in the trailers.
 #[derive(Debug)]
 pub(crate) struct Traced<B> {
     body: B,
@@ -181,7 +181,7 @@ impl<B> Traced<B> {
         Traced { body, span, is_call: false }
     }
 
-    /// `headers` are the response's: a call that has no messages has its status there.
+    /// `headers` are the response's: a call without messages has its status there.
     pub(crate) fn of_call(body: B, span: Span, headers: &HeaderMap) -> Traced<B> {
         let mut traced = Traced { body, span, is_call: true };
         traced.look_for_status(headers);
@@ -196,7 +196,7 @@ impl<B> Traced<B> {
     }
 
     fn end_call(&mut self, status: i64) {
-        /// Those that are the server's fault, by the conventions.
+        /// Codes that are the server's fault, by OpenTelemetry's conventions.
         const ERRORS: [i64; 6] = [2, 4, 12, 13, 14, 15];
         self.is_call = false;
         self.span.record("rpc.grpc.status_code", status);
@@ -235,7 +235,7 @@ impl<B: Body + Unpin> Body for Traced<B> {
 
 impl<B> Drop for Traced<B> {
     fn drop(&mut self) {
-        /// What a call comes to whose client does not wait for its end.
+        /// The status of a call that the client cancels.
         const CANCELLED: i64 = 1;
         if self.is_call {
             self.end_call(CANCELLED);

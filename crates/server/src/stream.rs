@@ -1,4 +1,4 @@
-//! What TCP and Unix sockets have in common, with TLS and without, and WebSockets over TCP.
+//! Connections over TCP and Unix sockets, with and without TLS, and WebSockets over TCP.
 
 mod framed;
 mod frames;
@@ -42,13 +42,13 @@ impl Accepted {
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// TCP, after the handshake.
+    /// TCP with TLS, after the handshake.
     Tls(Box<Secured>),
-    /// A WebSocket over one of those, after its handshake.
+    /// A WebSocket over TCP or TLS, after its handshake.
     Ws(Box<Framed>),
 }
 
-/// One expression for sockets, one for what is spoken over them.
+/// Takes one expression for plain sockets, and one for TLS and WebSockets.
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr, $over:ident => $spoken:expr) => {
         match $self {
@@ -61,7 +61,7 @@ macro_rules! either {
 }
 
 impl Stream {
-    /// To be called on the thread that serves it.
+    /// Must be called on the thread that serves the connection.
     pub(crate) fn new(accepted: Accepted) -> io::Result<Stream> {
         Ok(match accepted {
             Accepted::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
@@ -69,7 +69,7 @@ impl Stream {
         })
     }
 
-    /// The socket, over TCP.
+    /// The TCP socket, if there is one.
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match self {
             Stream::Tcp(stream) => Some(stream),
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// The door that Dunlin's own protocol comes in by over it.
+    /// The listener of a session with Dunlin's own protocol over this connection.
     pub(crate) fn door(&self) -> Door {
         match self {
             Stream::Ws(_) => Door::Ws,
@@ -87,17 +87,17 @@ impl Stream {
         }
     }
 
-    /// Where the client has connected to, over TCP.
+    /// The local address, over TCP.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
     }
 
-    /// Where the client is, over TCP.
+    /// The client's address, over TCP.
     pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
         self.socket()?.peer_addr().ok().map(|address| address.ip())
     }
 
-    /// Who the client is by its certificate, which was verified; `None` where it showed none.
+    /// The client's verified certificate; `None` if it showed none.
     pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
         either!(self, _stream => None, tls => tls.client_certificate())
     }
@@ -110,8 +110,8 @@ impl Stream {
         either!(self, stream => stream.poll_write_ready(cx), tls => tls.poll_writable(cx))
     }
 
-    /// Sends what [`write`](Stream::write) took and the socket did not. Only TLS and WebSockets keep such; whoever has nothing
-    /// more to write has to see to it.
+    /// Sends bytes that [`write`](Stream::write) took and the socket did not. Only TLS and WebSockets hold such
+    /// bytes; the caller must flush when it has nothing more to write.
     #[inline]
     pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -121,13 +121,12 @@ impl Stream {
         }
     }
 
-    /// Whether everything that was written has gone to the socket.
+    /// Whether the socket has taken everything that was written.
     pub(crate) fn is_flushed(&self) -> bool {
         either!(self, _stream => true, tls => !tls.has_unsent())
     }
 
-    /// Reads what is there. When that is less than asked for, there is no more for now, and nobody needs
-    /// to ask the kernel again before it says so.
+    /// Reads what is there. Fewer bytes than `into` holds mean that the socket is empty until it is readable again.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
         if 0 < read && read < into.len() {
@@ -136,7 +135,7 @@ impl Stream {
         Ok(read)
     }
 
-    /// Reads what is there, asking the kernel whether or not it has said that there is something.
+    /// Reads what is there with a system call, whether or not the socket is known to be readable.
     pub(crate) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(
             self,
@@ -146,7 +145,7 @@ impl Stream {
         read.map(|(read, _)| read).map_err(io::Error::from)
     }
 
-    /// Writes what the kernel takes. When that is less than all of it, it takes no more before it says so.
+    /// Writes what the kernel takes. A partial write means that the socket is full until it is writable again.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
         let wrote = match slices {
@@ -159,13 +158,13 @@ impl Stream {
         Ok(wrote)
     }
 
-    /// Saves the system call that would only find this out.
+    /// Clears the readiness, which saves a system call.
     fn exhausted(&self, interest: Interest) {
         let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = either!(self, stream => stream.try_io(interest, would_block), _tls => Ok(()));
     }
 
-    /// Ends the direction to the client: it gets what was sent, then the end.
+    /// Ends the direction to the client, after everything that was written.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         let ended = either!(
             self,

@@ -1,22 +1,22 @@
-//! Tasks as doors submit them that answer each request by itself.
+//! Submits tasks for the listeners that answer each request on its own.
 //!
-//! Where no tenant is named they are the user's own tenant's; where topics come into being by being used, so do tenants.
+//! Tasks without a tenant belong to the user's tenant. With `auto_create`, an unknown tenant is created.
 
 use dunlin::raft::Commands;
 use dunlin::scheduler::{Answered, Command, NewTask, Refusal, Reply, Taken, no_tenant};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, TaskRule};
 
-/// What came of tasks that were submitted together.
+/// The result of tasks that were submitted together.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// In the order in which they came.
+    /// In the order of the request.
     pub(crate) tasks: Vec<Taken>,
-    /// Much waits already: submit so much more slowly.
+    /// Many tasks wait already: pause this long before the next submission, ms.
     pub(crate) slow_down_ms: u32,
 }
 
-/// Has the cluster take tasks in, all or none, of whoever may submit them.
+/// Has the cluster accept the tasks, all or none, if the user may submit them.
 pub(crate) async fn submit(
     node: &Node,
     rule: &TaskRule,
@@ -44,7 +44,7 @@ pub(crate) async fn submit(
     }
 }
 
-/// What was not expected of the cluster.
+/// The refusal for a reply of the wrong kind.
 pub(crate) fn odd() -> Refused {
     Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked")
 }

@@ -1,7 +1,8 @@
-//! A connection as those see it who operate a node: who came, through which door, what it was sent, and why it ended.
+//! What operators see of a session: its client, its listener, how many records it was sent, and why it ended.
 //!
-//! When it ends, its span does; a client that was cut off or refused is remembered among the
-//! [`Departures`](crate::departures::Departures). Nothing here is done for a record: sessions count what a write took.
+//! The session's span ends with it. A client that was cut off or refused is added to
+//! [`Departures`](crate::departures::Departures). Nothing here runs for each record: sessions count records for each
+//! write.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::shared::Shared;
 use crate::spans;
 use crate::stream::Stream;
 
-/// See the module.
+/// One session's span and departure.
 #[derive(Debug)]
 pub(crate) struct Visit {
     shared: Arc<Shared>,
@@ -24,7 +25,7 @@ pub(crate) struct Visit {
     peer: Option<SocketAddr>,
     name: Box<str>,
     records: u64,
-    /// Why it ended, once that is known.
+    /// Why the session ended, once that is known.
     why: Option<Box<str>>,
     span: Span,
 }
@@ -37,18 +38,18 @@ impl Visit {
         Visit { shared, door, peer, name: Box::default(), records: 0, why: None, span }
     }
 
-    /// The client has said what it is called.
+    /// Sets the name that the client gave.
     pub(crate) fn is_called(&mut self, name: &str) {
         self.name = name.into();
         self.span.record("dunlin.client.name", name);
     }
 
-    /// The client was sent so many records.
+    /// Counts records that were sent to the client.
     pub(crate) fn sent(&mut self, records: u64) {
         self.records += records;
     }
 
-    /// The connection is ended by the node, which tells the client why.
+    /// Records that the node cuts the client off, after telling it why.
     pub(crate) fn cut_off(&mut self, why: &str, behind: u64) {
         if self.why.is_none() {
             self.note(Fate::CutOff, why, behind);
@@ -56,7 +57,7 @@ impl Visit {
         }
     }
 
-    /// The client is not let in.
+    /// Records that the node refuses the connection.
     pub(crate) fn turned_away(&mut self, why: &str) {
         if self.why.is_none() {
             self.note(Fate::Refused, why, 0);
@@ -64,15 +65,15 @@ impl Visit {
         }
     }
 
-    /// The node stops, and there is nothing to complain about.
+    /// Records that the session ends because the node stops.
     pub(crate) fn ends_with_the_node(&mut self) {
         self.why.get_or_insert_with(|| ErrorCode::ShuttingDown.to_string().into());
     }
 
-    /// A subscription was refused or ended; the connection goes on.
+    /// Records that a subscription was refused or ended; the connection continues.
     pub(crate) fn subscription_ended(&self, refused: &Refused, behind: u64) {
         let fate = match refused.code {
-            // Its own wish, and the ends that topics come to.
+            // The client's own wish, and ordinary ends of topics.
             ErrorCode::Asked | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => Fate::CutOff,
             _ => Fate::Refused,
@@ -80,7 +81,7 @@ impl Visit {
         self.note(fate, &in_words(refused), behind);
     }
 
-    /// The same, in the words of a door that has its own.
+    /// Records a refused subscription with a text of the listener's own protocol.
     pub(crate) fn subscription_refused(&self, why: &str) {
         self.note(Fate::Refused, why, 0);
     }

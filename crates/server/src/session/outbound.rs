@@ -1,4 +1,4 @@
-//! What waits to be sent.
+//! Output that a session has not sent yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{Budget, BudgetSpent, Charge};
 
-/// What every session may keep without being charged: the rest of one run of the usual size.
+/// Bytes that each session may hold without a charge: the rest of one batch of the usual size.
 pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
 
-/// What waits to be sent, besides the records that lie in logs.
+/// Output besides the records that are in logs.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
-    /// What the socket did not take of a run: goes before all else.
+    /// Unsent parts of a message; they go out first.
     pub(crate) rest: VecDeque<Rest>,
-    /// Whole messages, but for the first `control_sent` bytes.
+    /// Whole messages, without the first `control_sent` bytes.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
-    /// The socket takes nothing now.
+    /// The socket's buffer is full.
     pub(crate) full: bool,
 }
 
-/// Part of a message that was begun.
+/// Unsent part of a message.
 #[derive(Debug)]
 pub(crate) enum Rest {
     Copied(Vec<u8>),
-    /// More than a run of the usual size.
+    /// More than [`KEPT_BYTES_MAX`].
     Charged {
         bytes: Vec<u8>,
         _charge: Charge,
@@ -41,7 +41,7 @@ impl Rest {
         }
     }
 
-    /// Charged to the budget when it is larger than what every session may have.
+    /// Copies the bytes. More than [`KEPT_BYTES_MAX`] are charged to the budget.
     pub(crate) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<Rest, BudgetSpent> {
         if bytes.len() <= KEPT_BYTES_MAX {
             return Ok(Rest::Copied(bytes.to_vec()));
@@ -67,7 +67,7 @@ impl Outbound {
         self.rest.is_empty() && self.control.is_empty()
     }
 
-    /// The socket took so many of the rest's and the control messages' bytes; gives what it took beyond.
+    /// Removes bytes that the socket took, and returns how many of them belong to records.
     pub(crate) fn sent(&mut self, mut bytes: usize) -> usize {
         while let Some(first) = self.rest.front_mut() {
             let len = first.bytes().len();
@@ -81,7 +81,7 @@ impl Outbound {
         let control = bytes.min(self.control().len());
         self.control_sent += control;
         if self.control_sent == self.control.len() {
-            // A session that has nothing to say keeps no memory for it.
+            // An idle session holds no memory for output.
             self.control = Vec::new();
             self.control_sent = 0;
         }

@@ -1,23 +1,21 @@
-//! Writing to many a little less often: a thread that is busy with small writes gives its sessions their turns on a
-//! beat, all at once.
+//! Write pacing: a thread that is busy with small writes wakes its sessions together, at intervals.
 //!
-//! Without it each of a thousand sessions is woken for every few records, and the more the processors have to do, the
-//! less they get done: what the server spends on writes of few records the clients lack for reading them.
+//! Otherwise each of a thousand sessions is woken for every few records, and small writes take the processor time
+//! that clients need to read them.
 //!
-//! A session that has just written, on a thread that is busy, does not go to sleep on its log: it *rests*, and the next
-//! beat wakes it. The pause between two beats is as long as the processor worked for those that rested at the last, so
-//! half of the thread's time goes into writing. It is the thread's own time: while other programs run the thread is no
-//! busier, and a longer pause would only be late.
+//! On a busy thread, a session that has just written does not wait on its log. It *pauses* until the next interval
+//! ends. An interval is as long as the processor time of the last round, so writes take half of the thread's time.
+//! The pacing uses the thread's own processor time, because other programs must not make the interval longer.
 //!
-//! Turned down, each measured with 1,000 subscribers at 1,000 records a second beside other programs (p99 now 17 ms):
-//! twice the time by the clock (20 ms); pauses of a fixed 3 to 5 ms, as good for 1,000 and too short for more; shorter
-//! pauses than the time spent, and clients that acknowledge late (`TCP_QUICKACK` off), which change nothing.
+//! Alternatives, measured with 1,000 subscribers at 1,000 records a second beside other programs (p99 now 17 ms):
+//! twice the wall-clock time (20 ms); fixed intervals of 3 to 5 ms, as good for 1,000 and too short for more; shorter
+//! intervals and late TCP acknowledgements (`TCP_QUICKACK` off), which change nothing.
 //!
 //! Invariants:
-//! - Who rests is woken by a beat, however long it has been since.
-//! - Who rested in vain (nothing came) sleeps on its log again: a record that comes seldom is sent at once.
+//! - A paused session is woken at the end of the interval.
+//! - A session that finds no record after a pause waits on its log again, so a rare record is sent at once.
 //!
-//! Limits: the pauses below; as many rest as there are sessions.
+//! Limits: the intervals below; at most all sessions of the thread are paused.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -28,34 +26,34 @@ use tokio::time::Instant;
 
 use super::scratch;
 
-/// So many sessions that write records within [`BUSY_FOR`] make a thread busy; so many that rest keep it so.
+/// A thread is busy if this many sessions write within [`BUSY_FOR`], or this many are paused.
 const BUSY_SESSIONS: usize = 100;
 const BUSY_FOR: Duration = Duration::from_millis(2);
-/// The shortest and the longest pause between two beats.
+/// The shortest and the longest interval.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(8);
 
-/// What a thread knows of its writes.
+/// A thread's count of writes, and its paused sessions.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Sessions that have written since `since`, and the number of times that such a count began.
+    /// Sessions that have written since `since`, and how many such counts have begun.
     wrote: usize,
     since: Instant,
     counts: u64,
     busy: bool,
     beats: u64,
     resting: Vec<Waker>,
-    /// Whoever beats, waiting for somebody to rest.
+    /// Wakes the pacing task when a session pauses.
     idle: Option<Waker>,
 }
 
-/// The channels of a session that rest.
+/// A session's paused channels.
 #[derive(Debug, Default)]
 pub(crate) struct Resting {
     channels: Vec<u32>,
-    /// The count this session was counted in last.
+    /// The last count that includes this session.
     counted: u64,
-    /// The beats there had been when the session asked for the next.
+    /// The thread's intervals at the time of the pause.
     since: Option<u64>,
 }
 
@@ -92,7 +90,7 @@ impl Pace {
 }
 
 impl Resting {
-    /// The session wrote records. One that alone writes often makes no thread busy: it is counted once.
+    /// Counts a session that wrote records, once in each count: one busy session does not make a thread busy.
     pub(crate) fn wrote(&mut self, pace: &mut Pace) {
         if self.counted == pace.counts {
             return;
@@ -107,12 +105,12 @@ impl Resting {
         }
     }
 
-    /// The channel, which has just sent all it had, is not looked at before the next beat.
+    /// Pauses a channel that has sent all it had.
     pub(crate) fn add(&mut self, channel: u32) {
         self.channels.push(channel);
     }
 
-    /// The session is about to sleep: the next beat wakes it, if something rests.
+    /// Has the session woken at the end of the interval, if a channel is paused.
     pub(crate) fn ask(&mut self, pace: &mut Pace, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
             self.since = Some(pace.beats);
@@ -121,7 +119,7 @@ impl Resting {
         }
     }
 
-    /// The channels whose rest is over.
+    /// The channels whose pause is over.
     pub(crate) fn over(&mut self, pace: &Pace) -> impl Iterator<Item = u32> {
         let over = self.since.is_some_and(|since| since != pace.beats);
         if over {
@@ -132,7 +130,7 @@ impl Resting {
     }
 }
 
-/// Wakes the sessions of this thread that rest, for ever.
+/// Wakes the paused sessions of this thread at intervals. Never returns.
 pub(crate) async fn beat() {
     let mut pause = PAUSE_MIN;
     loop {
@@ -140,13 +138,13 @@ pub(crate) async fn beat() {
         tokio::time::sleep(pause).await;
         let before = worked();
         scratch::with(|scratch| scratch.pace.beat()).into_iter().for_each(Waker::wake);
-        // Behind them all.
+        // Runs again after all of them.
         tokio::task::yield_now().await;
         pause = worked().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 }
 
-/// How long the processor has worked for this thread.
+/// The thread's processor time.
 fn worked() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither is negative.
@@ -167,7 +165,7 @@ mod tests {
         let mut one = Resting::default();
         (0..10_000).for_each(|_| one.wrote(&mut pace));
         assert!(!pace.is_busy());
-        // However long they take.
+        // The time between writes does not matter.
         pace.since = Instant::now() + Duration::from_secs(3_600);
         let mut sessions: Vec<Resting> = (0..BUSY_SESSIONS).map(|_| Resting::default()).collect();
         all_write(&mut sessions, &mut pace);

@@ -1,4 +1,4 @@
-//! Where the bytes of one write lie: small pieces are copied together, larger ones are lent by what they lie in.
+//! The pieces of one write: small ones are copied together, larger ones are borrowed from where they are.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use super::outbound::{Outbound, Rest};
 
 /// Pieces of one write.
 const PIECES_MAX: usize = 64;
-/// Bytes of one write, but for the excess of the last that is put in.
+/// Bytes of one write; the last piece may exceed it.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Smaller pieces are copied: to hand over a piece costs about as much as to copy this many bytes.
+/// Pieces below this size are copied: an extra piece costs about as much as copying this many bytes.
 pub(crate) const LENT_BYTES_MIN: usize = 1 << 10;
 
 /// The pieces of one write.
@@ -36,7 +36,7 @@ impl Piece<'_> {
 }
 
 impl<'a, 's> Pieces<'a, 's> {
-    /// Begins with what waits to be sent besides records.
+    /// Starts with the output besides records.
     pub(crate) fn new(gathered: &'s mut Vec<u8>, outbound: &'a Outbound) -> Pieces<'a, 's> {
         gathered.clear();
         let mut pieces = Pieces { gathered, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
@@ -51,12 +51,12 @@ impl<'a, 's> Pieces<'a, 's> {
         self.bytes
     }
 
-    /// Whether something of up to three pieces may be added.
+    /// Whether a message of up to three pieces fits.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes < WRITE_BYTES_MAX && self.count + 3 <= PIECES_MAX
     }
 
-    /// Adds bytes that lie still until the write.
+    /// Adds bytes that are borrowed until the write.
     pub(crate) fn put(&mut self, bytes: &'a [u8]) {
         if bytes.len() < LENT_BYTES_MIN {
             self.gather(bytes)
@@ -65,7 +65,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// [`put`](Pieces::put) for bytes that are shared: what is not sent of them need not be copied.
+    /// [`put`](Pieces::put) for shared bytes: an unsent rest is kept without a copy.
     pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
         if bytes.len() < LENT_BYTES_MIN {
             self.gather(bytes)
@@ -79,7 +79,7 @@ impl<'a, 's> Pieces<'a, 's> {
         self.write_in(|out| out.extend_from_slice(bytes));
     }
 
-    /// Adds what is appended to the buffer.
+    /// Adds the bytes that `append` writes to the buffer.
     #[inline]
     pub(crate) fn write_in(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         let start = self.gathered.len();
@@ -96,7 +96,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Changes what was gathered last: the last `back` bytes.
+    /// The last `back` bytes that were copied, to be changed.
     pub(crate) fn last_gathered(&mut self, back: usize) -> &mut [u8] {
         let from = self.gathered.len() - back;
         &mut self.gathered[from..]
@@ -125,7 +125,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// These bytes of the write, to be kept.
+    /// Keeps this range of the write's bytes.
     pub(crate) fn rest(&self, wanted: Range<usize>, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
         let mut rests = Vec::new();
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Buffers that all sessions of a thread share, and its pace.
+//! Buffers that all sessions of a thread share, and the thread's write pacing.
 
 use std::cell::Cell;
 
@@ -33,7 +33,7 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lends the thread's buffers.
+/// Lends the thread's buffers to `f`.
 pub(crate) fn with<T>(f: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.take().unwrap_or_else(|| Box::new(Scratch::new()));
     let result = f(&mut scratch);

@@ -1,15 +1,16 @@
-//! Asking the socket again and again instead of waiting to be told, on threads that never park.
+//! Busy polling: on threads that never park, a session tries to read from its socket instead of waiting for
+//! readiness.
 //!
-//! To ask is cheaper than to be told, but it costs a system call each time; so a session that has been
-//! quiet for a while waits to be told, like on other threads.
+//! A read attempt is cheaper than waiting, but costs a system call each time. A session that stays quiet therefore
+//! waits for readiness, as on other threads.
 
-/// How often a session asks in vain before it waits to be told: some tens of milliseconds.
+/// Failed attempts after which a session waits for readiness: some tens of milliseconds.
 const VAIN_MAX: u32 = 100_000;
 
-/// Turns at reading and writing before others of the thread get theirs.
+/// Turns that a session takes before others of the thread.
 const TURNS: usize = 8;
 
-/// Whether a session asks, and how often it did in vain.
+/// Whether a session may poll, and how many attempts failed in a row.
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed: bool,
@@ -25,17 +26,17 @@ impl Spin {
         self.allowed && self.vain < VAIN_MAX
     }
 
-    /// Turns it may take at once. One that spins gets its next soon enough.
+    /// Turns to take at once. A polling session soon gets its next turn.
     pub(crate) fn turns(&self) -> usize {
         if self.is_on() { 1 } else { TURNS }
     }
 
-    /// Something was read or written.
+    /// Records that something was read or written.
     pub(crate) fn not_in_vain(&mut self) {
         self.vain = 0;
     }
 
-    /// Nothing was there. Whether to ask again.
+    /// Counts a failed attempt, and returns whether to poll again.
     pub(crate) fn again(&mut self) -> bool {
         self.vain = self.vain.saturating_add(1);
         self.is_on()

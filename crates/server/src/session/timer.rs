@@ -18,7 +18,7 @@ impl Timer {
         self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
     }
 
-    /// Whether the time is up; once for each time it was set.
+    /// Whether the time is over; true once for each time it is set.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         match self.0.as_mut().poll(cx) {
             Poll::Ready(()) => true,

@@ -1,11 +1,11 @@
-//! A WebSocket. As a stream of bytes: what is written goes out in binary messages, what comes in such is read, and where messages
-//! begin and end means nothing. Or of texts, each of which is a message.
+//! A WebSocket, either as a stream of bytes or as text messages. As a stream, it sends and receives binary messages
+//! whose boundaries mean nothing.
 //!
-//! What is written is not copied: a frame's head goes to the socket together with the pieces it is about. What the socket does
-//! not take of a frame that was begun is.
+//! A frame's header is written together with the borrowed payload; only what the socket does not take of a frame is
+//! copied.
 //!
-//! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which is what a connection holds at most whose client does not read; of texts
-//! it holds those that its user has [put](Framed::put_text). One ping waits to be answered, the last.
+//! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which bounds the output of a client that does not read. As
+//! texts, it holds the texts that the caller has [put](Framed::put_text). Only the last unanswered ping is kept.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -17,23 +17,23 @@ use super::Stream;
 use super::frames::{Asked, Decoded, Frames, head_of};
 use crate::tls::ClientCertificate;
 
-/// See the module.
+/// Payload bytes of one frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// Pieces of one frame, and its head.
+/// Pieces of one frame, with its header.
 const PIECES_MAX: usize = 66;
-/// The status of an end that nobody complains about.
+/// The close status without an error.
 const NORMAL: u16 = 1_000;
 
-/// See the module.
+/// A WebSocket over a connection.
 #[derive(Debug)]
 pub(crate) struct Framed {
     inner: Stream,
     frames: Frames,
-    /// What was read of the connection before it became a WebSocket.
+    /// Bytes that were read before the connection became a WebSocket.
     given: Vec<u8>,
-    /// What of frames the socket has not taken; it ends with a frame.
+    /// Frames that the socket has not taken; it ends with a whole frame.
     unsent: Vec<u8>,
-    /// To be answered behind what is unsent.
+    /// A ping whose pong follows the unsent bytes.
     ping: Option<Vec<u8>>,
     has_said_close: bool,
     has_heard_close: bool,
@@ -45,7 +45,7 @@ impl Framed {
         Framed::of(Data::Binary, inner, given)
     }
 
-    /// The same of texts.
+    /// Text messages over the connection.
     pub(crate) fn of_texts(inner: Stream, given: Vec<u8>) -> Framed {
         Framed::of(Data::Text, inner, given)
     }
@@ -81,7 +81,7 @@ impl Framed {
         self.inner.poll_readable(cx)
     }
 
-    /// Ready when nothing waits to go out and the socket may take more.
+    /// Ready when all output is sent and the socket may take more.
     pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.inner.poll_writable(cx))?;
@@ -91,7 +91,7 @@ impl Framed {
         }
     }
 
-    /// Ready when nothing waits to go out.
+    /// Ready when all output is sent.
     pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.unsent.is_empty() || self.ping.is_some() {
             ready!(self.poll_writable(cx))?;
@@ -99,7 +99,7 @@ impl Framed {
         self.inner.poll_flush_taken(cx)
     }
 
-    /// Whether everything that was framed has gone to the socket.
+    /// Whether the socket has taken all frames.
     fn flush(&mut self) -> io::Result<bool> {
         if let Some(ping) = self.ping.take() {
             self.say(Control::Pong, &ping);
@@ -136,7 +136,7 @@ impl Framed {
         self.read_by(into, Stream::read_now)
     }
 
-    /// Reads until something was said, or the socket holds nothing.
+    /// Reads until payload bytes arrive or the socket is empty.
     fn read_by(
         &mut self,
         into: &mut [u8],
@@ -169,8 +169,8 @@ impl Framed {
         Ok(some)
     }
 
-    /// Gives what comes of a text to `take`, through `buffer`. Ready when the text is whole, which it never will be where the client
-    /// says no more: then it is false.
+    /// Passes the bytes of a text to `take`, through `buffer`. Ready with true when the text is complete, and with
+    /// false when the client sends no more.
     pub(crate) fn poll_text(
         &mut self,
         cx: &mut Context<'_>,
@@ -195,7 +195,7 @@ impl Framed {
         Poll::Ready(Ok(false))
     }
 
-    /// A text goes out when this is [flushed](Framed::poll_flush_taken).
+    /// Queues a text; it is sent when the connection is [flushed](Framed::poll_flush_taken).
     pub(crate) fn put_text(&mut self, text: &str) {
         if !self.has_said_close {
             head_of(OpCode::Data(Data::Text), text.len(), &mut self.unsent);
@@ -203,12 +203,12 @@ impl Framed {
         }
     }
 
-    /// The last that is said, with one of the standard's statuses.
+    /// Queues the close frame, with a status of RFC 6455.
     pub(crate) fn put_close(&mut self, status: u16) {
         self.say_close(status);
     }
 
-    /// What these bytes of the socket say lies at their beginning then.
+    /// Decodes bytes of the socket in place; the payload is at their beginning then.
     fn take(&mut self, bytes: &mut [u8]) -> io::Result<Decoded> {
         let mut asked = Asked::default();
         let said = self.frames.decode(bytes, &mut asked);
@@ -223,13 +223,13 @@ impl Framed {
             self.ping = asked.ping;
         }
         if !self.unsent.is_empty() || self.ping.is_some() {
-            // What does not fit goes out before what is said next.
+            // The rest is sent before the next frame.
             self.flush()?;
         }
         Ok(said?)
     }
 
-    /// Writes what the socket takes, and what of a frame it does not take is kept: that counts as written, too.
+    /// Writes what the socket takes. The rest of a started frame is kept, and counts as written.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -261,7 +261,7 @@ impl Framed {
         }
     }
 
-    /// Whether the socket took all of it; what it did not take is kept.
+    /// Whether the socket took the whole frame; the rest is kept.
     fn send(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
         let mut head = Vec::with_capacity(10);
         head_of(OpCode::Data(Data::Binary), frame.bytes, &mut head);
@@ -280,7 +280,7 @@ impl Framed {
         Ok(self.unsent.is_empty())
     }
 
-    /// To be called when everything has gone out.
+    /// Must be called when all output is sent.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         self.say_close(NORMAL);
         self.flush()?;
@@ -288,7 +288,7 @@ impl Framed {
     }
 }
 
-/// What one frame is about.
+/// The payload pieces of one frame.
 struct Frame<'a> {
     pieces: [&'a [u8]; PIECES_MAX - 1],
     count: usize,
@@ -304,7 +304,7 @@ impl<'a> Frame<'a> {
         self.bytes < FRAME_BYTES_MAX && self.count < self.pieces.len()
     }
 
-    /// What there is no room for.
+    /// Adds bytes, and returns those that do not fit.
     fn add(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (now, later) = bytes.split_at(bytes.len().min(FRAME_BYTES_MAX - self.bytes));
         self.pieces[self.count] = now;

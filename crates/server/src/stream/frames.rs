@@ -1,74 +1,74 @@
-//! From frames of WebSocket (RFC 6455) to what they carry, in place. Binary messages are one stream of bytes, whatever its
-//! messages and frames; of text messages it is told where each ends.
+//! Decodes WebSocket frames (RFC 6455) in place. Binary messages form one stream of bytes; the end of each text
+//! message is reported.
 //!
-//! Limits: of a frame that is not whole nothing is held but its head; of a control frame its 125 bytes.
+//! Limits: of an incomplete frame only the header is kept; of a control frame its payload of at most 125 bytes.
 
 use std::io::{self, Cursor};
 
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// A head with a length of 64 bits and a mask.
+/// A header with a 64-bit length and a mask.
 const HEAD_BYTES_MAX: usize = 14;
-/// What a control frame carries at most.
+/// The largest payload of a control frame.
 const CONTROL_BYTES_MAX: u64 = 125;
 
-/// What a client sent cannot be understood.
+/// The client sent invalid frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// It breaks the rules of frames: status 1002.
+    /// The frames violate the protocol: status 1002.
     Rules(&'static str),
-    /// Text where bytes are spoken, or bytes where text is: status 1003.
+    /// A text message instead of a binary one, or a binary one instead of text: status 1003.
     Kind,
-    /// What is to be text is none: status 1007.
+    /// Text that is not UTF-8: status 1007.
     Text,
 }
 
-/// What some bytes said.
+/// The result of decoding some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Decoded {
-    /// So many bytes, which lie at the beginning now.
+    /// Payload bytes, which are at the beginning of the buffer.
     pub(super) said: usize,
-    /// By so many of the bytes there were; all of them, but for those behind the end of a text or a close.
+    /// Bytes that were decoded: all, unless a text or the connection ended.
     pub(super) read: usize,
-    /// They end a text.
+    /// The payload ends a text.
     pub(super) ends_text: bool,
 }
 
-/// What is to be done that no bytes say.
+/// Control frames that were received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// The last of the pings, to be answered.
+    /// The payload of the last ping, to be answered.
     pub(super) ping: Option<Vec<u8>>,
-    /// The client says no more.
+    /// The client has closed.
     pub(super) close: bool,
 }
 
-/// Reads frames that come in pieces.
+/// Decodes frames that arrive in pieces.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// What messages are.
+    /// The kind of the messages: binary or text.
     kind: Data,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     within: Option<Within>,
-    /// A message goes on in the next frame.
+    /// The message continues in the next frame.
     is_fragment: bool,
     control: Vec<u8>,
 }
 
-/// In the middle of a frame.
+/// A frame whose payload is being read.
 #[derive(Debug, Clone, Copy)]
 struct Within {
     left: u64,
     mask: [u8; 4],
-    /// How much of the payload was read: which byte of the mask comes next.
+    /// Payload bytes read so far; they select the next byte of the mask.
     at: usize,
     control: Option<Control>,
 }
 
 impl Frames {
-    /// Of binary messages, or of texts.
+    /// A decoder of binary messages or of texts.
     pub(super) fn of(kind: Data) -> Frames {
         Frames {
             kind,
@@ -80,7 +80,7 @@ impl Frames {
         }
     }
 
-    /// Reads frames, and leaves what they carry at the beginning of `bytes`. After `close` nothing is read.
+    /// Decodes frames, and moves their payload to the beginning of `bytes`. Reads nothing after a close frame.
     pub(super) fn decode(&mut self, bytes: &mut [u8], asked: &mut Asked) -> Result<Decoded, Broken> {
         let (mut at, mut said) = (0, 0);
         loop {
@@ -126,7 +126,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Takes what there is of a head; how many of the bytes are its.
+    /// Reads what there is of a frame header, and returns how many bytes belong to it.
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         let before = self.head_bytes;
         let more = bytes.len().min(HEAD_BYTES_MAX - before);
@@ -176,7 +176,7 @@ impl Frames {
     }
 }
 
-/// Section 7.4: nothing, or a status that may be said and a reason in UTF-8.
+/// RFC 6455, section 7.4: an empty payload, or an allowed status and a reason in UTF-8.
 fn check_close(said: &[u8]) -> Result<(), Broken> {
     let Some((status, reason)) = said.split_first_chunk() else {
         return if said.is_empty() { Ok(()) } else { Err(Broken::Rules("half a status")) };
@@ -188,7 +188,7 @@ fn check_close(said: &[u8]) -> Result<(), Broken> {
     str::from_utf8(reason).map(drop).map_err(|_| Broken::Text)
 }
 
-/// Takes the mask off bytes, the first of which is number `at` of its frame.
+/// Removes the mask from bytes, the first of which is payload byte `at` of the frame.
 fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     let mut turned = mask;
     turned.rotate_left(at % 4);
@@ -201,10 +201,10 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     words.into_remainder().iter_mut().zip(turned).for_each(|(byte, key)| *byte ^= key);
 }
 
-/// The head of a frame that a node sends.
+/// Appends the header of a frame that the node sends.
 pub(super) fn head_of(kind: OpCode, length: usize, out: &mut Vec<u8>) {
     let head = FrameHeader { is_final: true, opcode: kind, mask: None, ..FrameHeader::default() };
-    // Nothing can go wrong with memory that grows.
+    // Writing to a `Vec` cannot fail.
     let _: Result<(), tungstenite::Error> = head.format(length as u64, out);
 }
 
@@ -220,7 +220,7 @@ impl From<Broken> for io::Error {
 }
 
 impl Broken {
-    /// The status that the end is told with.
+    /// The status of the close frame.
     pub(super) fn status(self) -> u16 {
         match self {
             Broken::Rules(_) => 1_002,
@@ -252,7 +252,7 @@ mod tests {
         frame
     }
 
-    /// What comes out of the bytes, given in pieces of this size.
+    /// Decodes the bytes in pieces of this size.
     fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, Asked), Broken> {
         let (mut frames, mut asked, mut out) = (Frames::of(Data::Binary), Asked::default(), Vec::new());
         for piece in bytes.chunks(piece) {

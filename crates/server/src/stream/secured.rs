@@ -1,6 +1,6 @@
 //! TCP with TLS, after the handshake.
 //!
-//! Limits: those of [`Codec`]; the buffer that is read into is the thread's.
+//! Limits: those of [`Codec`]; the read buffer is the thread's.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -24,11 +24,11 @@ thread_local! {
 pub(crate) struct Secured {
     socket: TcpStream,
     codec: Codec,
-    /// What was read and given back: it is read again before all else.
+    /// Bytes that were given back; they are read first.
     returned: Vec<u8>,
 }
 
-/// One on its way to another thread.
+/// A TLS connection on its way to another thread.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     socket: std::net::TcpStream,
@@ -37,7 +37,7 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// To be called on the thread that serves it from now on.
+    /// Must be called on the thread that serves the connection from now on.
     pub(crate) fn arrive(self) -> io::Result<Secured> {
         let socket = TcpStream::from_std(self.socket)?;
         Ok(Secured { socket, codec: self.codec, returned: self.returned })
@@ -53,22 +53,22 @@ impl Secured {
         &self.socket
     }
 
-    /// Who the client's certificate names, where it showed one.
+    /// The client's certificate, if it showed one.
     pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
         ClientCertificate::read(self.codec.peer_certificate()?)
     }
 
-    /// What both sides are to speak, if they came to an agreement about it.
+    /// The protocol that both sides agreed on (ALPN).
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.codec.protocol()
     }
 
-    /// Leaves its thread for another, on which it is a connection again.
+    /// Detaches the connection from its thread.
     pub(crate) fn leave(self) -> io::Result<Leaving> {
         Ok(Leaving { socket: self.socket.into_std()?, codec: self.codec, returned: self.returned })
     }
 
-    /// Both sides know each other and have been told so.
+    /// Whether the handshake is complete, including the node's last message.
     pub(crate) fn is_established(&self) -> bool {
         !self.codec.is_handshaking() && !self.codec.has_unsent()
     }
@@ -77,7 +77,7 @@ impl Secured {
         self.codec.has_unsent()
     }
 
-    /// Gives back what was read, to be read again.
+    /// Gives back bytes that were read; the next read returns them.
     pub(crate) fn give_back(&mut self, bytes: &[u8]) {
         self.returned.splice(..0, bytes.iter().copied());
     }
@@ -89,12 +89,12 @@ impl Secured {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Whether something came.
+    /// Ready when the socket is readable.
     pub(crate) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Ready when nothing waits to go out and the socket may take more.
+    /// Ready when all output is sent and the socket may take more.
     pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
             ready!(self.socket.poll_write_ready(cx))?;
@@ -125,7 +125,7 @@ impl Secured {
         })
     }
 
-    /// Reads until something was said, or the socket holds nothing.
+    /// Reads until payload bytes arrive or the socket is empty.
     fn read_by(
         &mut self,
         into: &mut [u8],
@@ -162,8 +162,8 @@ impl Secured {
                 into[at..at + said.len()].copy_from_slice(said);
                 at += said.len();
             });
-            // An answer to a handshake, or why the client is refused. What does not fit goes out before what is said
-            // next; a socket that is broken is noticed there, too.
+            // This may be a handshake message or an alert. The rest is sent before the next write, which also reports
+            // a broken socket.
             let flushed = self.flush();
             let read = read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if read > 0 {
@@ -182,7 +182,7 @@ impl Secured {
         self.codec.write(slices, |slices| socket.try_write_vectored(slices))
     }
 
-    /// To be called when everything has gone out.
+    /// Must be called when all output is sent.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         self.codec.end();
         self.flush()?;
@@ -190,7 +190,7 @@ impl Secured {
     }
 }
 
-/// Why a client could not be let in, for the log.
+/// Why a TLS handshake failed, for the log.
 pub(crate) fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the client closed the connection".to_owned(),
