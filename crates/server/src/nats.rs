@@ -1,4 +1,5 @@
-//! Door `nats`: the NATS client protocol (`docs/listeners.md` says what of it). `session` is one connection.
+//! The listener of the NATS client protocol (`docs/listeners.md` lists what it supports). `session` is one
+//! connection.
 
 mod session;
 

@@ -1,17 +1,15 @@
-//! One connection of a NATS client: a task that reads what the client says, does it, and sends what is due.
+//! One connection of a NATS client: an async task that reads operations, performs them, and writes what is due.
 //!
-//! It goes like a session of door `tcp`: each time it is woken it takes turns at reading and writing until neither goes
-//! on. What differs is that records are written out as text, straight from the segments they lie in into the buffer
-//! that the thread's sessions share.
+//! It works like a session of Dunlin's own protocol: whenever it is woken, it reads and writes in turns until neither
+//! makes progress. Records are encoded as text, from their segments into the write buffer that the thread's sessions
+//! share.
 //!
 //! Invariants:
-//! - There is no queue of messages: a subscription is cursors, and what the socket did not take of a write is told
-//!   to the cursors. A session keeps the rest of one message at most.
-//! - Between two polls a session holds no segment of a log.
-//! - Operations take effect in the order they came: what was read to be published is appended before anything else is
-//!   done.
-//! - What is waiting to be sent besides records is at most [`CONTROL_BYTES_MAX`] and one answer: above it nothing
-//!   more is read from the client.
+//! - No messages are queued: a subscription is a set of cursors, which move by what the socket took of a write. A
+//!   session keeps the rest of at most one message.
+//! - Between two polls, a session holds no segment of a log.
+//! - Operations take effect in order: records that were read are appended before any later operation.
+//! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one response. Above that, the session stops reading.
 //!
 //! Limits: those of [`Limits`](crate::Limits).
 
@@ -72,9 +70,9 @@ use replies::Replies;
 use subscription::{Channel, Opening, Subscription};
 use targets::{Finding, Targets};
 
-/// Sessions that one passes a wake on to.
+/// Sessions to which a woken session passes the notification on.
 const WAKES: usize = 16;
-/// See the module's invariants.
+/// Output besides records, above which the session stops reading.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
@@ -87,31 +85,30 @@ pub(crate) struct Session {
     connect: Connect,
     timer: Timer,
     spin: Spin,
-    /// `PING`s that the client has not answered.
+    /// `PING`s without a response.
     pings: u32,
-    /// The start of an operation whose end has not come yet, or what waits for room in a topic.
+    /// The start of an incomplete operation, or operations that wait for room in a topic.
     unread: Vec<u8>,
-    /// What of it is charged to the node: operations larger than the read buffer.
+    /// The memory charge of operations larger than the read buffer.
     unread_charge: Charge,
-    /// How many bytes that operation needs to be worth another look.
+    /// Bytes that the operation needs before it can be parsed.
     unread_needs: usize,
-    /// Operations that the last read completed, and reads in a row that brought little and completed none.
+    /// Operations that the last read completed, and small reads in a row that completed none.
     operations: usize,
     trickles: u32,
-    /// Nothing is read before the timer says so.
+    /// Nothing is read until the timer fires.
     is_held: bool,
-    /// The last read brought so much that others of the thread get their turn first.
+    /// The last read was so large that other sessions of the thread run first.
     read_much: bool,
-    /// How many bytes of operations like those that came last are read at once.
+    /// Bytes to read at once, by the size of recent operations.
     read_bytes: usize,
-    /// Since when the rest of that operation is waited for; 0 while there is none. The timer looks after it if it is
-    /// watched.
+    /// Since when the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks it.
     unread_since_ns: u64,
     unread_is_watched: bool,
     pressure: Pressure,
-    /// What is published waits for room, or for the user's rate.
+    /// A publish that waits for room, or for the user's rate.
     blocked: Option<Blocked>,
-    /// The topic of what is published is being found by a thread that may wait; nothing more is read before.
+    /// The pending search for a publish's topic; nothing more is read before it ends.
     finding: Option<Finding>,
     hearing: Hearing,
     replies: Replies,
@@ -124,59 +121,59 @@ pub(crate) struct Session {
     own: Own,
     pongs: Pongs,
     subscriptions: HashMap<u32, Subscription>,
-    /// Subscriptions by the names that the client gave them.
+    /// The subscriptions by the client's names for them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// Logs whose channels come when another node has said where they begin.
+    /// Channels that wait for another node to say where they start.
     opening: Vec<Opening>,
-    /// What the client may read has changed since they were begun.
+    /// The client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
-    /// How many logs have been opened, or were refused.
+    /// How many channels have been opened or refused.
     opened: u64,
-    /// What is published next is for a subscription of the client's own that is being opened; how many had been then.
+    /// The next publish waits for a channel of the client's own; the value of `opened` when it began to wait.
     waits_for_opening: Option<u64>,
-    /// Places in queue groups.
+    /// Memberships in queue groups.
     members: HashMap<u32, Box<Member>>,
     /// Members that may have something to send.
     member_line: VecDeque<u32>,
-    /// The last number that a subscription, channel or member got.
+    /// The last number given to a subscription, channel or member.
     number_last: u32,
     /// Channels that may have something to send.
     line: VecDeque<u32>,
-    /// Channels that are looked at on the thread's next beat.
+    /// Channels that wait for the thread's next write interval.
     resting: Resting,
     visit: Visit,
-    /// The node as the client's user may use it.
+    /// The node with the permissions of the client's user.
     node: Node,
     entrance: Entrance,
     _place: Option<Place>,
 }
 
-/// What sessions of a thread share beside the read buffer.
+/// Buffers of a thread's sessions, besides the read buffer.
 #[derive(Debug, Default)]
 pub(crate) struct NatsScratch {
-    /// What is written, but for large payloads.
+    /// Bytes to write, without large payloads.
     gathered: Vec<u8>,
-    /// Channels whose turn it is.
+    /// Channels that share the next write.
     turn: Vec<u32>,
-    /// What each message of the write means for its channel.
+    /// How each message of the write moves its channel's cursor.
     moves: Vec<encode::Move>,
-    /// Records that are published together.
+    /// Records that are appended together.
     run: Run<'static>,
 }
 
-/// How far a connection has come.
+/// The connection's state.
 #[derive(Debug)]
 enum Phase {
-    /// Nothing was heard of the client.
+    /// The client has sent nothing.
     Greeting,
     Open,
     Closing(Closing),
 }
 
 impl Session {
-    /// A session for the connection, or one that turns it away where all places are taken.
-    /// `told` is its number where the client was greeted before TLS began.
+    /// Starts a session; if the node has as many connections as it may, the session refuses the client. `told` is the
+    /// session's number if the client was greeted before TLS began.
     pub(crate) fn begin(shared: Arc<Shared>, stream: Stream, told: Option<u64>) -> Session {
         let (id, waiter) = (told.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let place = shared.admit(id, &waiter);
@@ -243,13 +240,13 @@ impl Session {
         session
     }
 
-    /// Takes turns; pending only when it sleeps or others are to have their turn.
+    /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
     fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
             self.poll_opening(cx);
             self.line.extend(self.resting.over(&scratch.pace));
-            // An answer that is ready goes out before anybody asks for the next question.
+            // A response that is ready is sent before the next read.
             let quiet = self.line.is_empty() && self.member_line.is_empty();
             let answered = if quiet { Progress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
@@ -271,7 +268,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Sees which channels may have something, and what else happened.
+    /// Takes notifications: which channels may have records, and what else happened.
     fn take_woken(&mut self) {
         let (mut newcomers, mut stop, mut users, mut answered, mut nodes) =
             (false, false, false, false, false);
@@ -283,7 +280,7 @@ impl Session {
             USERS => users = true,
             ANSWERED => answered = true,
             NODES => nodes = true,
-            // Who waits for it looks anyway.
+            // The code that waits for it polls anyway.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
@@ -312,7 +309,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is to be done before somebody wakes this task.
+    /// Whether nothing is to be done until the task is woken.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.timer.poll_due(cx) {
             self.on_timer();
@@ -325,7 +322,7 @@ impl Session {
         self.waiter.set_waker(cx.waker())
     }
 
-    /// Whether what is published waits for something else than room.
+    /// Whether a publish waits for anything but room.
     fn is_waiting(&self) -> bool {
         self.finding.is_some() || self.hearing.is_waiting() || self.waits_for_opening.is_some()
     }

@@ -1,4 +1,4 @@
-//! Who the client is, and what it may still do when that has changed.
+//! The client's login, and the checks after its permissions change.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use super::publish::Full;
 use crate::access::{Account, Credentials, Login, Pending};
 use crate::shared::LOGIN;
 
-/// How far the client has come in proving who it is.
+/// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) enum Entrance {
-    /// It has not said, or nobody asks.
+    /// The client has sent no credentials, or needs none.
     #[default]
     Unasked,
     Asked(Pending),
     Known(Arc<Login>),
 }
 
-/// What clients take for wrong credentials.
+/// The error text that clients take for wrong credentials.
 const VIOLATION: &str = "Authorization Violation";
 
 impl Session {
-    /// Whether the client is known, or nobody wants to know.
+    /// Whether the client is logged in, or needs no login.
     pub(super) fn is_let_in(&self) -> bool {
         self.shared.access.is_none() || matches!(self.entrance, Entrance::Known(_))
     }
 
-    /// Whether CONNECT waits for its credentials to be checked.
+    /// Whether CONNECT waits for the check of its credentials.
     pub(super) fn is_at_the_door(&self) -> bool {
         matches!(self.entrance, Entrance::Asked(_))
     }
@@ -44,7 +44,8 @@ impl Session {
         }
     }
 
-    /// The first operation is CONNECT, which comes here again when its credentials are checked. Whether the client is in.
+    /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT is
+    /// read again. Returns whether the client is logged in.
     pub(super) fn enter(&mut self, operation: &Operation<'_>, begins: usize) -> Result<bool, Full> {
         let Operation::Connect(json) = operation else {
             self.fail(VIOLATION);
@@ -79,7 +80,7 @@ impl Session {
                 self.fail("maximum account active connections exceeded");
             }
             Some(Err(Refused { code: ErrorCode::RateLimit, numbers: [retry_after_ms, ..], .. })) => {
-                // No text of nats-server's for wrong credentials, after which client libraries would give up.
+                // Client libraries give up after nats-server's texts for wrong credentials, so this text differs.
                 let seconds = retry_after_ms.div_ceil(1_000);
                 self.fail(&format!("too many failed logins, try again in {seconds} s"));
             }
@@ -88,13 +89,13 @@ impl Session {
         Ok(false)
     }
 
-    /// The user, where it counts how much they publish.
+    /// The user's account, if it limits the publish rate.
     #[inline]
     pub(super) fn metered(&self) -> Option<&Account> {
         self.login().map(|login| &**login.account()).filter(|account| account.is_metered())
     }
 
-    /// The users file has changed: ends what is no longer allowed, and says why.
+    /// Ends what the user may no longer do after a change of the users file, and tells the client why.
     pub(super) fn users_changed(&mut self) {
         let Some(login) = self.login() else { return };
         if self.is_closing() {
@@ -104,14 +105,14 @@ impl Session {
             return self.fail("User Authentication Revoked");
         }
         self.set_step();
-        // What is published next is looked up, and asked about, anew.
+        // Topics and permissions of the next records are looked up again.
         self.targets = Default::default();
         self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.recheck(number));
     }
 
-    /// Ends the subscription where the client may not have it any more.
+    /// Ends the subscription if the client may no longer have it.
     pub(super) fn recheck(&mut self, number: u32) {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)
@@ -135,7 +136,7 @@ impl Session {
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
-            // Nobody follows a state through this door.
+            // Without a state to follow, setting the filter cannot fail.
             let _ = channel.cursor.set_filter(filter);
         }
         let members = subscription.members.iter().filter_map(|number| self.members.get(number));
@@ -146,7 +147,7 @@ impl Session {
     }
 }
 
-/// As nats-server says it.
+/// The text of nats-server.
 pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
     match queue {
         Some(queue) => {
@@ -156,18 +157,18 @@ pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
     }
 }
 
-/// Why a subscription is refused or ends, for any other reason. Client libraries know permission violations: they report them
-/// to the program and go on. They close for good at a text that they do not know.
+/// Why a subscription is refused or ended. Client libraries report permission violations to the program and continue;
+/// after an unknown text they close the connection for good.
 pub(super) fn subscription_refused(subject: &str, queue: Option<&str>, why: &str) -> String {
     format!("{}: {why}", not_to_subscribe(subject, queue))
 }
 
-/// Why a record is refused, for any other reason than a missing permission. See [`subscription_refused`].
+/// Why a record is refused for any reason but a missing permission. See [`subscription_refused`].
 pub(super) fn publish_refused(subject: &[u8], why: &str) -> String {
     format!("{}: {why}", not_to_publish(subject))
 }
 
-/// As nats-server says it.
+/// The text of nats-server.
 pub(super) fn not_to_publish(subject: &[u8]) -> String {
     format!("Permissions Violation for Publish to \"{}\"", String::from_utf8_lossy(subject))
 }

@@ -1,5 +1,5 @@
-//! The session's timer: a client that says nothing at first, one that does not come to the end of an operation, one that is
-//! there no more, the end of waiting for room, and the end of closing.
+//! The session's timer. It limits the time until the first operation, the time of an incomplete operation, the time
+//! without a `PONG`, the wait for room, and the time to close.
 
 use dunlin::now_ns;
 use dunlin::wire::nats::PING;
@@ -7,14 +7,14 @@ use dunlin::wire::nats::PING;
 use super::publish::Blocked;
 use super::{Phase, Session};
 
-/// A client that trickles is read about as often.
+/// The pause between reads from a client that sends single bytes, ms.
 const HELD_MS: u32 = 200;
 
 impl Session {
     pub(super) fn on_timer(&mut self) {
         match &mut self.phase {
             Phase::Greeting => self.fail("Authentication Timeout"),
-            // What waits for room looks again, be it that its patience is over.
+            // Retries the publish, also when its wait time is over.
             Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(Blocked::try_again),
             Phase::Open if self.is_held => self.end_hold(),
             Phase::Open if self.unread_is_watched => self.look_at_unread(),
@@ -23,7 +23,7 @@ impl Session {
         }
     }
 
-    /// Something was read; what is left is the start of an operation, of another than before if that `is_new`.
+    /// Restarts the timer of an incomplete operation after a read; `is_new` if it is another operation than before.
     pub(super) fn watch_unread(&mut self, is_new: bool) {
         if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() {
             self.unread_since_ns = 0;
@@ -36,13 +36,13 @@ impl Session {
         }
     }
 
-    /// Reads nothing for a while.
+    /// Pauses reading.
     pub(super) fn hold(&mut self) {
-        // Many that are held at once do not come back at once.
+        // Spreads the sessions that pause at the same time.
         self.hold_for(HELD_MS + (self.id % u64::from(HELD_MS)) as u32);
     }
 
-    /// Reads nothing for so long.
+    /// Pauses reading for `ms`.
     pub(super) fn hold_for(&mut self, ms: u32) {
         self.is_held = true;
         self.timer.set_ms(ms);
@@ -53,7 +53,7 @@ impl Session {
         self.look_at_unread();
     }
 
-    /// Who sends an operation by halves holds memory for it.
+    /// Cuts off a client that holds memory for an incomplete operation too long.
     fn look_at_unread(&mut self) {
         let ms_max = self.shared.limits.nats.publish_ms_max;
         let waited_ms = now_ns().saturating_sub(self.unread_since_ns) / 1_000_000;
@@ -74,20 +74,20 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // A client that takes nothing is not told more; it counts all the same.
+        // A client that reads nothing gets no `PING`, but the missing `PONG` counts.
         if self.outbound.is_empty() {
             self.outbound.control.extend_from_slice(PING);
         }
     }
 
-    /// The client is there.
+    /// Resets the count of missing `PONG`s.
     pub(super) fn is_alive(&mut self) {
         self.pings = 0;
     }
 
-    /// From now on the client is asked whether it is there.
+    /// Starts the timer of the next `PING`.
     pub(super) fn ask_now_and_then(&mut self) {
-        // There is one timer: an operation that comes slowly is watched anew.
+        // There is one timer: an incomplete operation is watched again after the next read.
         self.unread_is_watched = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }

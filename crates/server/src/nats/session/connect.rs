@@ -1,4 +1,4 @@
-//! What both sides say of themselves.
+//! INFO and CONNECT.
 
 use dunlin::Refused;
 use dunlin::wire::ErrorCode;
@@ -11,12 +11,12 @@ use crate::door::Door;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
-/// Clients look at the version to see what they may ask for: what this door offers came with this one at the latest.
+/// Clients choose features by this version: every supported feature exists in it.
 const LIKE_VERSION: &str = "2.10.0";
 const PROTOCOL: u32 = 1;
-/// What clients are told the cluster is called: it has no name of its own.
+/// The cluster name in INFO.
 const CLUSTER: &str = "dunlin";
-/// There is no place for the client.
+/// The error text when the node has as many connections as it may.
 const FULL: &str = "maximum connections exceeded";
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
         say_info_at(&self.shared, door, self.stream.socket(), self.id, is_tls, said);
     }
 
-    /// Tells a client that may hear it at any time.
+    /// Sends INFO again, to a client that supports that.
     pub(super) fn say_info_again(&mut self) {
         if matches!(self.phase, Phase::Open) && self.connect.protocol >= PROTOCOL {
             self.say_info();
@@ -50,7 +50,7 @@ impl Session {
         self.done();
     }
 
-    /// What operators see of this connection.
+    /// The connection's name for operators.
     pub(super) fn name(&self) -> String {
         match self.connect.name.as_str() {
             "" if self.connect.lang.is_empty() => format!("nats {}", self.id),
@@ -60,7 +60,7 @@ impl Session {
     }
 }
 
-/// Appends what a client hears first at the port of door `nats`: where clients come by TLS, before it, unless they begin with it.
+/// Appends the INFO message for the NATS port. It precedes TLS, unless the client starts TLS itself.
 pub(crate) fn say_info(
     shared: &Shared,
     socket: Option<&TcpStream>,
@@ -71,7 +71,7 @@ pub(crate) fn say_info(
     say_info_at(shared, Door::Nats, socket, session, is_tls, out);
 }
 
-/// The same at the port of any door: clients are told where the other nodes have that one.
+/// Appends the INFO message for a port of any listener, with the other nodes' addresses of that listener.
 fn say_info_at(
     shared: &Shared,
     door: Door,
@@ -108,18 +108,18 @@ fn say_info_at(
     info.say(out);
 }
 
-/// What a client is told that does not come so far as to have a session.
+/// The error for a client that gets no session.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let mut out = Vec::new();
     nats::refuse(&mut out, &in_words(refused));
     out
 }
 
-/// The same, not yet as it is sent.
+/// The text of a refusal.
 pub(super) fn in_words(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::Limit => FULL.to_owned(),
-        // As nats-server words it.
+        // The text of nats-server.
         ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
         code => format!("{code} {}", refused.text),
     }

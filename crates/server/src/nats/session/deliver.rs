@@ -1,7 +1,7 @@
-//! Sending: whose turn it is, how much of it, and what became of it.
+//! Sending: which channels may write, how much, and how far their cursors move.
 //!
-//! Channels with something to send stand in a line and take turns, each with an equal share of a write; a message larger
-//! than the share is made up for by turns without one (deficit round robin).
+//! Channels with records share a write equally, in turns. A message larger than a channel's share is compensated by
+//! turns without one (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::session::{Gone, Progress};
 const TURN_CHANNELS_MAX: usize = 16;
 
 impl Session {
-    /// Writes once what is due.
+    /// Writes once, if anything is due.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// There is nothing to write; what was written may still be on its way to the socket.
+    /// Flushes bytes that were written but not yet taken by the socket.
     #[inline]
     fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<Progress, Gone> {
         match self.stream.poll_flush_taken(cx) {
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Picks channels that have records, from the head of the line. Notices on the way are said.
+    /// Picks channels with records, from the head of the queue. Notices found on the way are sent.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &Pace) {
         turn.clear();
         for _ in 0..self.line.len() {
@@ -74,7 +74,7 @@ impl Session {
             let Some(number) = self.line.pop_front() else { return };
             if self.look(number, pace)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // Who was woken may stand in the line twice.
+                // A channel that was woken may be queued twice.
                 && !std::mem::replace(&mut channel.in_turn, true)
             {
                 turn.push(number);
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Whether there are records under the channel's cursor. When there are not, it sleeps, rests, or has ended.
+    /// Whether the channel has records. If not, it waits, pauses, or has ended.
     fn look(&mut self, number: u32, pace: &Pace) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -93,7 +93,7 @@ impl Session {
                 }
                 Fill::Records => return true,
                 Fill::Empty => {
-                    // What it skipped lies behind it, too.
+                    // The cursor has also passed skipped records.
                     let through = channel.cursor.read_through();
                     channel.reading.at(through);
                     if channel.cursor.is_registered() {
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// One write; whether the socket took anything.
+    /// Writes once. Returns whether the socket took anything.
     fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, Gone> {
         let NatsScratch { gathered, turn, moves, .. } = scratch;
         let mut plan = Plan::new(gathered, moves, &self.outbound);
@@ -154,7 +154,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(Gone),
         };
-        // A large message that was begun cannot be finished without the memory for its rest.
+        // Without the memory for its rest, a started message cannot be finished.
         let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Gone)?;
         let before_records = self.outbound.sent(sent);
         debug_assert!(before_records <= sent);
@@ -163,15 +163,15 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// The socket took `sent` bytes of the write: moves the channels past what is sent, or is kept to be.
-    /// Messages begin at `begins`.
+    /// Moves the channels past what the socket took, or what is kept to be sent. `begins` is where the first message
+    /// begins.
     fn settle(&mut self, turn: &[u32], moves: &[Move], mut begins: usize, sent: usize) {
         let mut moves = moves.iter().peekable();
-        // Moves of a channel stand together.
+        // Moves of one channel are adjacent.
         while let Some(first) = moves.peek().copied() {
             let (mut records, mut bytes, mut messages, mut stopped) = (0, 0, 0, false);
             while let Some(made) = moves.next_if(|made| made.channel == first.channel) {
-                // What is not sent takes effect with what stands before it.
+                // Skipped records take effect with the message before them.
                 stopped |= made.messages > 0 && begins >= sent;
                 begins = made.end;
                 if !stopped {

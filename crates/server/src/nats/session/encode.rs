@@ -1,4 +1,4 @@
-//! Records as messages: where the bytes of one write lie, and what they mean for the channels they are of.
+//! Encoding records as messages: where the bytes of one write are, and how they move the channels' cursors.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use super::subscription::{Channel, Subscription};
 use crate::session::outbound::{Outbound, Rest};
 use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
 
-/// Records that are looked at together.
+/// Bytes of records that are looked up together.
 const SPAN_BYTES_MAX: usize = 16 << 10;
-/// Smaller payloads are copied: a message is three pieces if its payload is lent.
+/// Smaller payloads are copied: a message with a borrowed payload takes three pieces.
 const LENT_PAYLOAD_MIN: usize = 4 * LENT_BYTES_MIN;
 
-/// What one message, or some records that are not sent, mean for a channel.
+/// How one message, or skipped records, move a channel's cursor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     pub(super) channel: u32,
     pub(super) records: u32,
     pub(super) advance_bytes: u32,
-    /// Messages: one, or none for records that are not sent.
+    /// 1 for a message, 0 for skipped records.
     pub(super) messages: u32,
-    /// Where in the write the message ends. It begins where the one before it ends.
+    /// Where in the write the message ends. It begins where the previous one ends.
     pub(super) end: usize,
 }
 
-/// What one write consists of.
+/// The content of one write.
 pub(super) struct Plan<'a, 's> {
     pieces: Pieces<'a, 's>,
     moves: &'s mut Vec<Move>,
@@ -38,7 +38,7 @@ pub(super) struct Plan<'a, 's> {
 }
 
 impl<'a, 's> Plan<'a, 's> {
-    /// Begins with what waits to be sent besides records.
+    /// Starts with the output besides records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<Move>,
@@ -59,7 +59,7 @@ impl<'a, 's> Plan<'a, 's> {
         self.begin
     }
 
-    /// Adds records of the channel until `share` bytes are in, or as many messages as it may have; how many bytes it was.
+    /// Adds records of the channel, up to `share` bytes or the subscription's message limit. Returns the bytes added.
     pub(super) fn add_records(
         &mut self,
         number: u32,
@@ -164,7 +164,7 @@ impl<'a, 's> Plan<'a, 's> {
         self.pieces.gather(b"\r\n");
     }
 
-    /// What the socket did not take of the message that it took the first `sent` bytes up to.
+    /// What the socket did not take of a message, after the first `sent` bytes of the write.
     pub(super) fn rest_of_cut(&self, sent: usize, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
         if sent <= self.begin {
             return Ok(Vec::new());
@@ -178,20 +178,20 @@ impl<'a, 's> Plan<'a, 's> {
     }
 }
 
-/// Where a frame's flags stand.
+/// The offset of a frame's flags.
 const FLAGS_AT: usize = 5;
 
-/// What the writing depends on beside the subscription.
+/// What encoding depends on, besides the subscription.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AsClient<'a> {
-    /// It understands headers.
+    /// The client understands headers.
     pub(super) headers: bool,
     pub(super) own: &'a Own,
-    /// Where it is asked to reply to.
+    /// Reply subjects of requests that the client receives.
     pub(super) replies: &'a Replies,
 }
 
-/// Where a record stands, for those who are to know.
+/// A record's position, for subscriptions that asked for sequence numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sequenced<'a> {
     pub(super) epoch: u32,
@@ -199,7 +199,7 @@ pub(super) struct Sequenced<'a> {
     pub(super) log: &'a Log,
 }
 
-/// The line before the payload, and the headers.
+/// Writes the line before the payload, and the headers.
 #[inline]
 pub(super) fn say_head(
     out: &mut Vec<u8>,
@@ -216,12 +216,12 @@ pub(super) fn say_head(
     }
 }
 
-/// What the names of the node's own headers begin with.
+/// The prefix of the node's own headers.
 const NODE_HEADERS: &[u8] = b"Dunlin-";
-/// The headers in which client libraries show the status of a message, where the node's notices have theirs.
+/// Headers in which client libraries report a message's status, as in the node's notices.
 const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
 
-/// The block's length stands before it: it is written behind the line's longest form first.
+/// The line contains the length of the headers, so the headers are encoded first.
 fn say_head_with_headers(
     out: &mut Vec<u8>,
     message: &Message<'_>,
@@ -230,7 +230,7 @@ fn say_head_with_headers(
     sequenced: Option<Sequenced<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
-    // Whoever asks for sequences is to know what the node says from what a publisher does.
+    // A subscription with sequence numbers must be able to tell the node's headers from a publisher's.
     let is_nodes = |name: &str| {
         let begins = name.as_bytes().get(..NODE_HEADERS.len());
         let is_dunlins = begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS));
@@ -253,7 +253,7 @@ fn put_position(block: &mut Vec<u8>, sequenced: Sequenced<'_>, message: &Message
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
     let name = log.name();
-    // Which log it is, where that does not follow from the subject.
+    // The topic's name, if it differs from the subject.
     if !message.subject[1].is_empty() {
         put_header(block, "Dunlin-Topic", name.topic.as_bytes());
     }

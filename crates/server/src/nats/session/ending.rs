@@ -1,7 +1,7 @@
-//! Ends that come in order: an `UNSUB` takes effect behind what was published before it, and a `PONG` is said behind the
-//! messages that were there when it was asked for. Clients drain their subscriptions so.
+//! Operations that wait for earlier messages: `UNSUB` takes effect after records that were published before it, and
+//! `PONG` follows the messages that existed at its `PING`. Clients drain subscriptions by this.
 //!
-//! Limit: [`PONGS_MAX`]; nothing more is read from a client that asks further before it was answered.
+//! Limit: with [`PONGS_MAX`] pending `PONG`s, the session stops reading.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use dunlin::wire::nats::PONG;
 
 use super::Session;
 
-/// Answers that wait.
+/// Pending `PONG`s.
 const PONGS_MAX: usize = 1_024;
 
-/// `PONG`s that are due, in order.
+/// `PONG`s that wait, in order.
 #[derive(Debug, Default)]
 pub(super) struct Pongs(VecDeque<Due>);
 
-/// A `PONG` is due when channels and members of queue groups have come past these positions.
+/// A `PONG` is sent when channels and queue group members have passed these positions.
 #[derive(Debug)]
 struct Due {
     channels: Vec<(u32, Position)>,
-    /// With the last record of each log of the topic.
+    /// With the last sequence number of each log of the topic.
     members: Vec<(u32, Vec<u64>)>,
 }
 
@@ -32,7 +32,7 @@ impl Pongs {
 }
 
 impl Session {
-    /// Answers behind the messages that are there.
+    /// Sends a `PONG` after the messages that exist now.
     pub(super) fn pong(&mut self) {
         self.take_woken();
         let ending = self.subscriptions.values().filter(|of| of.is_ending).flat_map(|of| &of.channels);
@@ -41,7 +41,7 @@ impl Session {
             .iter()
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
-        // And behind the beginning of what is being opened.
+        // The `PONG` also follows the start of channels that are being opened.
         let opening = self.opening.iter().filter(|opening| opening.subjects.is_some());
         let opening = opening.map(|opening| (opening.channel, Position::default()));
         let channels = due.chain(opening).collect();
@@ -51,9 +51,9 @@ impl Session {
         self.say_pongs();
     }
 
-    /// Says those that are due.
+    /// Sends the `PONG`s whose positions are passed.
     pub(super) fn say_pongs(&mut self) {
-        // What was published before the `PING` was refused before it.
+        // Refusals of records that precede the `PING` are sent first.
         while self.refusals.is_empty()
             && let Some(waits_for) = self.pongs.0.front_mut()
         {
@@ -75,9 +75,9 @@ impl Session {
         }
     }
 
-    /// Ends a subscription when it was given what there is.
+    /// Ends a subscription after the messages that exist now.
     pub(super) fn end_in_order(&mut self, number: u32) {
-        // What was published just before may have made a topic.
+        // A record that was just published may have created a topic.
         self.take_newcomers();
         self.finish_turns(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };

@@ -1,7 +1,7 @@
-//! What was published to topics of other nodes, until their owners have answered: a refusal is told when it comes, which may be
-//! after the answer to a `PING`.
+//! Batches that were forwarded to other owners, until the owners respond. A refusal is reported when it arrives,
+//! which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: `handed_bytes_max` of the node; more is not handed on.
+//! Limit: the node's `handed_bytes_max`; beyond it nothing is forwarded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::Session;
 use super::inboxes::is_inbox;
 use super::publish::PARTITION;
 
-/// The token that an owner's answer notifies.
+/// The waiter token of an owner's response.
 pub(super) const ANSWERED: u32 = u32::MAX - 7;
 
-/// In the order in which they were published. Those that were answered out of it wait for the first.
+/// In the order of publishing. A response out of order waits for those before it.
 #[derive(Debug, Default)]
 pub(super) struct Handed(VecDeque<Run>);
 
@@ -28,7 +28,7 @@ struct Run {
 }
 
 impl Handed {
-    /// The first that its owner has refused; those that were taken are forgotten.
+    /// The first batch that its owner refused. Accepted batches before it are removed.
     fn refused(&mut self, waiter: &Arc<Waiter>) -> Option<(Run, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.await_stored(first.receipt.position, Acknowledged::ByOwner, waiter, ANSWERED) {
@@ -42,7 +42,7 @@ impl Handed {
 }
 
 impl Session {
-    /// A run has gone to the owner of its topic.
+    /// Remembers a batch that was sent to the owner of its topic.
     pub(super) fn handed_on(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
@@ -54,14 +54,14 @@ impl Session {
         }
     }
 
-    /// Tells what owners have refused, unless earlier refusals still wait for room.
+    /// Reports what owners have refused, unless earlier refusals wait for room.
     pub(super) fn hear_owners(&mut self) {
         while self.refusals.is_empty()
             && let Some((run, error)) = self.handed.refused(&self.waiter)
         {
             self.targets.forget(run.subject.as_bytes());
-            // The requester may be gone, and then nobody misses the reply. The topic of an inbox has such a name, whatever
-            // its subjects are.
+            // If the requester is gone, nobody misses the reply. An inbox's topic has an inbox name, whatever its
+            // subjects are.
             if !is_inbox(&run.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
                 self.refuse_publish(run.subject.as_bytes(), &error.to_string(), run.records);
             }

@@ -1,5 +1,5 @@
-//! Whether somebody in the cluster subscribes to a subject: what is published next may wait until the other nodes have
-//! answered.
+//! Queries whether the cluster has a subscriber to a subject. The next publish may wait until the other nodes
+//! respond.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,20 +11,20 @@ use super::Session;
 use super::access::Entrance;
 use super::publish::Full;
 
-/// The answers that what is published next needs, and the one that is waited for.
+/// Results that the next publish needs, and the pending query.
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     known: Vec<(Pattern, Scope, bool)>,
     query: Option<(Pattern, Scope, TopicFuture<bool>)>,
 }
 
-/// Whose subscriptions are meant.
+/// Which subscriptions a query covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
-    /// Those at other nodes.
+    /// Subscriptions at other nodes.
     Others,
-    /// Those of other users, to an inbox, at other nodes.
+    /// Subscriptions of other users to an inbox, at other nodes.
     OtherUsers,
 }
 
@@ -33,7 +33,7 @@ impl Hearing {
         self.query.is_some()
     }
 
-    /// Whether the answer that was waited for has just come.
+    /// Ready when the pending query has its result.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((_, _, query)) = &mut self.query else { return Poll::Ready(()) };
         let Poll::Ready(is_heard) = Pin::new(query).poll(cx) else { return Poll::Pending };
@@ -43,24 +43,24 @@ impl Hearing {
         Poll::Ready(())
     }
 
-    /// It is published.
+    /// Drops the results after the publish.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }
 }
 
 impl Session {
-    /// Whether somebody subscribes to a subject of the pattern. Where that has to be queried, what begins at `from` comes again.
+    /// Whether a subject of the pattern has a subscriber. If a query is needed, reading starts again at `from`.
     pub(super) fn is_heard(&mut self, pattern: &Pattern, from: usize) -> Result<bool, Full> {
         self.query(pattern, Scope::All, from)
     }
 
-    /// The same of other nodes alone.
+    /// The same for other nodes alone.
     pub(super) fn is_heard_elsewhere(&mut self, pattern: &Pattern, from: usize) -> Result<bool, Full> {
         self.query(pattern, Scope::Others, from)
     }
 
-    /// Whether another user has the inbox at another node.
+    /// Whether another user has the inbox, at another node.
     pub(super) fn is_inbox_of_another(&mut self, inbox: &Pattern, from: usize) -> Result<bool, Full> {
         self.query(inbox, Scope::OtherUsers, from)
     }
@@ -81,7 +81,7 @@ impl Session {
             },
         };
         match query.take_now() {
-            // A node that cannot know takes it that somebody subscribes.
+            // A node that cannot query assumes a subscriber.
             Some(is_heard) => Ok(is_heard.unwrap_or(true)),
             None => {
                 self.hearing.query = Some((pattern.clone(), scope, query));

@@ -1,7 +1,7 @@
 //! Inboxes: subjects that belong to the connection which first subscribed to them, and end with its subscriptions.
 //!
-//! NATS clients make up their inboxes: `_INBOX.<unique>`, or `_INBOX.<unique>.…` for many answers. All of the second kind
-//! that begin alike are one log here: subjects that are used once must not become topics of their own.
+//! NATS clients choose their inboxes: `_INBOX.<unique>`, or `_INBOX.<unique>.…` for many replies. All subjects with
+//! the same first two tokens share one log, because subjects that are used once must not become topics.
 //!
 //! Limit: one for each subscription.
 
@@ -17,7 +17,7 @@ use super::publish::Full;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
-/// How long the answer counts that no other node subscribes to the subjects of a subscription.
+/// How long another node's answer that it has no subscriber stays valid.
 const ALONE_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, and how many subscriptions need each.
@@ -32,7 +32,7 @@ struct Open {
 }
 
 impl Inboxes {
-    /// Makes the inbox that the pattern lies in, unless it is there; `false` where it is another user's.
+    /// Opens the inbox of the pattern, unless it is open. Returns `false` if it is another user's.
     pub(super) fn open(
         &mut self,
         node: &Node,
@@ -44,7 +44,7 @@ impl Inboxes {
             return Ok(true);
         }
         let mut inbox = Inbox::of_client(node.clone(), key(pattern));
-        // Where another connection has it, too, it stays until both have left it.
+        // If another connection has the inbox too, it exists until both have left it.
         let is_new = match inbox.open_new() {
             Ok(is_new) => is_new,
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => false,
@@ -59,7 +59,7 @@ impl Inboxes {
         Ok(true)
     }
 
-    /// A subscription that was in it has ended.
+    /// Closes the inbox when its last subscription ends.
     pub(super) fn close(&mut self, pattern: &str) {
         if let Some(open) = self.0.get_mut(key(pattern)) {
             open.subscriptions -= 1;
@@ -71,7 +71,7 @@ impl Inboxes {
 }
 
 impl Session {
-    /// Whether the subject lies in an inbox that another user has at another node. This node knows only its own.
+    /// Whether another user has the subject's inbox at another node. This node knows only its own inboxes.
     pub(super) fn is_of_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, Full> {
         let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
         if !is_inbox(subject) || !names_its_owner(subject) || self.inboxes.0.contains_key(key(subject)) {
@@ -84,10 +84,11 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no topic owns the reply subject and
-    /// only clients of this node subscribe to it, so that no topic is left for each reply. The inbox owns no subject.
+    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no topic
+    /// owns the reply subject and only clients of this node subscribe to it, so that no topic is left for each reply.
+    /// The inbox owns no subject.
     ///
-    /// Limit: another node's answer about its subscribers counts for [`ALONE_FOR`].
+    /// Limit: another node's answer about its subscribers stays valid for [`ALONE_FOR`].
     pub(super) fn open_for_answer(&mut self, reply: &[u8], from: usize) -> Result<(), Full> {
         let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
         let Some((subject, patterns)) = subject.and_then(|of| Some((of, Inbox::patterns_of(of.as_str())?)))
@@ -124,19 +125,19 @@ impl Session {
     }
 }
 
-/// Whether subject or pattern is an inbox.
+/// Whether a subject or pattern is an inbox.
 pub(super) fn is_inbox(subject: &str) -> bool {
     subject.starts_with(PREFIX)
 }
 
-/// Whether it says whose inbox.
+/// Whether the pattern names one inbox.
 pub(super) fn names_its_owner(pattern: &str) -> bool {
     pattern.strip_prefix(PREFIX).is_some_and(|rest| !rest.starts_with(['*', '>']))
 }
 
 const PREFIX: &str = "_INBOX.";
 
-/// What an inbox's subjects have in common: the first two tokens, and the dot behind them if there are more.
+/// The common part of an inbox's subjects: the first two tokens, and the dot after them if there are more.
 pub(super) fn key(subject: &str) -> &str {
     let rest = &subject[PREFIX.len()..];
     rest.find('.').map_or(subject, |at| &subject[..=PREFIX.len() + at])

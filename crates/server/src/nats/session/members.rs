@@ -1,13 +1,14 @@
-//! Queue groups: memberships of the topics' `share` groups. A subscription with a queue is a member in every topic that it
-//! matches, and a record goes to one member of those that name the same queue. Where another node owns the topic, that one
-//! keeps the membership.
+//! Queue groups: memberships in the topics' `share` groups. A subscription with a queue joins the group in each
+//! matching topic, and each record goes to one member of the queue. The topic's owner keeps the membership, also on
+//! another node.
 //!
-//! A subscription that ends in order has the owner end its membership, and reads what that one gave it before.
+//! When a subscription ends in order, the owner ends the membership, and the session delivers what it was given
+//! before.
 //!
-//! Records are copied into what waits to be sent, a turn's worth at a time, and count as consumed then.
+//! Records are copied into the output, a turn's worth at a time, and count as consumed then.
 //!
-//! Invariant: a group that a client of this door has made ends with its last member, so that whoever comes later begins
-//! with what is published then, as in NATS.
+//! Invariant: a group created by a NATS client ends with its last member, so a later member starts with new records,
+//! as in NATS.
 
 use std::sync::Arc;
 
@@ -19,25 +20,25 @@ use super::access::subscription_refused;
 use super::encode::{Sequenced, say_head};
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// Records that a member is given before others get their turn.
+/// Records of one member's turn.
 const TURN_RECORDS: usize = 64;
 
-/// A subscription's place in the group of one topic.
+/// A subscription's membership in the group of one topic.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) subscription: u32,
     share: ShareMember,
-    /// What of the topic's subjects the subscription takes.
+    /// The subjects of the topic that the subscription takes.
     filter: Option<Filter>,
-    /// Records that the log gave up before any member had them, of which it was told.
+    /// Records that the log dropped before any member received them, as far as reported.
     given_up: u64,
-    /// The last record of each log that it has had.
+    /// The last sequence number that was taken from each log.
     taken: Vec<u64>,
-    /// There is nothing for it until it is woken.
+    /// The member waits to be woken.
     pub(super) waits: bool,
-    /// The owner gives it nothing more; what it gave is still on its way.
+    /// The owner gives it no new records; earlier ones are on their way.
     pub(super) is_ending: bool,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     _charge: Charge,
 }
 
@@ -50,23 +51,24 @@ impl Member {
         self.share.group()
     }
 
-    /// The last record of each log of its topic.
+    /// The last sequence number of each log of the topic.
     pub(super) fn last_seqs(&self) -> Vec<u64> {
         self.topic().logs().iter().map(|log| log.last().seq).collect()
     }
 
-    /// Whether it was given what there was for it up to these records.
+    /// Whether the member has received its records up to these sequence numbers.
     pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
         !self.is_ending && (self.waits || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last))
     }
 }
 
-/// The name of a queue's group where its members take some of a topic's subjects: those that take others are another group.
+/// The group's name if its members take only some of a topic's subjects. Members with other patterns form other
+/// groups.
 pub(super) fn group_of_some(queue: &str, pattern: &Pattern) -> String {
     format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
 }
 
-/// The group of a topic that the members of a queue join, which take all or some of its subjects.
+/// The group that a queue's members join in a topic.
 pub(super) fn group_of(queue: &str, pattern: &Pattern, is_of_some: bool) -> String {
     if is_of_some { group_of_some(queue, pattern) } else { queue.to_owned() }
 }
@@ -75,14 +77,14 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_of_some: bool) -> Stri
 enum Turn {
     Waits,
     More,
-    /// The topic is no more.
+    /// The topic was deleted.
     Ended,
-    /// The subscription has had all it wanted.
+    /// The subscription has reached its message limit.
     Over,
 }
 
 impl Session {
-    /// Joins the group of the log's topic; once for a topic.
+    /// Joins the group of the log's topic, once for each topic.
     pub(super) fn join(
         &mut self,
         subscription: u32,
@@ -131,7 +133,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives members their turn, one after another.
+    /// Gives each queued member a turn.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_line.len() {
             if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {
@@ -153,8 +155,8 @@ impl Session {
         }
     }
 
-    /// Gives the subscription what there is for it in its groups, and ends its memberships; those at other nodes when what
-    /// the owner gave it has come.
+    /// Delivers what the subscription's groups have for it, and ends its memberships. A membership at another node
+    /// ends when the owner's last records have arrived.
     pub(super) fn finish_turns(&mut self, subscription: u32) {
         let members = self.subscriptions.get(&subscription).map_or_else(Vec::new, |of| of.members.clone());
         for number in members {
@@ -223,7 +225,7 @@ impl Session {
                 }
                 Event::Notice(Notice::Deleted { .. }) => return Turn::Ended,
                 Event::Notice(notice) => {
-                    // What a member that died had is lost to the others through no fault of theirs.
+                    // Records of a member that died are lost to the group; that is not the fault of this client.
                     let given_up = std::mem::replace(&mut member.given_up, member.share.given_up());
                     if !subscription.is_sequenced && given_up < member.given_up {
                         self.close_slow_consumer();
