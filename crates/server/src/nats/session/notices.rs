@@ -1,6 +1,7 @@
-//! Notices for subscriptions: a subscription that asked for sequences receives a message with a status. A plain subscription
-//! has no such message. Where it lost records that it could have had, the connection is closed, as nats-server closes that
-//! of a client that is too slow. What died with a node nobody could have had, and a plain subscription goes on.
+//! Notices for subscriptions. A subscription that asked for sequence numbers receives each notice as a status
+//! message. A plain subscription receives none: if it lost records that it could have received, the connection is
+//! closed, as nats-server closes a slow client's. Records that were lost with their owner do not count, and the
+//! subscription continues.
 
 use dunlin::topic::{EpochChanged, Notice};
 use dunlin::wire::nats::{Message, header_lines};
@@ -14,7 +15,7 @@ const DELETED: &[u8] = b"410 Deleted";
 const LAGGING: &[u8] = b"429 Lagging";
 
 impl Session {
-    /// Tells the channel's subscription.
+    /// Sends a notice to the channel's subscription, or closes the connection after a loss.
     pub(super) fn notice(&mut self, number: u32, notice: &Notice) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let Some(subscription) = self.subscriptions.get(&channel.subscription) else { return };
@@ -31,7 +32,7 @@ impl Session {
         }
     }
 
-    /// Tells a subscription that asked for sequences.
+    /// Sends a notice to a subscription that asked for sequence numbers.
     pub(super) fn say_notice(&mut self, subscription: u32, topic: &str, notice: &Notice) {
         let Some(subscription) = self.subscriptions.get(&subscription) else { return };
         let mut block = Vec::new();
@@ -73,15 +74,15 @@ impl Session {
     }
 }
 
-/// Whether the notice tells of records that this subscriber lost and that others were given, or could have been.
+/// Whether this subscriber lost records that others received, or could have received.
 ///
-/// Records that an owner took with it when it died are not among them: `known_through` is `None` then.
+/// Records that an owner lost when it died do not count: `known_through` is `None` then.
 fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {
             let is_behind_end = known_through.is_some_and(|through| through > *last_seen);
-            // A new epoch begins again with the first number, or goes on behind what was seen or what the disk has.
+            // A new epoch starts at 1, or continues after the last record that was read or is on disk.
             let goes_on = [Some(1), last_seen.checked_add(1), known_through.map(|through| through + 1)];
             let begins_late = !goes_on.contains(&Some(new_first.seq));
             is_behind_end || begins_late

@@ -1,4 +1,4 @@
-//! What each operation makes the session do.
+//! How the session handles each operation.
 
 use dunlin::wire::nats::{OK, Operation};
 
@@ -6,8 +6,8 @@ use super::publish::{Full, Run};
 use super::{Phase, Session};
 
 impl Session {
-    /// Does what the client says. What is to be published is put to the run, the others are done at once, after the run;
-    /// where that waits for room, nothing was done.
+    /// Handles an operation. Records are added to the batch; any other operation is handled at once, after the batch.
+    /// If the batch has to wait for room, the operation was not handled.
     #[inline]
     pub(super) fn take<'b>(
         &mut self,
@@ -40,7 +40,7 @@ impl Session {
         Ok(())
     }
 
-    /// Says so to a client that wants to hear it.
+    /// Sends `+OK` to a client with `"verbose": true`.
     pub(super) fn done(&mut self) {
         if self.connect.verbose {
             self.outbound.control.extend_from_slice(OK);

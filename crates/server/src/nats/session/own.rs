@@ -1,6 +1,6 @@
-//! What the connection published itself, for clients that do not want it back (`"echo": false`).
+//! The connection's own records, which clients with `"echo": false` do not receive.
 //!
-//! Limit: `own_ranges_max`; a client that is so far behind with what others published in between is cut off.
+//! Limit: `own_ranges_max`; a client that falls so far behind is cut off.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dunlin::topic::Log;
 
-/// At so many ranges of a log those that all have passed are looked for.
+/// Above this many ranges in a log, those that all channels have passed are dropped.
 const RANGES_KEPT: usize = 64;
 
 /// The connection's own records in the logs that it reads.
@@ -22,7 +22,7 @@ struct OfLog {
     channels: Vec<u32>,
 }
 
-/// Sequences, in order.
+/// Ranges of sequence numbers, in order.
 #[derive(Debug, Default)]
 struct Ranges(VecDeque<(u64, u64)>);
 
@@ -31,7 +31,7 @@ impl Own {
         self.0.is_empty()
     }
 
-    /// The channel is not to give own records.
+    /// Has the channel skip own records.
     pub(super) fn watch(&mut self, log: &Arc<Log>, channel: u32) {
         self.0.entry(key(log)).or_default().channels.push(channel);
     }
@@ -45,7 +45,8 @@ impl Own {
         }
     }
 
-    /// The connection has published these; how many ranges the log's channels have yet to pass, about.
+    /// Adds records that the connection published. Returns about how many ranges the log's channels have still to
+    /// pass.
     pub(super) fn add(
         &mut self,
         log: &Arc<Log>,
@@ -60,13 +61,13 @@ impl Own {
         ranges.0.len()
     }
 
-    /// Whether the record is one's own.
+    /// Whether the record is the connection's own.
     pub(super) fn holds(&self, log: &Arc<Log>, seq: u64) -> bool {
         self.0.get(&key(log)).is_some_and(|of_log| of_log.ranges.holds(seq))
     }
 }
 
-/// A log that a channel reads stays where it is.
+/// A log that a channel reads keeps its address.
 fn key(log: &Arc<Log>) -> usize {
     Arc::as_ptr(log) as usize
 }

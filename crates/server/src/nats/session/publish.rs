@@ -1,8 +1,9 @@
-//! Publishing: consecutive records of one subject are appended together, straight from the read buffer.
+//! Appending published records: consecutive records of one subject are appended together, straight from the read
+//! buffer.
 //!
-//! Where a reliable topic is full, the session reads no further until there is room or the topic's patience ends. The same
-//! holds for a user over a rate: this protocol acknowledges nothing, so what is published too fast is slowed down by
-//! the client's own socket instead of being refused, and costs nobody anything meanwhile.
+//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. The
+//! same holds for a user over the publish rate: NATS has no acknowledgements, so the client's socket slows it down
+//! instead of an error.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use super::Session;
 use super::access::{not_to_publish, publish_refused};
 use super::targets::{NoTarget, Target};
 
-/// Payloads of records that are appended together, or one larger one: they lie in one segment.
+/// Payload bytes of records that are appended together, or one larger record: they share a segment.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
-/// How long a run may become.
+/// How long a batch may become.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     records: usize,
@@ -32,10 +33,10 @@ impl Default for Step {
     }
 }
 
-/// A record of a run.
+/// A record of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InRun<'b> {
-    /// Where its operation begins in the read buffer.
+    /// Where the operation begins in the read buffer.
     begins: usize,
     published: Published<'b>,
 }
@@ -46,28 +47,28 @@ impl InRun<'_> {
     }
 }
 
-/// The records of a run, in order.
+/// The records of a batch, in order.
 pub(super) type Run<'b> = Vec<InRun<'b>>;
 
-/// An empty run in the memory of another, whose records are gone.
+/// An empty batch that reuses the memory of another.
 pub(super) fn emptied<'b>(mut run: Run<'_>) -> Run<'b> {
     run.clear();
     run.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
 
-/// What is published waits for room in its topic, or until its user's rate allows it.
+/// A publish that waits for room in its topic, or until the user's rate allows it.
 #[derive(Debug)]
 pub(super) struct Blocked {
-    /// For room; of one over a rate, when it was held first.
+    /// When the wait ends and the batch is refused.
     deadline_ns: u64,
     try_again: bool,
     over_rate: bool,
 }
 
-/// A session over its user's rate is not looked at for at least so long: the rate is made up of few large steps.
+/// The shortest pause of a session over its user's rate: the rate is used in few large steps.
 const HELD_NS_MIN: u64 = 5_000_000;
 
-/// The run waits for room; nothing of it was appended, and all from here on is to come again.
+/// The batch waits, and nothing of it was appended; operations from here on are handled again.
 #[derive(Debug)]
 pub(super) struct Full {
     pub(super) from: usize,
@@ -78,19 +79,19 @@ impl Blocked {
         self.try_again = true;
     }
 
-    /// There is room in some topic.
+    /// Notes that some topic has room.
     pub(super) fn room(&mut self) {
         self.try_again |= !self.over_rate;
     }
 
-    /// Whether another try is worth it; once for each sign that it is.
+    /// Whether to try again; true once for each notification.
     pub(super) fn may_try_again(&mut self) -> bool {
         std::mem::take(&mut self.try_again)
     }
 }
 
 impl Session {
-    /// Puts it to the run, which is appended first if it is of another subject, or long.
+    /// Adds a record to the batch. A batch with another subject, or a long one, is appended first.
     #[inline]
     pub(super) fn add_to_run<'b>(
         &mut self,
@@ -98,7 +99,7 @@ impl Session {
         begins: usize,
         run: &mut Run<'b>,
     ) -> Result<(), Full> {
-        // Headers are read one record at a time; a request may have nobody to hear it.
+        // Headers are parsed for one record at a time; a request may have no responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = run.first()
             && (is_alone
@@ -122,7 +123,7 @@ impl Session {
         if is_alone { self.publish_run(run) } else { Ok(()) }
     }
 
-    /// Appends the run. Where its topic is full nothing of it is appended, and it is to come again.
+    /// Appends the batch. If its topic is full, nothing of it is appended, and the batch is read again.
     pub(super) fn publish_run(&mut self, run: &mut Run<'_>) -> Result<(), Full> {
         let Some(first) = run.first() else { return Ok(()) };
         self.pings = 0;
@@ -170,7 +171,7 @@ impl Session {
             return Ok(());
         }
         if self.is_opening(subject) {
-            // The client is to be given it.
+            // The client's new subscription must receive this record.
             self.waits_for_opening = Some(self.opened);
             return Err(Full { from: first.begins });
         }
@@ -189,12 +190,12 @@ impl Session {
         self.append_admitted(run, headers)
     }
 
-    /// One after another, so that a record that is refused takes none of the others along.
+    /// Appends records one by one, so that a refused record takes no others with it.
     fn append_each(&mut self, run: &Run<'_>) -> Result<(), Full> {
         for (nth, record) in run.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
             if appended.is_err() && self.connect.verbose {
-                // The rest comes again, and those before it do not.
+                // The records before the failed one are not read again.
                 (0..nth).for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             appended?;
@@ -202,14 +203,14 @@ impl Session {
         Ok(())
     }
 
-    /// What its user's rate allows.
+    /// Appends a batch that the user's rate allows.
     fn append_admitted(&mut self, run: &Run<'_>, headers: &[(&str, &[u8])]) -> Result<(), Full> {
         let first = &run[0];
         let subject = first.published.subject;
         let now_ns = now_ns();
         let mut appended = self.try_append(run, headers, now_ns);
         if let Err(NotAppended::Refused(PublishError::Closed)) = appended {
-            // The topic was deleted; there may be another of its name, or there will be.
+            // The topic was deleted; another topic of that name may exist, or can be created.
             self.targets.forget(subject);
             self.find_target(first)?;
             appended = self.try_append(run, headers, now_ns);
@@ -237,7 +238,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has the topic found by a thread that may wait, where that has to wait: nothing of the run is appended before.
+    /// Finds the topic on a thread that may wait, if finding it has to wait. Nothing of the batch is appended before.
     fn find_target(&mut self, first: &InRun<'_>) -> Result<(), Full> {
         let Published { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.begins)? {
@@ -253,7 +254,7 @@ impl Session {
         }
     }
 
-    /// Runs are as long as the user's rates are best kept with.
+    /// Sets the longest batch by the user's rates.
     pub(super) fn set_step(&mut self) {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
         let records = usize::try_from(step.0).unwrap_or(usize::MAX);
@@ -261,8 +262,8 @@ impl Session {
         self.step = Step { records, bytes };
     }
 
-    /// Asks whether the user may publish so much now. If not, the session is held until it may, and if that takes too long the
-    /// run is refused.
+    /// Checks the user's publish rate. Over the rate, the session pauses; if the pause would be too long, the batch
+    /// is refused.
     fn admit(&mut self, run: &Run<'_>) -> Result<Rate, Full> {
         let Some(account) = self.metered() else { return Ok(Rate::Within) };
         let bytes = run.iter().map(InRun::bytes).sum::<usize>() as u64;
@@ -292,13 +293,13 @@ impl Session {
         Err(Full { from: run[0].begins })
     }
 
-    /// Who may not is told so when it is published.
+    /// A user without permission is refused when the record is appended.
     fn may_publish(&self, subject: &[u8]) -> bool {
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
     }
 
-    /// Whoever asked is told at once that nobody would answer, instead of waiting for it. The request is not published.
+    /// Sends the no-responders status to a requester; the request is not published.
     fn say_nobody_answers(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
@@ -310,7 +311,7 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// When the topic is full, this is on its list to be told of room, and there was none after that.
+    /// If the topic is full, the session is on its list of waiters, and a second attempt has failed too.
     fn try_append(
         &mut self,
         run: &Run<'_>,
@@ -320,7 +321,8 @@ impl Session {
         let Published { subject, payload, .. } = run[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.knows(subject) {
-            // What is own is told from the first record on: whoever reads a new topic here is to know it before.
+            // A new subscription of this client must know that this record is its own, so the channel is opened
+            // first.
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
             self.take_newcomers();
         }
@@ -329,7 +331,7 @@ impl Session {
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let log = &topic.logs()[PARTITION];
         if run.len() > 1 && log.is_stateful() && log.is_mirror() {
-            // Its owner refuses all that comes in one go.
+            // The owner would refuse the whole batch for one record.
             return Err(NotAppended::OneByOne);
         }
         self.pressure.note(log.pressure(), run);
@@ -345,9 +347,9 @@ impl Session {
         }
     }
 
-    /// A client that does not want its own records back is not given these.
+    /// Remembers own records, for a client that does not want them back.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
-        // It has no position yet, and comes back.
+        // A forwarded record has no position yet.
         if receipt.acknowledged == Acknowledged::ByOwner {
             return self.handed_on(subject, receipt, count);
         }
@@ -390,12 +392,12 @@ impl Session {
         target.map_or(0, |target| target.topic.patience().as_nanos().min(u64::MAX.into()) as u64)
     }
 
-    /// There are no acknowledgements in this protocol, so a refusal is all that can be said.
+    /// Sends an error for each record: NATS has no acknowledgements.
     pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str, records: usize) {
         self.refuse_each(publish_refused(subject, why), records);
     }
 
-    /// Like nats-server it says `Invalid Publish Subject`, at which client libraries close, only to a client that asked for checks.
+    /// Like nats-server, sends `Invalid Publish Subject` to pedantic clients only: client libraries close after it.
     fn refuse_subject(&mut self, subject: &[u8], records: usize) {
         match Subject::parse(&String::from_utf8_lossy(subject)).err() {
             Some(long @ SubjectError::TooLong { .. }) => {
@@ -408,20 +410,20 @@ impl Session {
     }
 }
 
-/// What is no subject is refused when it is published.
+/// `None` if the subject is invalid; the append refuses it then.
 fn pattern_of(subject: &[u8]) -> Option<Pattern> {
     let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
     subject.map(Pattern::from)
 }
 
-/// The headers of the answer to a request that nobody hears.
+/// The headers of the response to a request without responders.
 const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
-/// What nats-server says to a pedantic client.
+/// nats-server's text for pedantic clients.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
-/// How much was published of late to topics with a reader that is far behind and cannot be told of a loss, and how far that
-/// reader is behind at most, bytes.
+/// How many bytes were published to topics with a far-behind subscriber that receives no notices, and how many bytes
+/// that subscriber is behind at most.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     behind: u64,
@@ -437,9 +439,9 @@ impl Pressure {
         }
     }
 
-    /// How long nothing is to be read from the client now, ms. It publishes at [`PACE_BYTES_MS`] at first, and at a quarter
-    /// of that where the reader has far to go: enough to give a reader that reads the time for it, and never so little that a
-    /// slow reader holds up a publisher for long.
+    /// How long to pause reading from the client, ms. The client publishes at [`PACE_BYTES_MS`] at first, and at a
+    /// quarter of it if the subscriber is far behind: enough for a subscriber that reads, and never so slow that a
+    /// stuck subscriber blocks the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);
         let ms = self.published / (PACE_BYTES_MS >> shift);
@@ -451,15 +453,15 @@ impl Pressure {
     }
 }
 
-/// A reader that is so far behind slows down who publishes.
+/// A subscriber that is this many bytes behind slows publishers down.
 const PRESSED_BYTES: u64 = 8 << 20;
-/// To so many bytes in a millisecond.
+/// Bytes in a millisecond of a slowed publisher.
 const PACE_BYTES_MS: usize = 32 << 10;
 
-/// Records without a key lie in the first.
+/// Records without a key are in the first partition.
 pub(super) const PARTITION: usize = 0;
 
-/// What became of a run at its user's rate.
+/// Whether the user's rate allows a batch.
 #[derive(Debug, PartialEq, Eq)]
 enum Rate {
     Within,
@@ -470,7 +472,7 @@ enum Rate {
 enum NotAppended {
     NoTarget(NoTarget),
     Refused(PublishError),
-    /// One record is refused, or may be: the others are not to go with it.
+    /// One record is refused, or may be: the records are appended one by one.
     OneByOne,
 }
 
@@ -488,7 +490,7 @@ impl From<PublishError> for NotAppended {
 
 #[inline]
 fn draft<'a>(published: &Published<'a>, tail: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Draft<'a> {
-    // It was looked at when it was put to the run.
+    // The subject was checked when the record was added.
     let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
     let meta = Meta { subject_tail: tail, reply, headers, ..Meta::default() };
     Draft { meta, payload: Payload::Copied(published.payload) }
@@ -496,7 +498,7 @@ fn draft<'a>(published: &Published<'a>, tail: &'a str, headers: &'a [(&'a str, &
 
 type Headers<'a> = Vec<(&'a str, &'a [u8])>;
 
-/// `None` if they are too many.
+/// `None` if there are too many headers.
 fn headers_of(block: &[u8]) -> Result<Option<Headers<'_>>, nats::Violation> {
     let headers: Vec<_> =
         HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;

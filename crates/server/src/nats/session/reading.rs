@@ -1,7 +1,7 @@
 //! From the socket to operations.
 //!
-//! The thread's buffer is read into and worked on where it lies. Only what is left of it, the start of an operation, is
-//! copied into the session; an operation larger than the buffer is collected there.
+//! Operations are parsed in the thread's read buffer. Only an incomplete operation is copied into the session; one
+//! larger than the buffer is collected there.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -15,27 +15,27 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{Gone, Progress};
 use crate::shared::Shared;
 
-/// Operations that are taken from one read, about: some 20 µs of work, which is what every other client of the thread
-/// waits beside one that floods the node. Of large ones it is what the thread's buffer holds.
+/// About how many operations one read handles: some 20 µs of work, which is what other clients of the thread wait
+/// beside one that floods the node. Large operations are limited by the read buffer.
 const TURN_OPERATIONS: usize = 512;
-/// What is read at once, however small they are.
+/// The smallest read.
 const TURN_BYTES_MIN: usize = 16 << 10;
 
-/// A client that trickles: so many reads in a row brought so little each, and none the end of an operation.
+/// A client that sends single bytes: so many small reads in a row completed no operation.
 const TRICKLES_MAX: u32 = 8;
 const TRICKLE_BYTES: usize = 512;
 
-/// A payload may be so much smaller than a record: the rest is for its headers and subjects.
+/// A payload must be this much smaller than a record, which also holds headers and subjects.
 const META_BYTES_MAX: u32 = 64 << 10;
 
-/// What clients may send.
+/// The limits on what clients send.
 pub(super) fn limits(shared: &Shared) -> Limits {
     let payload_bytes_max = shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
     Limits { line_bytes_max: Limits::LINE_BYTES_MAX, payload_bytes_max: payload_bytes_max as usize }
 }
 
 impl Session {
-    /// Reads once and handles what came.
+    /// Reads once and handles what arrived.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -100,7 +100,7 @@ impl Session {
                 self.heed_trickle(bytes);
                 Ok(Progress::Some)
             }
-            // The last read took all there was: only now is it known, and the socket is yet to be asked to say when.
+            // The last read emptied the socket, so readiness must be polled again.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(Progress::Some)
             }
@@ -110,8 +110,8 @@ impl Session {
         }
     }
 
-    /// Each byte that comes alone costs a turn of the thread. From a client that goes on so, what has gathered in the socket
-    /// is read a few times a second.
+    /// Pauses reading from a client that sends single bytes, each of which costs a turn of the thread. The socket
+    /// then collects them.
     fn heed_trickle(&mut self, bytes: usize) {
         let in_vain = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
         self.trickles = if in_vain { self.trickles + 1 } else { 0 };
@@ -140,7 +140,7 @@ impl Session {
         if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }
     }
 
-    /// Reads more of one large operation. Room is made as its bytes come, not as its length claims.
+    /// Reads more of one large operation. The buffer grows with the bytes that arrive, not with the announced length.
     fn collect(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
@@ -164,7 +164,7 @@ impl Session {
         read
     }
 
-    /// Handles all whole operations, and keeps the rest.
+    /// Handles all complete operations, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8], memory: &mut Run<'static>) {
         let mut run = emptied(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut run);
@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Handles all whole operations; how far that is, and how many they are.
+    /// Handles all complete operations. Returns how many bytes and operations that was.
     fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut Run<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
@@ -203,7 +203,7 @@ impl Session {
                     break;
                 }
                 Err(violation) => {
-                    // What came before it is sound.
+                    // Operations before the violation are valid.
                     let _ = self.publish_run(run);
                     self.fail(&violation.to_string());
                 }
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// The client sends no more, and wants nothing more: it would have kept its side open.
+    /// The client has closed its side, so it expects nothing more.
     fn client_ended(&mut self) -> Result<Progress, Gone> {
         match &mut self.phase {
             Phase::Closing(closing) => {

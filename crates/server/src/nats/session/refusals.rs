@@ -1,7 +1,7 @@
-//! Refusals of what is published: one `-ERR` for each record, as from nats-server, however many are refused together.
+//! Refusals of records: one `-ERR` for each record, as from nats-server, even if many are refused together.
 //!
-//! Limit: `CONTROL_BYTES_MAX` of text at once. Above it only a text and its count wait, and nothing more is read from the client.
-//! Owners' refusals are not collected meanwhile.
+//! Limit: `CONTROL_BYTES_MAX` of text at once. Above it only one text and its count wait, and the session stops
+//! reading and reporting owners' refusals.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use dunlin::wire::nats;
 
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// What the client has yet to be sent, in order.
+/// Refusals to send, in order.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(VecDeque<Refusal>);
 
 #[derive(Debug)]
 struct Refusal {
     text: String,
-    /// Records that have no `-ERR` yet; at least one.
+    /// Records without their `-ERR`; at least one.
     records: usize,
 }
 
@@ -52,7 +52,7 @@ impl Session {
         self.refusals.write(&mut self.outbound.control);
     }
 
-    /// Goes on with those for which there was no room.
+    /// Continues with refusals that had no room before.
     pub(super) fn go_on_refusing(&mut self) {
         if !self.refusals.is_empty() {
             self.refusals.write(&mut self.outbound.control);

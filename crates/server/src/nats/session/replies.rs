@@ -54,7 +54,7 @@ impl Replies {
 }
 
 impl Session {
-    /// Whether this is a reply that nobody hears, and for which a topic would have to be made.
+    /// Whether this is a reply without a requester that would have to create a topic.
     pub(super) fn is_vain_reply(&mut self, subject: &[u8], from: usize) -> Result<bool, Full> {
         let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.has(text));
         let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(false) };

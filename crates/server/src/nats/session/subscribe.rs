@@ -33,16 +33,16 @@ fn queue_name(queue: &[u8]) -> Result<&str, NoSubscription> {
 
 /// Why a subscription was refused. The connection goes on.
 enum NoSubscription {
-    /// No subject for nats-server either.
+    /// nats-server refuses the subject too.
     Unsound,
     Forbidden,
-    /// The connection has as many as it may have.
+    /// The connection has as many subscriptions as it may.
     TooMany,
     Refused(String),
 }
 
 impl NoSubscription {
-    /// As the client is told.
+    /// The error text for the client.
     fn in_words(self, subject: &str, queue: Option<&str>) -> String {
         match self {
             NoSubscription::Unsound => "Invalid Subject".to_owned(),
@@ -81,7 +81,7 @@ impl Session {
         sid: &[u8],
         begins: usize,
     ) -> Result<(), Full> {
-        // As nats-server has it, the first of a name stays.
+        // As in nats-server, the first subscription with a name stays.
         if self.by_sid.contains_key(sid) {
             self.done();
             return Ok(());
@@ -191,7 +191,8 @@ impl Session {
         self.number_last
     }
 
-    /// Topics were created that subscriptions read. They are read from their first record on, in the order in which they were made.
+    /// Reads topics that were created after their subscriptions, from the first record on and in the order of
+    /// creation.
     pub(super) fn take_newcomers(&mut self) {
         let mut arrived: Vec<(u32, ToRead)> = Vec::new();
         for (&number, subscription) in &self.subscriptions {
@@ -207,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that does not get all it asked for, and says why.
+    /// Ends a subscription that cannot read all it asked for, and sends the reason.
     fn refuse_reading(&mut self, subscription: u32, why: SubscribeError) {
         if let Some(of) = self.subscriptions.get(&subscription) {
             let text = NoSubscription::from(why).in_words(&of.subject(), of.queue.as_deref());
@@ -227,7 +228,8 @@ impl Session {
             true => {
                 let is_of_some = filter.is_some();
                 match self.join(subscription, &log, filter, start) {
-                    // A topic that came later, and whose group the client may not join: it reads on in the other topics.
+                    // The client may not join the group of a topic that was created later: the subscription continues
+                    // with the others.
                     Err(SubscribeError::Forbidden(why)) if start == Start::Earliest => {
                         self.refuse_later_topic(subscription, &log, is_of_some, &why);
                         Ok(())
@@ -239,7 +241,7 @@ impl Session {
         })
     }
 
-    /// The topic stands in the place of the subscription's subject, so that client libraries end no subscription.
+    /// The error names the topic instead of the subject, so that client libraries end no subscription.
     fn refuse_later_topic(&mut self, subscription: u32, log: &Log, is_of_some: bool, why: &str) {
         let Some(of) = self.subscriptions.get(&subscription) else { return };
         let group = group_of(of.queue.as_deref().unwrap_or_default(), &of.pattern, is_of_some);
@@ -266,7 +268,7 @@ impl Session {
             start,
             on_gap: OnGap::Oldest,
             wait: Wait::Parked,
-            // On a reliable topic a client that is slow is waited for, like any other reader.
+            // A reliable topic waits for a slow client, as for any subscriber.
             registered: true,
             conflate: false,
             lose_every: None,
@@ -295,7 +297,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the logs whose places have been found.
+    /// Opens the channels whose start positions have been found.
     pub(super) fn poll_opening(&mut self, cx: &mut Context<'_>) {
         let mut at = 0;
         while let Some(opening) = self.opening.get_mut(at) {
@@ -317,7 +319,7 @@ impl Session {
         self.opening_is_stale &= !self.opening.is_empty();
     }
 
-    /// Whether a subscription of the client's own is being opened that is to have what is published to this subject.
+    /// Whether a subscription of this client that is being opened must receive records of this subject.
     pub(super) fn is_opening(&self, subject: &[u8]) -> bool {
         if self.opening.is_empty() {
             return false;
@@ -377,7 +379,7 @@ impl Session {
     pub(super) fn end_subscription(&mut self, number: u32) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.opening.retain(|opening| opening.subscription != number);
-        // The name may be another's by now.
+        // The name may be in use by another subscription.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);
         }
@@ -393,7 +395,7 @@ impl Session {
         }
     }
 
-    /// The log of this channel has nothing more. The subscription goes on: there may be another log of its subjects.
+    /// Ends a channel whose log has no more records. The subscription continues: another log may match its subjects.
     pub(super) fn end_channel(&mut self, number: u32) {
         let Entry::Occupied(entry) = self.channels.entry(number) else { return };
         let mut channel = entry.remove();

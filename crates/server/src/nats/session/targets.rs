@@ -1,8 +1,8 @@
-//! Where what is published goes: a topic for each subject, looked up once.
+//! Where published records go: the topic of each subject, looked up once.
 //!
-//! A topic that was made for what is published stays if something of it is taken.
+//! A topic that was created for a record exists on if one of its records is accepted.
 //!
-//! Limit: `targets_max` subjects are remembered; then all are forgotten, and looked up again.
+//! Limit: `targets_max` subjects are remembered; beyond it all are looked up again.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -16,47 +16,47 @@ use dunlin::{Missing, Node, Owner, TopicError, TopicFuture};
 
 use super::inboxes::{self, is_inbox};
 
-/// The topics that the connection publishes to, by subject; those of one inbox together.
+/// The topics that the connection publishes to, by subject; all subjects of one inbox share an entry.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     by_key: HashMap<Box<str>, Remembered>,
-    /// What was found for a subject by a thread that may wait for it.
+    /// The result of a search on a thread that may wait.
     found: Option<(Box<str>, Result<Owner, TopicError>)>,
-    /// Where the reply goes that is being published: its subject is used once.
+    /// The inbox of the reply that is being published: its subject is used once.
     reply: Option<(Box<str>, PublisherPlace)>,
 }
 
-/// A topic that is being found, and then those of the records behind it.
+/// A pending search for a topic, and then for the topics of the records after it.
 pub(super) struct Finding {
     subject: Box<str>,
     owner: TopicFuture<Owner>,
     found: Option<(Result<Owner, TopicError>, TopicFuture<()>)>,
 }
 
-/// So many subjects are looked for behind the one whose topic is being found.
+/// Subjects to look up ahead.
 const AHEAD_MAX: usize = 256;
 
-/// In this order: the place is given up before its topic may be taken back.
+/// Field order matters: the publisher is dropped before its topic may be deleted.
 #[derive(Debug)]
 struct Remembered {
     place: PublisherPlace,
     _owner: Owner,
 }
 
-/// Where a subject's records go.
+/// The topic of a subject's records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) topic: &'a Arc<Topic>,
-    /// What the records carry of the subject.
+    /// The part of the subject that records carry.
     pub(super) tail: &'a str,
 }
 
-/// Why there is nowhere to go.
+/// Why there is no topic.
 #[derive(Debug)]
 pub(super) enum NoTarget {
-    /// It is no subject.
+    /// The subject is invalid.
     Unsound,
-    /// Nobody there, as it often is with an inbox or with what this server does not offer.
+    /// The subject has no receiver: a closed inbox, or a subject of a feature that this node does not have.
     Nobody,
     Refused(TopicError),
 }
@@ -79,8 +79,8 @@ impl NoTarget {
 }
 
 impl Finding {
-    /// `unread` is what the client sent behind it. The topics of records in there are made together once the first is found: each
-    /// alone would wait for the cluster.
+    /// Polls the search. `unread` holds what the client sent after the record. Once the first topic is found, the
+    /// topics of the records in there are created together, because each alone would wait for the cluster.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,7 +94,7 @@ impl Finding {
             self.found = Some((owner, node.make_ahead_async(ahead)));
         }
         if let Some((_, ahead)) = &mut self.found {
-            // What comes of it shows when it is published to.
+            // Publishing to a topic reports its error.
             let _ = ready!(Pin::new(ahead).poll(cx));
         }
         match self.found.take() {
@@ -104,7 +104,7 @@ impl Finding {
     }
 }
 
-/// The subjects of records that follow and would wait for their topics, and the bytes of the first payload of each.
+/// The subjects of later records whose topics have to be created, and the first payload size of each.
 fn subjects_ahead(node: &Node, first: &str, unread: &[u8], limits: &Limits) -> Vec<(String, usize)> {
     let (mut ahead, mut known) = (Vec::new(), HashSet::from([first]));
     let mut at = 0;
@@ -125,7 +125,7 @@ fn subjects_ahead(node: &Node, first: &str, unread: &[u8], limits: &Limits) -> V
 }
 
 impl Targets {
-    /// The topic of a subject; makes one where the node does that for a record with so large a payload.
+    /// The topic of a subject; created if the node does that for a record of this payload size.
     #[inline]
     pub(super) fn find<'a>(
         &'a mut self,
@@ -136,7 +136,7 @@ impl Targets {
     ) -> Result<Target<'a>, NoTarget> {
         let subject = std::str::from_utf8(subject).map_err(|_| NoTarget::Unsound)?;
         if is_inbox(subject) {
-            // The rest of it is a new one each time.
+            // The rest of an inbox subject is new each time, so it is checked each time.
             Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
         }
         if let Some((_, place)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
@@ -157,13 +157,13 @@ impl Targets {
         Ok(Target::of(&self.by_key[key].place, subject))
     }
 
-    /// What is published next is a reply to this subject, and goes to this inbox.
+    /// The next record is a reply with this subject, and goes to this inbox.
     pub(super) fn reply_to(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
         let subject = std::str::from_utf8(subject).ok();
         self.reply = subject.map(|subject| (subject.into(), inbox.publisher_place()));
     }
 
-    /// The reply is published.
+    /// Ends [`reply_to`](Targets::reply_to) after the publish.
     #[inline]
     pub(super) fn end_reply(&mut self) {
         if self.reply.is_some() {
@@ -171,7 +171,7 @@ impl Targets {
         }
     }
 
-    /// Where the subject's topic is to be agreed on or stored first: what finds it, for [`Targets::find`] to have it then.
+    /// Starts a search if finding the topic has to wait; [`Targets::find`] uses its result.
     pub(super) fn begin_finding(&self, node: &Node, subject: &[u8], payload_bytes: usize) -> Option<Finding> {
         let subject =
             std::str::from_utf8(subject).ok().filter(|subject| !self.by_key.contains_key(key(subject)))?;
@@ -186,18 +186,18 @@ impl Targets {
         Some(Finding { subject: subject.into(), owner, found: None })
     }
 
-    /// What came of it.
+    /// Keeps the result of a search.
     pub(super) fn found(&mut self, finding: Finding, owner: Result<Owner, TopicError>) {
         self.found = Some((finding.subject, owner));
     }
 
-    /// Whether the subject's topic was looked up before.
+    /// Whether the subject's topic is known.
     pub(super) fn knows(&self, subject: &[u8]) -> bool {
         let is_reply = self.reply.as_ref().is_some_and(|(reply, _)| reply.as_bytes() == subject);
         is_reply || std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
     }
 
-    /// The topic of this subject is closed, or refuses what is published to it.
+    /// Forgets a topic that is closed or refuses records.
     pub(super) fn forget(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
             self.by_key.remove(key(subject));
@@ -206,7 +206,7 @@ impl Targets {
     }
 }
 
-/// What the topic is remembered by.
+/// The key by which a topic is remembered.
 fn key(subject: &str) -> &str {
     if is_inbox(subject) { inboxes::key(subject) } else { subject }
 }
