@@ -1,4 +1,4 @@
-//! Door `tcp`: Dunlin's own protocol over TCP and Unix sockets. `session` is one connection.
+//! The listener of Dunlin's own protocol over TCP and Unix sockets. `session` is one connection.
 
 mod session;
 

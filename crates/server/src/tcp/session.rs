@@ -1,15 +1,14 @@
-//! One connection: a task that reads what the client says, does it, and sends what is due.
+//! One connection: an async task that reads messages, handles them, and writes what is due.
 //!
-//! Each time it is woken it takes turns at reading and writing until neither goes on, then it sleeps
-//! until the socket, a log, the timer or the server wakes it.
+//! Whenever it is woken, it reads and writes in turns until neither makes progress. Then it sleeps until the socket,
+//! a log, the timer or the server wakes it.
 //!
 //! Invariants:
-//! - Between two polls a session holds no segment of a log: what the socket did not take of a run is
-//!   copied, and the cursor stands after it.
-//! - The read buffer and the write buffer are the thread's. A session owns the part of a message that
-//!   is not whole yet, what waits to be sent besides records, and the rest of one run.
-//! - What is waiting to be sent besides records is at most [`CONTROL_BYTES_MAX`] and one message:
-//!   above it nothing more is read from the client.
+//! - Between two polls, a session holds no segment of a log: what the socket did not take of a batch is copied, and
+//!   the cursor is after it.
+//! - The read buffer and the write buffer are the thread's. A session owns its incomplete message, its output besides
+//!   records, and the rest of one batch.
+//! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one message. Above that, the session stops reading.
 //!
 //! Limits: those of [`Limits`](crate::Limits).
 
@@ -66,16 +65,16 @@ use subscription::{Channel, Opening, Resumed, Subscription};
 use tasks::{TASKED, Tasking};
 use waiting::{Waited, Waiting};
 
-/// Sessions that one passes a wake on to. With 16, the last of 1,000 readers hears of a record in three
-/// steps; with two, in ten, each of which may wait for a turn of the thread.
+/// Sessions to which a woken session passes the notification on. With 16, the last of 1,000 subscribers is notified
+/// in three steps; with two, in ten, each of which may wait for a turn of the thread.
 const WAKES: usize = 16;
-/// See the module's invariants.
+/// Output besides records, above which the session stops reading.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
 pub(crate) struct Session {
     shared: Arc<Shared>,
-    /// The server that stops waits for it.
+    /// A server that stops waits for this session's responses.
     _answering: Arc<()>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -85,61 +84,61 @@ pub(crate) struct Session {
     inbox: Inbox,
     alive: Timer,
     spin: Spin,
-    /// The start of a message whose end has not come yet, or what waits for room in a topic.
+    /// The start of an incomplete message, or messages that wait for room in a topic.
     unread: Vec<u8>,
-    /// What of it is charged to the node: messages larger than the read buffer.
+    /// The memory charge of messages larger than the read buffer.
     unread_charge: Charge,
-    /// How many bytes that message needs to be worth another look.
+    /// Bytes that the message needs before it can be parsed.
     unread_needs: usize,
-    /// How many bytes are still to come of a message that was refused.
+    /// Bytes still to be skipped of a message that was refused.
     skip_bytes: usize,
-    /// How much of what waits was looked at for what makes room.
+    /// Bytes of waiting messages that were searched for credit.
     ahead: usize,
     outbound: Outbound,
     publishing: Publishing,
-    /// What the first message of `unread` waits for, and what came of what it waited for.
+    /// What the first message of `unread` waits for, and the result of that.
     waiting: Option<Waiting>,
     waited: Option<Waited>,
-    /// What other nodes have told of the topics that are about to be listed or described.
+    /// Other nodes' figures of the topics that are listed or described next.
     figures: Arc<Mutex<Answers>>,
     unstored: Unstored,
     asking: Asking,
     tasking: Tasking,
     subscriptions: HashMap<u32, Subscription>,
-    /// Positions for subscriptions that are yet to begin.
+    /// Positions for subscriptions that have not started.
     resuming: HashMap<u32, Resumed>,
-    /// What subscriptions that are yet to begin want of states.
+    /// State options of subscriptions that have not started.
     following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
     announcing: VecDeque<u32>,
-    /// Logs whose channels come when another node has said where they begin.
+    /// Channels that wait for another node to say where they start.
     opening: Vec<Opening>,
-    /// What the client may read has changed since they were begun.
+    /// The client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
-    /// Memberships of groups, by the numbers of subscriptions.
+    /// Memberships in groups, by subscription number.
     members: HashMap<u32, Member>,
-    /// Whose membership a token wakes.
+    /// The membership that each token wakes.
     member_tokens: HashMap<u32, u32>,
     /// Memberships that may have something to send.
     member_line: VecDeque<u32>,
     /// Channels that may have something to send.
     line: VecDeque<u32>,
-    /// Channels that are looked at on the thread's next beat.
+    /// Channels that wait for the thread's next write interval.
     resting: Resting,
-    /// Channels that something was sent on since the last heartbeat.
+    /// Channels on which something was sent since the last heartbeat.
     touched: Vec<u32>,
     visit: Visit,
-    /// The node as the client's user may use it.
+    /// The node with the permissions of the client's user.
     node: Node,
     entrance: Entrance,
-    /// Another node is the client: what it sends is for this node, or for nobody.
+    /// The client is another node; its messages are for this node alone.
     from_node: bool,
     _place: Option<Place>,
 }
 
-/// How far a connection has come.
+/// The connection's state.
 #[derive(Debug)]
 enum Phase {
     Preamble,
@@ -149,7 +148,7 @@ enum Phase {
 }
 
 impl Session {
-    /// A session for the connection, or one that turns it away where all places are taken.
+    /// Starts a session; if the node has as many connections as it may, the session refuses the client.
     pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
         let (id, waiter) = (shared.node.next_session(), Waiter::new());
         let place = shared.admit(id, &waiter);
@@ -161,12 +160,12 @@ impl Session {
         session
     }
 
-    /// A session of another node of the cluster, which may do everything.
+    /// Starts a session of another node of the cluster, which has all permissions.
     pub(crate) fn of_node(shared: Arc<Shared>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
         session.entrance = Entrance::Node;
         session._place.iter_mut().for_each(Place::is_of_node);
-        // It owes nothing to clients, whom a server that stops waits for.
+        // A server that stops waits for clients only.
         session._answering = Arc::default();
         session
     }
@@ -229,12 +228,12 @@ impl Session {
         }
     }
 
-    /// Takes turns; pending only when it sleeps or others are to have their turn.
+    /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
     fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
             self.line.extend(self.resting.over(&scratch.pace));
-            // An answer that is ready goes out before anybody asks for the next question.
+            // A response that is ready is sent before the next read.
             let answered = if self.line.is_empty() { Progress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
@@ -252,7 +251,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Sees which channels may have something, and what else happened.
+    /// Takes notifications: which channels may have records, and what else happened.
     fn take_woken(&mut self) {
         let (mut newcomers, mut room, mut stop, mut stored, mut users) = (false, false, false, false, false);
         let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
@@ -261,10 +260,10 @@ impl Session {
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
             STORED => stored = true,
-            // It is said when there is room.
+            // Their results are sent when there is room.
             CONTROLLED | TASKED => {}
             USERS => users = true,
-            // Who waits for it looks anyway.
+            // The code that waits for it polls anyway.
             LOGIN => {}
             NODES => {}
             number => {
@@ -293,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is to be done before somebody wakes this task.
+    /// Whether nothing is to be done until the task is woken.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.alive.poll_due(cx) {
             self.on_timer();

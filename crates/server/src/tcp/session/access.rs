@@ -1,4 +1,4 @@
-//! Who the client is, and what it may still do when that has changed.
+//! The client's login, and the checks after its permissions change.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use super::{Phase, Session};
 use crate::access::{Credentials, Login, Pending, pause};
 use crate::shared::LOGIN;
 
-/// How far the client has come in proving who it is.
+/// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) enum Entrance {
-    /// It has not said, or nobody asks.
+    /// The client has sent no credentials, or needs none.
     #[default]
     Unasked,
     Asked(Pending),
     Known(Arc<Login>),
-    /// It is another node of the cluster, which has shown its certificate.
+    /// Another node of the cluster, which has shown its certificate.
     Node,
 }
 
-/// What the name of a client begins with that is another node. Who takes it without being one is merely not helped on.
+/// The name prefix of clients that are nodes. A client that uses it without being one gets no topics created.
 pub(crate) const NODE_CLIENT: &str = "$node";
-/// The tenant of those that name none, where nobody asks who they are.
+/// The tenant of clients without one, on a node without users.
 const TENANT: &str = "default";
 
 impl Session {
-    /// Lets the client in, at once or when its credentials are checked: then HELLO comes here again.
+    /// Handles HELLO. While its credentials are being checked, HELLO is handled again.
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> Taken {
         self.visit.is_called(hello.client);
         self.from_node = hello.client.starts_with(NODE_CLIENT);
@@ -65,12 +65,12 @@ impl Session {
         Taken::Whole
     }
 
-    /// Whether HELLO waits for its credentials to be checked.
+    /// Whether HELLO waits for the check of its credentials.
     pub(super) fn is_at_the_door(&self) -> bool {
         matches!((&self.phase, &self.entrance), (Phase::Hello, Entrance::Asked(_)))
     }
 
-    /// Whether so much may be published now.
+    /// Checks the user's publish rate.
     pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         match &self.entrance {
             Entrance::Known(login) => login.account().admit_publish(records.into(), bytes as u64),
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    /// The number by which topics know the client's producer.
+    /// The producer's number in topics, which differs between users.
     pub(super) fn producer(&self, id: u64) -> u64 {
         match &self.entrance {
             Entrance::Known(login) if id != NO_PRODUCER => login.account().producer(id),
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Reads nothing more from a client that was refused for its rate, for a while.
+    /// Pauses reading from a client that was refused for its rate.
     pub(super) fn slow_down(&mut self, refused: &Refused) {
         if let Some(pause) = pause(refused)
             && !self.publishing.is_held
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// The users file has changed: ends what is no longer allowed, and says why.
+    /// Ends what the user may no longer do after a change of the users file, and tells the client why.
     pub(super) fn users_changed(&mut self) {
         let Entrance::Known(login) = &self.entrance else { return };
         if self.is_closing() {
@@ -162,7 +162,7 @@ impl Session {
         }
     }
 
-    /// Whether the client may publish to some of the subjects only that a topic owns.
+    /// Whether the client may publish to only some of the topic's subjects, so that each record is checked.
     pub(super) fn asks_of_each(&self, owned: &Pattern) -> bool {
         self.node.may(Action::Publish, owned) != Ok(Extent::All)
     }

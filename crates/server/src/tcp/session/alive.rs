@@ -1,5 +1,4 @@
-//! The session's one timer: the handshake's end, heartbeats, the end of waiting for room, and the end
-//! of closing.
+//! The session's timer: the handshake's time limit, heartbeats, the wait for room, and the time to close.
 
 use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, List};
 
@@ -15,7 +14,7 @@ impl Session {
         match &mut self.phase {
             Phase::Preamble | Phase::Hello => self.handshake_took_too_long(),
             Phase::Open => {
-                // What waits for room looks again, be it that its patience is over.
+                // Retries the publish, also when its wait time is over.
                 self.publishing.room();
                 self.publishing.is_held = false;
                 self.members_look_again();
@@ -26,10 +25,10 @@ impl Session {
         }
     }
 
-    /// Says where the channels stand on which something was sent, so that a lost tail is noticed; and
-    /// that the node is there: each time, since left out after something was sent it would be two
-    /// heartbeats before the next, which is when clients give a node up. When the client takes nothing, it
-    /// is not told either.
+    /// Sends a heartbeat with the positions of channels on which something was sent, so that a lost tail is noticed.
+    ///
+    /// It is sent each time, because clients give a node up after two missing heartbeats. A client that reads nothing
+    /// gets none.
     fn heartbeat(&mut self) {
         if !self.outbound.is_empty() {
             return;
@@ -40,7 +39,7 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // Whoever follows the state is told what it adds up to, if it has read everything; if not now, then later.
+            // A follower of the state receives its checksum once it has read everything, else with a later heartbeat.
             if channel.cursor.owes_checksum() && channel.sending.is_none() {
                 unfinished.push(number);
                 if channel.in_flight.is_none() {
@@ -62,7 +61,7 @@ impl Session {
 }
 
 impl Channel {
-    /// Remembers it for the next heartbeat.
+    /// Adds the channel to the next heartbeat.
     pub(super) fn touch(&mut self, number: u32, touched: &mut Vec<u32>) {
         if !std::mem::replace(&mut self.touched, true) {
             touched.push(number);

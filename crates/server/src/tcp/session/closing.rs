@@ -1,7 +1,7 @@
-//! Parting: what was said before is still sent, and read by the client.
+//! Closing a connection: pending output is sent first, and the client has time to read it.
 //!
-//! Invariant: GOODBYE comes behind the answers to all commands and questions that were taken, and what comes after it has begun to part
-//! is not taken. A client that reads GOODBYE knows that the rest was not done.
+//! Invariant: GOODBYE follows the responses to all accepted commands and queries, and no later message is accepted. A
+//! client that reads GOODBYE knows that the rest was not done.
 
 use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
@@ -10,27 +10,27 @@ use crate::departures::in_words;
 use crate::tcp::session::access::Entrance;
 use crate::tcp::session::{Gone, Phase, Session};
 
-/// How long a client has to take what it was sent, ms.
+/// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
-/// How long a session waits for answers that it owes, ms: no command takes longer.
+/// How long a session waits for responses that it owes, ms: no command takes longer.
 const ANSWERS_MS_MAX: u32 = 7_000;
-/// When clients are to come back after the node stopped, ms.
+/// When clients are to reconnect after the node stops, ms.
 const RECONNECT_AFTER_MS: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    /// GOODBYE is said when all that was taken is answered.
+    /// GOODBYE is sent when all accepted requests are answered.
     owes_goodbye: bool,
-    /// How long it has waited for answers, ms.
+    /// How long the session has waited for responses, ms.
     waited_ms: u32,
-    /// The direction to the client was ended.
+    /// The direction to the client was shut down.
     ended_writing: bool,
-    /// The time is up, or the client is gone.
+    /// The time is over, or the client is gone.
     pub(super) is_over: bool,
 }
 
 impl Session {
-    /// Tells the client that it broke the protocol, and parts.
+    /// Sends an error to the client, and begins to close.
     pub(super) fn fail(&mut self, refused: &Refused) {
         let message = match self.phase {
             Phase::Preamble | Phase::Hello => FromNode::Refused(refused.as_wire()),
@@ -45,12 +45,13 @@ impl Session {
         self.part();
     }
 
-    /// Records that lie ahead of what the client reads, in the log where they are most.
+    /// Records that the client has still to read, in the log where they are most.
     fn behind(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
     }
 
-    /// Whether the node ends. Other nodes stay until its clients are gone, and get what those published last.
+    /// Whether the session must close. Connections of nodes stay until this node's clients are gone, and take their
+    /// last records.
     pub(super) fn is_to_end(&self) -> bool {
         match self.entrance {
             Entrance::Node => self.shared.is_stopping_nodes(),
@@ -83,7 +84,8 @@ impl Session {
         }
     }
 
-    /// A client that is owed answers is not left without them: it would not know what became of its commands.
+    /// Ends the time to close, unless responses are owed: without them the client would not know whether its commands
+    /// were done.
     pub(super) fn farewell_is_over(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;
@@ -91,18 +93,18 @@ impl Session {
             let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, FAREWELL_MS);
             closing.waited_ms += wait_ms;
             self.alive.set_ms(wait_ms);
-            // Else the client takes the node for dead meanwhile.
+            // Without heartbeats, the client would give the node up.
             self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
         }
     }
 
-    /// There is no place for the client.
+    /// Refuses the client because the node has as many connections as it may.
     pub(super) fn turn_away(&mut self) {
         self.say_preamble(Preamble::OURS);
         self.fail(&self.shared.no_place());
     }
 
-    /// No more is read for its meaning, no more records are sent; what waits to be sent still is.
+    /// Stops handling messages and sending records; pending output is still sent.
     pub(super) fn part(&mut self) {
         if self.is_closing() {
             return;
@@ -114,8 +116,8 @@ impl Session {
         self.alive.set_ms(FAREWELL_MS);
     }
 
-    /// Whether the connection may be dropped. Before it is, the client's end is awaited: to close a socket
-    /// with unread bytes in it would destroy what is on its way to the client.
+    /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
+    /// with unread bytes would discard output on its way to the client.
     pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
         self.pay_goodbye();
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };

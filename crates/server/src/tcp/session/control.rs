@@ -1,11 +1,12 @@
-//! Keys and values, leases and locks: what a client asks is gathered while its bytes are handled, and asked of the cluster
-//! at once; what came of it is said when it is there.
+//! Keys and values, leases and locks. Requests are collected while the read buffer is handled, and proposed to the
+//! cluster together; results are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket costs one proposal, and one wake when it is done, however many commands it held.
-//! - A question is answered when there is room to say it, so that answers wait in nobody's memory.
+//! - One read of the socket takes one proposal, and one notification of its result, however many commands it
+//!   contains.
+//! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
 //!
-//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] unanswered; one more is refused.
+//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] without a response; one more is refused.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,36 +22,36 @@ use tokio::task::AbortHandle;
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// The token by which a session is told that something has come of what it asked.
+/// The waiter token of results.
 pub(super) const CONTROLLED: u32 = u32::MAX - 6;
 
-/// Requests of one session without an answer.
+/// Requests of a session without a response.
 const REQUESTS_MAX: usize = 4_096;
-/// Bytes of them.
+/// Bytes of these requests.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// What a session has asked of the cluster.
+/// The control requests of a session.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     commands: Commands,
     of_commands: Vec<Request>,
     questions: Vec<(Request, Bytes)>,
-    /// What came.
+    /// Results that are not sent yet.
     outcomes: Arc<Mutex<VecDeque<Outcome>>>,
     unanswered: usize,
     unanswered_bytes: usize,
-    /// Those that wait for locks.
+    /// Requests that wait for locks.
     waits: Vec<AbortHandle>,
 }
 
-/// A request's number, and its bytes.
+/// A request's number and size.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     number: u32,
     bytes: usize,
 }
 
-/// What has come of a request.
+/// The result of a request.
 #[derive(Debug)]
 struct Outcome(Request, Result<Content, Refused>);
 
@@ -58,7 +59,7 @@ struct Outcome(Request, Result<Content, Refused>);
 enum Content {
     /// The bytes of an [`Answered`].
     Answered(Bytes),
-    /// It may be looked for now.
+    /// The query may be evaluated now.
     Question(Bytes),
 }
 
@@ -125,7 +126,7 @@ impl Session {
         Ok(())
     }
 
-    /// Who may create and delete a topic may say which node has it; in which epoch is for the node to say.
+    /// Moves a topic, if the client may create and delete it. The node chooses the epoch.
     fn take_move(&mut self, request: Request, topic: &[u8], to: u64) -> Result<(), Refused> {
         let name = std::str::from_utf8(topic).map_err(|error| protocol(error.to_string()))?;
         let command = self.node.command_to_move(name, to).map_err(|error| Refused::from(&error))?;
@@ -163,7 +164,7 @@ impl Session {
         self.node.control().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Asks what was gathered.
+    /// Proposes the collected commands, and catches up for the collected queries.
     pub(super) fn ask_cluster(&mut self) {
         if self.asking.of_commands.is_empty() && self.asking.questions.is_empty() {
             return;
@@ -202,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Says what has come, as far as there is room.
+    /// Sends results, as far as there is room.
     pub(super) fn answer_control(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
             let Some(Outcome(request, content)) = lock(&self.asking.outcomes).pop_front() else { return };
@@ -219,7 +220,7 @@ impl Session {
     }
 
     fn say_answered(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
-        // Only a refusal is looked into: an answer is said in the bytes that it came in.
+        // Only a refusal is decoded; any other result is sent as it is.
         if matches!(bytes, [_, REFUSED, ..])
             && let Ok(Answered::Refused { refusal }) = Answered::decode(bytes)
         {
@@ -245,7 +246,7 @@ impl Session {
 }
 
 impl Asking {
-    /// Nothing that was asked is without an answer.
+    /// Whether all requests have their result, except those that wait for locks.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == self.waits.iter().filter(|wait| !wait.is_finished()).count()
     }
@@ -257,7 +258,7 @@ impl Drop for Asking {
     }
 }
 
-/// What the second byte of an [`Answered`] is where it refuses.
+/// The second byte of an [`Answered`] that refuses.
 const REFUSED: u8 = 2;
 
 fn each(requests: Vec<Request>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<Outcome> {

@@ -1,7 +1,7 @@
-//! Sending: whose turn it is, how much of it, and what became of it.
+//! Sending: which channels may write, how much, and how far their cursors move.
 //!
-//! Channels with something to send stand in a line and take turns, each with an equal share of a
-//! write; a record larger than the share is made up for by turns without one (deficit round robin).
+//! Channels with records share a write equally, in turns. A record larger than a channel's share is compensated by
+//! turns without one (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ use crate::session::pieces::WRITE_BYTES_MAX;
 const TURN_CHANNELS_MAX: usize = 16;
 
 impl Session {
-    /// Writes once what is due.
+    /// Writes once, if anything is due.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// There is nothing to write; what was written may still be on its way to the socket.
+    /// Flushes bytes that were written but not yet taken by the socket.
     #[inline]
     fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<Progress, Gone> {
         match self.stream.poll_flush_taken(cx) {
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Picks channels that have records, from the head of the line. Notices on the way are said.
+    /// Picks channels with records, from the head of the queue. Notices found on the way are sent.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &Pace) {
         turn.clear();
         if self.is_closing() || !self.announcing.is_empty() {
@@ -76,7 +76,7 @@ impl Session {
             let Some(number) = self.line.pop_front() else { return };
             if self.look(number, pace)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // Who waited for credit and was woken, or asked to be brought back, stands in the line twice.
+                // A channel that got credit or a resync may be queued twice.
                 && !std::mem::replace(&mut channel.in_turn, true)
             {
                 turn.push(number);
@@ -84,14 +84,14 @@ impl Session {
         }
     }
 
-    /// Whether there are records under the channel's cursor. When there are not, it sleeps, rests, waits
-    /// for credit, or has ended.
+    /// Whether the channel has records. If not, it waits, pauses, needs credit, or has ended.
     fn look(&mut self, number: u32, pace: &Pace) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
             if subscription.beginning.is_some() {
-                // Its other logs are being opened; then it is told of all of them, and sent what there is.
+                // Other logs of the subscription are still being opened; records follow the announcement of all of
+                // them.
                 subscription.starved.push(number);
                 return false;
             }
@@ -115,7 +115,7 @@ impl Session {
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
                     } else if has_lost || !channel.is_told_all() {
-                        // A reader that lost the last record finds out by the next heartbeat.
+                        // A subscriber that lost the last record notices by the next heartbeat.
                         channel.touch(number, &mut self.touched);
                     }
                     let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -129,7 +129,8 @@ impl Session {
                     }
                 }
                 Fill::Notice(Notice::Snapshot(snapshot)) => {
-                    // All of it counts now: nothing else begins that would not have room with the client.
+                    // The whole state counts against the credit now, so that nothing else starts without room at the
+                    // client.
                     subscription.sent += channel.begin_sending(snapshot);
                     return true;
                 }
@@ -139,7 +140,7 @@ impl Session {
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.told_all();
                         channel.touch(number, &mut self.touched);
-                        // Only what is consumed is waited for.
+                        // Only consumed records are waited for.
                         channel.in_flight = None;
                     }
                     match &notice {
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// One write; whether the socket took anything.
+    /// Writes once. Returns whether the socket took anything.
     fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, Gone> {
         let WriteScratch { gathered, turn, moves } = scratch;
         let mut plan = Plan::new(gathered, moves, &self.outbound);
@@ -181,7 +182,7 @@ impl Session {
             }
             let credit = subscription.granted.saturating_sub(subscription.sent);
             let sent = match &channel.sending {
-                // What was begun is sent to its end; it was counted then.
+                // A state is sent to its end; its bytes were counted at the start.
                 Some(sending) => plan.add_state(number, sending, share - debt),
                 None => {
                     let sent = plan.add_runs(number, &channel.cursor, channel.told, share - debt, credit);
@@ -201,7 +202,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(Gone),
         };
-        // A large record that was begun cannot be finished without the memory for its rest.
+        // Without the memory for its rest, a started record cannot be finished.
         let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Gone)?;
         let before_runs = self.outbound.sent(sent);
         debug_assert!(before_runs <= sent);
@@ -210,8 +211,8 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// The socket took `sent` bytes of the write: moves the channels past what is sent, or is kept to
-    /// be, and gives the others their credit back.
+    /// Moves the channels past what the socket took, or what is kept to be sent. The other messages' credit is given
+    /// back.
     fn settle(&mut self, turn: &[u32], moves: &[super::plan::Move], sent: usize) {
         for made in moves {
             let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
@@ -250,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Says of channels with records since the last heartbeat how far the client may take itself to be.
+    /// Sends positions of channels with records since the last heartbeat.
     pub(super) fn advance_touched(&mut self) {
         for (&number, channel) in &mut self.channels {
             if channel.cursor.pass_unwanted() {
@@ -265,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Tells the client of records that it does not get, if there are any since the last it got.
+    /// Sends the position if the channel has skipped records since the last one that the client knows.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.sending.is_none() && !channel.is_told_all() {
@@ -312,7 +313,7 @@ fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
             last_append_ns: publishers.last_append_ns,
         }),
         Notice::Deleted { last, .. } => FromNode::Deleted(Deleted { channel, last: position_to_wire(*last) }),
-        // What this version of the protocol has no words for.
+        // Notices without a message in this version of the protocol.
         _ => return None,
     })
 }

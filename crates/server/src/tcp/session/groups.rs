@@ -1,5 +1,5 @@
-//! Memberships of groups: records are copied into what waits to be sent, a turn's worth at a time, and
-//! only while the client allows bytes and, in `work` groups, asks for records.
+//! Memberships in groups. Records are copied into the output, a turn's worth at a time, while the client has credit
+//! and, in `work` groups, wants records.
 
 mod member;
 mod writing;
@@ -48,7 +48,7 @@ impl Session {
         for log in seat.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
-            // A member has no place in a log of its own.
+            // A member has no position of its own in a log.
             let after = Position { epoch: log.last().epoch, seq: 0 };
             self.outbound.say(FromNode::Log(wire::Log {
                 subscription: join.subscription,
@@ -90,8 +90,8 @@ impl Session {
         Ok(seat)
     }
 
-    /// A membership for a client of another node. That node knew of the topic: it is not made anew. The start is after an
-    /// epoch: the group has had what it was to have of it.
+    /// Joins a share group for a client of another node. That node knows the topic, so it is not created. The start
+    /// is after an epoch, whose records the group has had.
     fn take_seat_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// The membership is not to go on.
+    /// Ends a membership with a reason.
     pub(super) fn end_membership(&mut self, number: u32, refused: &Refused) {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// The session ends in good order.
+    /// Leaves all groups in order.
     pub(super) fn leave_groups(&mut self) {
         self.member_line.clear();
         self.member_tokens.clear();
@@ -145,7 +145,7 @@ impl Session {
         members.into_values().for_each(|member| member.seat.leave(&self.node));
     }
 
-    /// The session ends without a word: what its members were given and have not consumed is lost.
+    /// Drops all memberships after a broken connection: records that the members had and did not consume are lost.
     pub(super) fn drop_members(&mut self) {
         for member in std::mem::take(&mut self.members).into_values() {
             let (topic, group) = (member.seat.topic().name().to_owned(), member.seat.group().to_owned());
@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// More bytes are allowed; what a member of a `share` group has consumed is told by position.
+    /// Raises the credit of a membership; a `share` member also says what it has consumed.
     pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
         let number = credit.subscription;
         let Some(member) = self.members.get_mut(&number) else { return };
@@ -194,7 +194,7 @@ impl Session {
         });
     }
 
-    /// `settle` gives the token, and whether it counted.
+    /// `settle` returns the token, and whether it was valid.
     fn settle_claims<T>(
         &mut self,
         request: u32,
@@ -219,7 +219,7 @@ impl Session {
         self.member_line.push_back(subscription);
     }
 
-    /// Gives members their turn, one after another.
+    /// Gives each queued member a turn.
     pub(super) fn deliver(&mut self) {
         for _ in 0..self.member_line.len() {
             if self.outbound.control.len() > CONTROL_BYTES_MAX {
@@ -236,7 +236,7 @@ impl Session {
         }
     }
 
-    /// All members look again: a claim or a delay may have ended.
+    /// Queues all members: a claim or a delay may have ended.
     pub(super) fn members_look_again(&mut self) {
         self.member_line.extend(self.members.keys());
     }
@@ -280,7 +280,7 @@ fn start(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // Who resumes finds the group as it was; if it is gone, it misses as little as can be.
+        // A member that resumes finds the group as it was. If the group is gone, it starts as early as possible.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }

@@ -1,4 +1,4 @@
-//! What each message makes the session do.
+//! How the session handles each message.
 
 use dunlin::wire::{FromClient, FromNode};
 

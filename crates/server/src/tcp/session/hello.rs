@@ -1,4 +1,4 @@
-//! Letting a client in.
+//! The handshake.
 
 use dunlin::Refused;
 use dunlin::wire::{Added, ErrorCode, FromNode, NO_CLUSTER, Next, PREAMBLE_BYTES, Preamble, Welcome};

@@ -11,7 +11,7 @@ impl Outbound {
     }
 }
 
-/// What a client is told that broke the protocol.
+/// The refusal of a client that violated the protocol.
 pub(crate) fn protocol(text: impl Into<String>) -> Refused {
     Refused::new(ErrorCode::Protocol, text)
 }

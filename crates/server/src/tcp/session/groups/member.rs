@@ -1,37 +1,37 @@
-//! One membership: what it is given in a turn, and how much it may be.
+//! One membership: what it receives in a turn, and how much.
 
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{Claimed, Node, ShareMember, WorkEvent, WorkMember};
 
 use super::writing::Writing;
 
-/// Records that a member is given before others get their turn.
+/// Records of one member's turn.
 const TURN_RECORDS: usize = 64;
 /// One membership of the client.
 #[derive(Debug)]
 pub(in super::super) struct Member {
     pub(in crate::tcp::session) seat: Seat,
-    /// One for each partition. The first is also what wakes the session for this membership.
+    /// One channel for each partition. The first is also the token that wakes the session for this membership.
     pub(super) channels: Vec<u32>,
-    /// Bytes the client allows, since the beginning.
+    /// Bytes that the client allows, in total.
     pub(super) granted: u64,
-    /// Bytes sent, since the beginning.
+    /// Bytes sent, in total.
     sent: u64,
-    /// Records asked for, and given. Only `work`.
+    /// Records wanted, and delivered; in `work` groups only.
     pub(super) wanted: u64,
     given: u64,
-    /// It is of another node's client and leaves in two steps.
+    /// The membership is for another node's client, and leaves in two steps.
     pub(super) gives_back: bool,
-    /// The first step was taken.
+    /// The progress of leaving.
     pub(super) ending: Option<Ending>,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     _charge: Charge,
 }
 
-/// How far a membership has come that gives back what was not consumed.
+/// The progress of a membership that gives unconsumed records back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It is given no more than so many records that were there for the group.
+    /// It receives no more than this many records, which the group had when it began to leave.
     After(u64),
     /// It was given them, and told so.
     Over,
@@ -45,10 +45,10 @@ pub(in crate::tcp::session) enum Seat {
 
 /// How a member's turn ended.
 pub(super) enum Turn {
-    /// Until something wakes it: a record, credit, or a claim for more.
+    /// The member waits for a record, credit, or a claim for more.
     Waits,
     More,
-    /// It was given the last that it is to have.
+    /// The member has received its last record.
     Over,
     Ended(SubscribeError),
 }
@@ -79,7 +79,7 @@ impl Seat {
         }
     }
 
-    /// Leaves; others are given what it has not consumed.
+    /// Leaves; the other members receive what it has not consumed.
     pub(super) fn give_back(self, node: &Node) {
         match self {
             Seat::Share(share) => {
@@ -98,7 +98,7 @@ impl Seat {
         }
     }
 
-    /// Hands over the next record, if one is wanted, or notice; `false` if there is none.
+    /// Passes the next record, if one is wanted, or the next notice to `each`; `false` if there is none.
     fn take(&mut self, wants: bool, mut each: impl FnMut(Given<'_>)) -> Result<bool, SubscribeError> {
         match self {
             Seat::Share(share) => {
@@ -135,7 +135,7 @@ impl Seat {
     }
 }
 
-/// What a member is given.
+/// A record or a notice for a member.
 pub(super) enum Given<'a> {
     Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a Claimed> },
     Notice(Notice),
@@ -166,7 +166,7 @@ impl Member {
         matches!(self.seat, Seat::Share(_)) || self.given < self.wanted
     }
 
-    /// It is given what is there for the group, and no more.
+    /// Begins to leave: the member receives only what the group has now.
     pub(super) fn end(&mut self) {
         let there = match &mut self.seat {
             Seat::Share(share) => share.waiting(),
@@ -177,7 +177,7 @@ impl Member {
 
     pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> Turn {
         if self.ending == Some(Ending::Over) {
-            // Should the group have woken it, another is woken.
+            // If the group woke this member, another is woken.
             self.seat.sleep(false);
             return Turn::Waits;
         }
@@ -185,7 +185,7 @@ impl Member {
         let (mut turn, mut is_all) = (Turn::More, false);
         for _ in 0..TURN_RECORDS {
             if self.sent + writing.unfinished() >= self.granted {
-                // It looks again when it gets credit; until then the group wakes others.
+                // The member is queued again when it gets credit; until then the group wakes others.
                 self.seat.sleep(false);
                 turn = Turn::Waits;
                 break;
@@ -216,7 +216,7 @@ impl Member {
             && !matches!(turn, Turn::Ended(_))
         {
             self.ending = Some(Ending::Over);
-            // What comes later is for others, which the group wakes.
+            // The group wakes others for later records.
             self.seat.sleep(false);
             return Turn::Over;
         }

@@ -1,4 +1,4 @@
-//! DELIVER messages: records for a member, several to a message.
+//! DELIVER messages: records for a member, several in a message.
 
 use dunlin::Claimed;
 use dunlin::topic::{Frame, LogName, Notice, Position};
@@ -10,18 +10,18 @@ use super::member::Given;
 /// Bytes of one DELIVER, or one larger record.
 const DELIVER_BYTES_MAX: usize = 16 << 10;
 
-/// A DELIVER that is being written.
+/// A DELIVER message that is being written.
 struct Delivering {
     partition: u16,
     start: usize,
     count: u32,
 }
 
-/// Writes what a member is given, several records to a message.
+/// Writes records for a member, several in a message.
 pub(super) struct Writing<'o> {
     out: &'o mut Vec<u8>,
     open: Option<Delivering>,
-    /// Bytes of messages that are complete.
+    /// Bytes of complete messages.
     pub(super) sent: u64,
     pub(super) records: u64,
 }
@@ -50,7 +50,7 @@ impl Writing<'_> {
                         let (channel, last) = (channel_of(&log), position_to_wire(last));
                         FromNode::Deleted(Deleted { channel, last }).encode(self.out);
                     }
-                    // A group tells its members nothing else.
+                    // Members receive no other notices.
                     _ => {}
                 }
                 self.sent += (self.out.len() - before) as u64;
