@@ -1,6 +1,6 @@
-//! One write: where its bytes lie, and what they mean for the channels they are of.
+//! One write: where its bytes are, and how they move the channels' cursors.
 //!
-//! Small pieces are copied together, larger ones are lent by the segments they lie in.
+//! Small pieces are copied together; larger ones are borrowed from their segments.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -17,41 +17,41 @@ use super::translate::position_to_wire;
 use crate::session::outbound::Rest;
 use crate::session::pieces::Pieces;
 
-/// Bytes of one run, or one larger record.
+/// Bytes of one batch, or one larger record.
 pub(super) const RUN_BYTES_MAX: usize = 16 << 10;
-/// What one message, or some records that are not sent, mean for a channel.
+/// How one message, or skipped records, move a channel's cursor.
 #[derive(Debug, Clone)]
 pub(super) struct Move {
     pub(super) channel: u32,
     pub(super) records: u32,
     pub(super) advance_bytes: u32,
-    /// Where in the write its message lies; empty for records that are not sent.
+    /// The message's bytes in the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
-    /// What comes next goes on after it: it is sent, or lost on purpose.
+    /// The next message continues after this one: it is sent, or lost on purpose.
     pub(super) is_told: bool,
-    /// Bytes of a state, in the place of records.
+    /// Bytes of a state, instead of records.
     pub(super) state: Option<usize>,
 }
 
-/// What writing needs that all sessions of a thread share.
+/// Buffers for writing that all sessions of a thread share.
 #[derive(Debug, Default)]
 pub(crate) struct WriteScratch {
-    /// What is sent from elsewhere than a segment: heads of runs, and spans too small to be lent.
+    /// Bytes that are not borrowed from a segment: batch headers, and small spans.
     pub(super) gathered: Vec<u8>,
-    /// Channels whose turn it is.
+    /// Channels that share the next write.
     pub(super) turn: Vec<u32>,
-    /// What each message of the write means for its channel.
+    /// How each message of the write moves its channel's cursor.
     pub(super) moves: Vec<Move>,
 }
 
-/// What one write consists of.
+/// The content of one write.
 pub(super) struct Plan<'a, 's> {
     pieces: Pieces<'a, 's>,
     moves: &'s mut Vec<Move>,
 }
 
 impl<'a, 's> Plan<'a, 's> {
-    /// Begins with what waits to be sent besides records.
+    /// Starts with the output besides records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<Move>,
@@ -65,8 +65,7 @@ impl<'a, 's> Plan<'a, 's> {
         self.pieces.bytes()
     }
 
-    /// Adds runs of the channel until `share` bytes are in, or `credit` is used up; how many bytes it
-    /// was.
+    /// Adds batches of the channel, up to `share` bytes or the `credit`. Returns the bytes added.
     pub(super) fn add_runs(
         &mut self,
         channel: u32,
@@ -114,7 +113,7 @@ impl<'a, 's> Plan<'a, 's> {
         self.bytes() - began
     }
 
-    /// Adds parts of a state until `share` bytes are in; how many bytes it was.
+    /// Adds parts of a state, up to `share` bytes. Returns the bytes added.
     pub(super) fn add_state(&mut self, channel: u32, sending: &'a Sending, share: usize) -> usize {
         let began = self.bytes();
         let Snapshot { position, checksum, bytes: whole, .. } = &sending.snapshot;
@@ -150,7 +149,7 @@ impl<'a, 's> Plan<'a, 's> {
         self.bytes() - began
     }
 
-    /// One record, whose payload lies apart.
+    /// Adds one record whose payload is stored apart.
     fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> RunHeader) {
         let len = frame_head.len() + payload.len();
         self.pieces.gather(&run_head(&head(padded(len) as u32)));
@@ -160,12 +159,12 @@ impl<'a, 's> Plan<'a, 's> {
         self.pieces.gather(&[0; 8][..padded(len) - len]);
     }
 
-    /// Hands the pieces to `write`.
+    /// Passes the pieces to `write`.
     pub(super) fn write<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         self.pieces.write(write)
     }
 
-    /// What the socket did not take of the message that it took the first `sent` bytes up to.
+    /// What the socket did not take of a message, after the first `sent` bytes of the write.
     pub(super) fn rest_of_cut(&self, sent: usize, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
         let cut = self.moves.iter().find(|m| m.bytes.start < sent && sent < m.bytes.end);
         cut.map_or_else(|| Ok(Vec::new()), |cut| self.pieces.rest(sent..cut.bytes.end, budget))

@@ -1,7 +1,7 @@
-//! Publishing: what a client sends is checked once, and appended as it is.
+//! Appending published batches: each is checked once, and appended as it is.
 //!
-//! Where a reliable topic is full, the session reads no further until there is room or the topic's
-//! patience ends: the client's own sending stops, and nobody else notices.
+//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. That
+//! slows down only this client.
 
 mod open;
 
@@ -31,21 +31,21 @@ pub(super) struct Publishing {
     by_number: HashMap<u32, Publisher>,
     /// What the next publisher to be opened expects of its topic.
     expected: Option<Expected>,
-    /// Appended, but not yet said so.
+    /// Appended, but not acknowledged.
     unanswered: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
-    /// The user was over a rate: nothing more is read before the timer says so.
+    /// The user is over a rate: nothing is read until the timer fires.
     pub(super) is_held: bool,
 }
 
 #[derive(Debug)]
 enum Publisher {
     Open(Box<Open>),
-    /// What is sent with its number is dropped.
+    /// Batches with its number are dropped.
     Refused,
 }
 
-/// Where a client may publish.
+/// A topic to publish to.
 struct Found {
     topic: Arc<Topic>,
     pattern: Option<Pattern>,
@@ -62,15 +62,15 @@ pub(super) struct Blocked {
 }
 
 impl Publishing {
-    /// A reader has made room somewhere.
+    /// Notes that some topic has room.
     pub(super) fn room(&mut self) {
         if let Some(blocked) = &mut self.blocked {
             blocked.try_again = true;
         }
     }
 
-    /// Looks again at what open publishers may do: `look` says of what they asked for, and of what their topic owns,
-    /// whether each record is to be asked about. Those that may do nothing any more are refused, and named.
+    /// Checks the permissions of open publishers again. `look` takes the requested pattern and the topic's, and
+    /// returns whether each record must be checked. Publishers without any permission are refused and returned.
     pub(super) fn recheck(
         &mut self,
         look: impl Fn(&Pattern, &Pattern) -> Result<bool, Refused>,
@@ -89,7 +89,7 @@ impl Publishing {
         refused
     }
 
-    /// Whether what waits for room is worth another try; once for each sign that it is.
+    /// Whether to try again; true once for each notification.
     pub(super) fn may_try_again(&mut self) -> bool {
         self.blocked.as_mut().is_some_and(|blocked| std::mem::take(&mut blocked.try_again))
     }
@@ -126,7 +126,7 @@ impl Session {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
-            // The client knows it as somebody configured it, and the node has made another meanwhile.
+            // The client knows a configured topic of this name; the node has created another meanwhile.
             Some(expected) if !expected.create && self.node.makes_by_itself(&found.topic) => {
                 Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
             }
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// What is done where there is no topic for a publisher.
+    /// What to do if the publisher's topic does not exist.
     pub(super) fn if_missing(&self, publisher: u32) -> Missing {
         let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);
@@ -240,7 +240,7 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && let Err(hole) = open.follows(header)
         {
-            // The other node sends it again, behind what was refused before.
+            // The other node sends this batch again after the refused one.
             let hole = if self.from_node { PublishError::OwnerAway(hole.to_string()) } else { hole };
             self.refuse(header, &Refused::from(&hole));
             return Taken::Whole;
@@ -283,7 +283,7 @@ impl Session {
         Taken::Whole
     }
 
-    /// When the topic is full, this is on its list to be told of room, and there was none after that.
+    /// If the topic is full, the session is on its list of waiters, and a second attempt has failed too.
     fn append(
         &self,
         open: &Open,
@@ -322,7 +322,7 @@ impl Session {
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
         self.publishing.blocked = None;
         let is_quiet = publish.flags & FLAG_QUIET != 0;
-        // What its owner elsewhere refuses is told even so.
+        // A refusal of another owner is sent even for quiet batches.
         if is_quiet && receipt.acknowledged != Acknowledged::ByOwner {
             return;
         }
@@ -355,7 +355,7 @@ impl Session {
         }
     }
 
-    /// Says what was appended since the last time.
+    /// Sends the acknowledgements since the last call.
     pub(super) fn acknowledge(&mut self) {
         for published in self.publishing.unanswered.drain(..) {
             self.outbound.say(FromNode::Published(published));
@@ -388,13 +388,13 @@ impl Session {
         }
     }
 
-    /// Refuses a message whose end has not come; `false` when it is no PUBLISH of an open publisher.
+    /// Refuses an incomplete message; `false` if it is no PUBLISH of an open publisher.
     pub(super) fn refuse_unfinished(&mut self, message: &[u8], refused: &Refused) -> bool {
         let header = PublishHeader::of_unfinished(message);
         let header = header.filter(|h| self.publishing.by_number.contains_key(&h.publisher));
         let Some(header) = header else { return false };
         if let Some(Publisher::Open(_)) = self.publishing.by_number.get(&header.publisher) {
-            // In the order it was sent: what was appended before it is said before it.
+            // Earlier batches are acknowledged before the refusal.
             self.acknowledge();
             self.refuse(&header, refused);
         }
@@ -405,14 +405,15 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
             let comes_again = match open.producer {
                 NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
-                // What is too old to be remembered was appended once: what follows it stands by itself.
+                // A forgotten duplicate was appended once, so the next batch does not depend on it.
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
             if comes_again {
                 open.was_refused(header);
             }
             if open.producer == NO_PRODUCER {
-                // Without numbers it is not known what was sent before the client heard of it.
+                // Without numbers, the node cannot tell which batches were sent before the client received the
+                // refusal.
                 open.forget_lost(header);
             }
         }

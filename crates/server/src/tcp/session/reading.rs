@@ -1,7 +1,7 @@
 //! From the socket to messages.
 //!
-//! The thread's buffer is read into and worked on where it lies. Only what is left of it, the start of
-//! a message, is copied into the session; a message larger than the buffer is collected there.
+//! Messages are parsed in the thread's read buffer. Only an incomplete message is copied into the session; one larger
+//! than the buffer is collected there.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -15,17 +15,17 @@ use super::scratch::{READ_BYTES, Scratch};
 use super::waiting::Waits;
 use super::{CONTROL_BYTES_MAX, Gone, Phase, Progress, Session};
 
-/// How a message was taken.
+/// Whether a message was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Done with.
+    /// The message was handled.
     Whole,
-    /// Not now: it is to be handled again.
+    /// The message must be handled again later.
     Blocked,
 }
 
 impl Session {
-    /// Reads once and handles what came.
+    /// Reads once and handles what arrived.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl Session {
         match read {
             Ok(0) => self.client_ended(),
             Ok(_) => Ok(Progress::Some),
-            // The last read took all there was: only now is it known, and the socket is yet to be asked to say when.
+            // The last read emptied the socket, so readiness must be polled again.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(Progress::Some)
             }
@@ -82,14 +82,13 @@ impl Session {
         }
     }
 
-    /// Whether the client could make room itself, for what it publishes, by consuming what it reads on
-    /// this very connection.
+    /// Whether the client could make room for its own publish, by consuming records on this connection.
     fn may_look_ahead(&self) -> bool {
         self.unread.len() < self.shared.limits.in_flight_bytes_max as usize
             && self.subscriptions.values().any(|subscription| subscription.options.registered)
     }
 
-    /// Reads beyond a publish that waits for room, and heeds what makes room; all else keeps its turn.
+    /// Reads beyond a publish that waits for room, for credit only; other messages are handled in order.
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let read = self.stream.read(&mut scratch.read)?;
         self.unread.extend_from_slice(&scratch.read[..read]);
@@ -100,7 +99,7 @@ impl Session {
     fn look_ahead(&mut self) {
         let unread = std::mem::take(&mut self.unread);
         while let Ok(Next::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..]) {
-            // Credit never falls, so that it does no harm to hear of it again in its turn.
+            // Credit never falls, so it may be applied twice.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }
@@ -124,7 +123,7 @@ impl Session {
         Ok(read)
     }
 
-    /// Drops what comes of a message that was refused before its end.
+    /// Skips bytes of a message that was refused before its end.
     fn skip(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let room = &mut scratch.read[..self.skip_bytes.min(READ_BYTES)];
         let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }?;
@@ -132,11 +131,11 @@ impl Session {
         Ok(read)
     }
 
-    /// Reads more of one large message. Room is made as its bytes come, not as its length claims; when
-    /// there is none, the publisher is refused, and the connection goes on behind the message.
+    /// Reads more of one large message. The buffer grows with the bytes that arrive, not with the announced length.
+    /// Without memory, the publisher is refused, and the connection continues after the message.
     fn collect(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
-        // First so much that it can be told whose it is.
+        // First, enough bytes to know the message's publisher.
         let step = if before < RUN_HEAD_BYTES { RUN_HEAD_BYTES } else { before.max(READ_BYTES) };
         let more = step.min(self.unread_needs - before);
         if before >= RUN_HEAD_BYTES
@@ -167,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Handles all whole messages, and keeps the rest.
+    /// Handles all complete messages, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8]) {
         let mut at = 0;
         (self.unread_needs, self.ahead) = (0, 0);
@@ -206,8 +205,8 @@ impl Session {
         }
     }
 
-    /// The client sends no more. What was read before has been done; replies have nowhere to go unless
-    /// it still reads, and one that wanted them would have said LEAVE.
+    /// The client has closed its side. Earlier messages were handled. A client that still wanted responses would have
+    /// sent LEAVE.
     fn client_ended(&mut self) -> Result<Progress, Gone> {
         match &mut self.phase {
             Phase::Closing(closing) => {

@@ -1,7 +1,7 @@
-//! Acknowledgements of durable topics: said when the disk has come so far, and nobody waits for it meanwhile.
+//! Acknowledgements that wait for the disk or for another owner; the session continues meanwhile.
 //!
-//! Invariant: for each publisher and partition answers go out in the order of the messages, and none before its level is
-//! reached. Where the disk fails, what has no answer is refused.
+//! Invariant: each publisher's acknowledgements for a partition are sent in order, and none before its level is
+//! reached. If the disk fails, the remaining batches are refused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use dunlin::wire::{FromNode, PublishHeader, Published};
 use super::Session;
 use super::translate::{acknowledged_to_wire, position_to_wire};
 
-/// The token that progress of the disk notifies.
+/// The waiter token of the disk's progress.
 pub(super) const STORED: u32 = u32::MAX - 2;
 
-/// Messages that were appended and whose answer is not due yet.
+/// Batches that were appended and are not acknowledged yet.
 #[derive(Debug, Default)]
 pub(super) struct Unstored(Vec<Lane>);
 
-/// Those of one publisher to one partition.
+/// Batches of one publisher to one partition.
 #[derive(Debug)]
 struct Lane {
     publisher: u32,
@@ -28,30 +28,30 @@ struct Lane {
     waiting: VecDeque<Answer>,
 }
 
-/// What is said of a message when it is stored.
+/// What is sent for a batch when it is stored.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) header: PublishHeader,
     pub(super) published: Published,
     pub(super) at: Position,
     pub(super) level: Acknowledged,
-    /// Only a refusal is said.
+    /// Only a refusal is sent.
     pub(super) is_quiet: bool,
-    /// What the publisher knows of the topic's state.
+    /// The state that the publisher knows.
     pub(super) claim: Option<Arc<StateClaim>>,
 }
 
-/// What has become of the first messages of a lane.
+/// Acknowledgements and refusals that are due.
 #[derive(Debug, Default)]
 struct Outcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
-    /// There may be more to say at once.
+    /// There may be more.
     more: bool,
 }
 
 impl Answer {
-    /// What the topic's owner elsewhere has said.
+    /// The acknowledgement with the receipt of another owner.
     fn answered(self, receipt: &Receipt) -> Published {
         Published {
             position: position_to_wire(receipt.position),
@@ -76,14 +76,14 @@ impl Unstored {
         }
     }
 
-    /// The session ends.
+    /// Removes the waiter from all logs when the session ends.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
         self.0.iter().for_each(|lane| lane.log.leave_stored(waiter));
     }
 }
 
 impl Lane {
-    /// Takes what the disk has come past, or will never come to; the waiter is notified of what is left.
+    /// Takes the batches that are stored or failed; the waiter is notified of the others.
     fn settle(&mut self, waiter: &Arc<Waiter>) -> Outcome {
         let mut outcome = Outcome::default();
         while let Some(first) = self.waiting.front() {
@@ -100,7 +100,7 @@ impl Lane {
                 }
                 StoredState::Waiting => break,
                 StoredState::Failed(error) if first.level == Acknowledged::ByOwner => {
-                    // What was handed on behind it has an outcome of its own, and that comes after this one.
+                    // Each forwarded batch after it has a result of its own, which comes later.
                     let lost = self.waiting.pop_front().map(|answer| answer.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;
@@ -117,7 +117,7 @@ impl Lane {
 }
 
 impl Session {
-    /// Says what has been stored by now.
+    /// Sends what has been stored by now.
     pub(super) fn acknowledge_stored(&mut self) {
         if self.unstored.is_empty() {
             return;
@@ -127,7 +127,8 @@ impl Session {
         self.unstored.0.retain(|lane| !lane.waiting.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for Outcome { stored, refused, .. } in outcomes {
-            // One says all, but to another node: it answers for many publishers.
+            // One acknowledgement covers the earlier ones, except to another node, which forwards for many
+            // publishers.
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
             stored[all..].iter().for_each(|published| self.outbound.say(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {

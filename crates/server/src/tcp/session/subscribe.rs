@@ -100,17 +100,17 @@ impl Session {
         })
     }
 
-    /// What is done where there is no topic for a subscription that begins there, or goes on.
+    /// What to do if a subscription's topic does not exist.
     pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> Missing {
         if self.from_node { Missing::Refuse } else { Missing::of(start, goes_on) }
     }
 
-    /// Whether a subscription or a membership has this number.
+    /// Whether a subscription or membership has this number.
     pub(super) fn is_in_use(&self, number: u32) -> bool {
         self.subscriptions.contains_key(&number) || self.members.contains_key(&number)
     }
 
-    /// Whether there may be one more.
+    /// Checks that one more subscription is allowed.
     pub(super) fn check_subscriptions(&self) -> Result<(), Refused> {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         match self.subscriptions.len() + self.members.len() {
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Topics were created that subscriptions read.
+    /// Queues topics that were created after their subscriptions.
     pub(super) fn take_newcomers(&mut self) {
         for (&number, subscription) in &mut self.subscriptions {
             let Some(newcomers) = &subscription.newcomers else { continue };
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    /// Gives channels to logs that have none, as long as the client takes what it is told.
+    /// Opens channels for logs without one, while the client reads its messages.
     pub(super) fn announce(&mut self, cx: &mut Context<'_>) {
         self.poll_opening(cx);
         while self.outbound.control.len() < CONTROL_BYTES_MAX {
@@ -145,7 +145,7 @@ impl Session {
                     self.announce_log(number, log, filter);
                     self.poll_opening(cx);
                 }
-                // Its last log comes back here.
+                // The last pending channel queues the subscription again.
                 None if self.opening.iter().any(|opening| opening.subscription == number) => {
                     self.announcing.pop_front();
                 }
@@ -164,7 +164,7 @@ impl Session {
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let start = subscription.start_of(&log);
-        // What is resumed had been taken as it was.
+        // A resumed subscription has read the topic before.
         let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
@@ -184,7 +184,7 @@ impl Session {
         self.end_subscription(number, &refused);
     }
 
-    /// Gives channels to logs whose places have been found.
+    /// Opens the channels whose start positions have been found.
     fn poll_opening(&mut self, cx: &mut Context<'_>) {
         let mut at = 0;
         while let Some(opening) = self.opening.get_mut(at) {
@@ -268,7 +268,7 @@ impl Session {
         }
     }
 
-    /// Remembers what the next SUBSCRIBE of this number wants of states.
+    /// Keeps the state options of the next SUBSCRIBE with this number.
     pub(super) fn follow(&mut self, follow: Follow) {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         if self.following.len() >= subscriptions_max as usize {
@@ -277,10 +277,10 @@ impl Session {
         self.following.insert(follow.subscription, follow);
     }
 
-    /// A reader wants to go on from elsewhere: its log gets another channel, so that nothing of what is under way on
-    /// this one is taken for what follows.
+    /// Continues a log from another position. The log gets a new channel, so that messages on their way are not taken
+    /// for the continuation.
     pub(super) fn resync(&mut self, resync: Resync) {
-        // It may have ended meanwhile.
+        // The channel may have ended meanwhile.
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
         let after = position_from_wire(resync.after);
         let how = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
@@ -338,8 +338,8 @@ impl Session {
         self.outbound.say(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }
 
-    /// The log of this channel has nothing more. The subscription ends with its last log, unless
-    /// others may come.
+    /// Ends a channel whose log has no more records. The subscription ends with its last log, unless new topics may
+    /// match.
     pub(super) fn end_channel(&mut self, number: u32) {
         let Some(mut channel) = self.channels.remove(&number) else { return };
         channel.cursor.leave(&self.waiter, number);
@@ -358,14 +358,14 @@ impl Session {
 }
 
 impl Subscription {
-    /// Where a log begins that gets its channel now.
+    /// Where a log starts whose channel is opened now.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.of_newcomer(log).1;
         match &mut self.resumed {
             Some(resumed) => match resumed.positions.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
-                // A follower that holds no state of it needs one.
+                // A follower without this log's state needs it.
                 None if self.options.follows_state() && log.is_stateful() => Start::Snapshot,
                 None => Start::Earliest,
             },

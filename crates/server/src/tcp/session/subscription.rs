@@ -1,4 +1,4 @@
-//! What a session knows of a subscription, and of each log it reads.
+//! A session's subscriptions, and the logs that they read.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,34 +21,34 @@ pub(super) struct Subscription {
     pub(super) pattern: Pattern,
     pub(super) options: SubscribeOptions,
     pub(super) channels: Vec<u32>,
-    /// Bytes the client allows, since the beginning.
+    /// Bytes that the client allows, in total.
     pub(super) granted: u64,
-    /// Bytes sent, since the beginning.
+    /// Bytes sent, in total.
     pub(super) sent: u64,
-    /// Channels that may have something, for which the client allows no bytes now.
+    /// Channels with records that wait for credit.
     pub(super) starved: Vec<u32>,
-    /// Where logs to come are told.
+    /// Receives logs of topics that are created later.
     pub(super) newcomers: Option<Arc<Newcomers>>,
-    /// Logs that have no channel yet.
+    /// Logs without a channel.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
-    /// Where the client stood when it was cut off.
+    /// The client's positions when its connection broke.
     pub(super) resumed: Option<Resumed>,
-    /// Logs announced at the beginning; `None` once that was said.
+    /// Logs announced so far; `None` after the announcement is complete.
     pub(super) beginning: Option<u32>,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     pub(super) _charge: Charge,
 }
 
-/// A log of a subscription whose place is being found.
+/// A channel whose start position is being looked up.
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) subscription: u32,
     pub(super) cursor: CursorFuture,
-    /// What it will take of the node's memory.
+    /// The memory charge.
     pub(super) charge: Charge,
 }
 
-/// Positions by topic and partition, and what they take of the node's memory.
+/// Positions by topic and partition, and their memory charge.
 #[derive(Debug)]
 pub(super) struct Resumed {
     pub(super) positions: HashMap<(String, u16), Position>,
@@ -56,7 +56,7 @@ pub(super) struct Resumed {
     bytes: usize,
 }
 
-/// A place in a table, half of which may be free, and the text's allocation.
+/// About one table entry at half load, and the text's allocation.
 const POSITION_BYTES: usize = 128;
 
 impl Resumed {
@@ -77,25 +77,25 @@ impl Resumed {
 pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
-    /// Where the client stands when it has read all that was sent.
+    /// The client's position when it has read everything that was sent.
     pub(super) told: Position,
-    /// What operators see of it.
+    /// What operators see of the channel.
     pub(super) reading: Arc<Reading>,
-    /// Bytes sent beyond its turns' share, to be made up for.
+    /// Bytes sent beyond its share, to be compensated.
     pub(super) debt: Cell<usize>,
-    /// The socket took no more of it in the write that is being settled.
+    /// The socket took no more of the channel in the last write.
     pub(super) stopped: bool,
-    /// It is among those that are being written.
+    /// The channel is part of the write that is being built.
     pub(super) in_turn: bool,
-    /// Something was sent since it last found nothing.
+    /// Something was sent since the channel last ran out of records.
     pub(super) sent: bool,
-    /// It is on the list for the next heartbeat.
+    /// The channel is in the next heartbeat.
     pub(super) touched: bool,
     /// The state that is being sent.
     pub(super) sending: Option<Sending>,
-    /// Conflated: what was sent, and is yet to be consumed.
+    /// With conflation: what was sent and not yet consumed.
     pub(super) in_flight: Option<Position>,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     pub(super) _charge: Charge,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// Bytes of the messages that are yet to be sent.
+    /// Bytes of the messages that are still to be sent.
     pub(super) fn message_bytes(&self) -> u64 {
         let rest = self.snapshot.bytes.len() - self.offset;
         let parts = rest.div_ceil(RUN_BYTES_MAX).max(1);
@@ -127,19 +127,19 @@ impl Channel {
         self.cursor.read_through()
     }
 
-    /// The client has been told of everything that was sent or skipped.
+    /// Notes that the client knows the current position.
     pub(super) fn told_all(&mut self) {
         self.told = self.read_through();
         self.reading.at(self.told);
         self.in_flight = self.cursor.is_conflated().then_some(self.told);
     }
 
-    /// Sends a state, after which the client stands at its position; how many bytes its messages will have.
+    /// Starts to send a state. Returns the bytes of its messages.
     pub(super) fn begin_sending(&mut self, snapshot: Snapshot) -> u64 {
         self.sending.insert(Sending { snapshot, offset: 0 }).message_bytes()
     }
 
-    /// What was lost on purpose goes for sent, and the client is not told; whether anything was.
+    /// Treats records lost on purpose as sent, without telling the client. Returns whether there were any.
     pub(super) fn pass_over_lost(&mut self) -> bool {
         let given = self.cursor.prev_seq();
         let has_lost = self.told.epoch == self.cursor.next().epoch && given > self.told.seq;
@@ -149,7 +149,7 @@ impl Channel {
         has_lost
     }
 
-    /// So much more of the state was sent.
+    /// Notes that more bytes of the state were sent.
     pub(super) fn sent_of_state(&mut self, bytes: usize) {
         let Some(sending) = &mut self.sending else { return };
         sending.offset += bytes;
@@ -159,7 +159,7 @@ impl Channel {
         }
     }
 
-    /// Whether nothing was skipped since the client was last told where it stands.
+    /// Whether the client knows the current position.
     pub(super) fn is_told_all(&self) -> bool {
         self.read_through() == self.told
     }

@@ -1,12 +1,14 @@
-//! Tasks and workers: what a client asks is gathered while its bytes are handled, and asked of the cluster at once; what came of it, and
-//! what its workers are to do, is said when it is there.
+//! Tasks and workers. Requests are collected while the read buffer is handled, and proposed to the cluster together.
+//! Results, and orders for the client's workers, are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket costs one proposal, and one wake when it is done, however many commands it held.
-//! - A worker's number is said before the first order for it.
-//! - Answers and orders are written when there is room to say them, so that they wait in nobody's memory twice.
+//! - One read of the socket takes one proposal, and one notification of its result, however many commands it
+//!   contains.
+//! - A worker's number is sent before its first order.
+//! - Results and orders are encoded when there is room, so that they do not take memory twice.
 //!
-//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] unanswered, [`WORKERS_MAX`] workers; one more is refused.
+//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] without a response, [`WORKERS_MAX`] workers; one more is
+//! refused.
 
 mod answers;
 mod rechecking;
@@ -27,21 +29,21 @@ use tokio::task::AbortHandle;
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// The token by which a session is told that something has come of what it asked, or that there are orders.
+/// The waiter token of results and orders.
 pub(super) const TASKED: u32 = u32::MAX - 8;
 
-/// Requests of one session without an answer.
+/// Requests of a session without a response.
 const REQUESTS_MAX: usize = 4_096;
-/// Bytes of them.
+/// Bytes of these requests.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Workers of one session.
 const WORKERS_MAX: usize = 4_096;
-/// Tenants that a session remembers to have been there.
+/// Existing tenants that a session remembers.
 const TENANTS_KEPT_MAX: usize = 10_000;
-/// Orders of one message come to so many bytes, or are one.
+/// Bytes of orders in one message, or one larger order.
 const ORDERS_BYTES_MAX: usize = 256 << 10;
 
-/// What a session has asked of the cluster's tasks.
+/// The task requests and workers of a session.
 #[derive(Debug, Default)]
 pub(super) struct Tasking {
     commands: Commands,
@@ -50,47 +52,47 @@ pub(super) struct Tasking {
     outcomes: Outcomes,
     unanswered: usize,
     unanswered_bytes: usize,
-    /// Tenants that are known to be there.
+    /// Tenants that are known to exist.
     tenants: HashSet<Vec<u8>>,
     outlet: Option<Arc<Outlet>>,
-    /// Where its workers are.
+    /// The scheduler of the session's workers.
     scheduler: Weak<Tasks>,
-    /// A worker says that it lives, among what is to be asked.
+    /// The collected commands contain a worker's heartbeat.
     beats: bool,
     workers: Arc<AtomicUsize>,
-    /// Those that are attached, by their numbers.
+    /// Attached workers, by number.
     attached: HashMap<u64, Worker>,
-    /// Those that may not be workers any more: they are sent nothing more.
+    /// Workers that lost their permission: they receive no orders.
     revoked: HashSet<u64>,
-    /// Workers that are on their way in.
+    /// Workers that are being attached.
     attaching: Vec<AbortHandle>,
 }
 
-/// A request's number, and its bytes.
+/// A request's number and size.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     number: u32,
     bytes: usize,
 }
 
-/// A worker that is attached.
+/// An attached worker.
 #[derive(Debug)]
 struct Worker {
-    /// The request by which it was attached.
+    /// The request that attached it.
     request: u32,
-    /// The tenants whose tasks it is given; none for all.
+    /// The tenants whose tasks it runs; empty for all.
     tenants: Vec<Vec<u8>>,
 }
 
-/// Commands of one request among those that are proposed together.
+/// One request's commands in a proposal.
 #[derive(Debug)]
 struct Batch {
     request: Request,
-    /// For each of its commands: the client's own, or one that this session has put before it.
+    /// For each command, whether it is the client's or was added by the session.
     is_own: Vec<bool>,
 }
 
-/// What has come of a request.
+/// The result of a request.
 #[derive(Debug)]
 struct Outcome(Request, Result<Content, Refused>);
 
@@ -98,9 +100,9 @@ struct Outcome(Request, Result<Content, Refused>);
 enum Content {
     /// The bytes of an [`Answered`](dunlin::scheduler::Answered) for each command.
     Answered(Vec<Bytes>),
-    /// It may be looked for now.
+    /// The query may be evaluated now.
     Question(Bytes),
-    /// A worker is attached; for these tenants, none for all.
+    /// A worker is attached, for these tenants; empty for all.
     Attached(Attached, Vec<Vec<u8>>),
 }
 
@@ -151,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// All commands of a request, or none.
+    /// Takes all commands of a request, or none.
     fn take_task_commands(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
         let (mut taken, mut is_own) = (Commands::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
@@ -207,7 +209,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where topics come into being by being used, so do tenants.
+    /// Adds a command that creates an unknown tenant, if `auto_create` is set.
     fn found_tenant(
         &self,
         tenant: &[u8],
@@ -264,7 +266,7 @@ impl Session {
         self.node.tasks().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Asks what was gathered.
+    /// Proposes the collected commands, and catches up for the collected queries.
     pub(super) fn ask_scheduler(&mut self) {
         if self.tasking.of_commands.is_empty() && self.tasking.questions.is_empty() {
             return;
@@ -290,7 +292,7 @@ impl Session {
                 let answers = tasks.propose_known(commands).await;
                 tell(&outcomes, &waiter, each(of_commands, answers).into_iter());
                 if let Some(outlet) = heard {
-                    // Who is not known to have been heard of keeps its lease to its end.
+                    // If this fails, the workers' leases end at their usual time.
                     let _ = tasks.heard(&outlet).await;
                 }
             });
@@ -307,7 +309,7 @@ impl Session {
         }
     }
 
-    /// Says what has come, and what there is to do, as far as there is room.
+    /// Sends results, and then orders, as far as there is room.
     pub(super) fn answer_tasks(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
             let Some(Outcome(request, content)) = lock(&self.tasking.outcomes).pop_front() else {
@@ -328,7 +330,7 @@ impl Session {
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.say_tasked(request.number, &out);
-                    // The users may have changed while it was on its way in.
+                    // The users may have changed while the worker was being attached.
                     self.recheck_workers();
                     Ok(())
                 }
@@ -382,12 +384,12 @@ impl Session {
 }
 
 impl Tasking {
-    /// Nothing that was asked is without an answer.
+    /// Whether all requests have their result.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == 0
     }
 
-    /// Whether these are workers of this connection, for tenants that its user may work for.
+    /// Whether these workers belong to this connection and to tenants that its user may work for.
     fn are_own(&self, workers: &[u64], rule: &TaskRule) -> bool {
         workers
             .iter()
@@ -400,13 +402,13 @@ impl Drop for Tasking {
         self.attaching.iter().for_each(AbortHandle::abort);
         let Some(outlet) = self.outlet.take().filter(|outlet| outlet.has_workers()) else { return };
         if let (Some(tasks), Ok(runtime)) = (self.scheduler.upgrade(), Handle::try_current()) {
-            // Where it cannot be done, the end of their leases does it.
+            // If this fails, the workers' leases end it.
             runtime.spawn(async move { tasks.deserted(&outlet).await });
         }
     }
 }
 
-/// Whose tasks a command is about that names nobody: the user's own. Whether it was about nobody's.
+/// Sets the user's own tenant in a command without one. Returns whether the command had none.
 fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
     match command {
         Command::Submit { tenant, .. }
@@ -424,7 +426,7 @@ fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
     }
 }
 
-/// The same for questions, which else are about all tenants.
+/// Sets the user's own tenant in a query without one, which would cover all tenants.
 fn ask_of_tenant<'a>(query: &mut Query<'a>, own: &'a [u8]) {
     match query {
         Query::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,

@@ -21,13 +21,13 @@ use super::waiting::Waiting;
 use crate::figures::{Answers, Figures, Held, READERS_SHOWN, Users, Wanted};
 use crate::peers::interest::{self, INTEREST};
 
-/// What stands before a subject of which is asked whether anybody hears it.
+/// The prefix of a subject whose subscribers are queried.
 pub(super) const HEARD: &str = "$DUNLIN.heard.";
 
-/// The setting that makes a topic durable: what its acknowledgements stand for.
+/// The setting of a durable topic's acknowledgement level.
 const DURABLE: &str = "durable";
 const DURABLE_MEMORY: &str = "durable.memory_bytes";
-/// The setting that makes readers of a topic lose records, for trying.
+/// The setting that makes subscribers lose records, for tests.
 const LOSE_EVERY: &str = "lose_every";
 
 impl Session {
@@ -81,11 +81,11 @@ impl Session {
         self.outbound.say(FromNode::Settings(settings));
     }
 
-    /// Whoever is about to ask is told whether somebody would hear it, before anything comes into being for it.
+    /// Tells a requester whether its subject has a subscriber, before anything is created for the request.
     fn say_who_hears(&mut self, request: u32, subject: &str) {
         let heard = match self.waited.take() {
             Some(heard) => heard,
-            // It is known without waiting.
+            // The result is known without waiting.
             None => self
                 .query_listeners(subject)
                 .and_then(|mut query| heard_or_refused(subject, query.take_now().unwrap_or(Ok(true)))),
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Whether somebody in the cluster subscribes to the subject, which the client may publish to.
+    /// Whether the cluster has a subscriber to the subject, which the client may publish to.
     pub(super) fn query_listeners(&self, subject: &str) -> Result<TopicFuture<bool>, Refused> {
         let parsed = Subject::parse(subject);
         let subject = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
@@ -107,7 +107,7 @@ impl Session {
         Ok(self.node.is_heard_async(&Pattern::from(subject)))
     }
 
-    /// Answers another node.
+    /// Answers another node's query about subscribers.
     fn describe_interest(&mut self, request: u32, pattern: &str) {
         let is_node = matches!(self.entrance, Entrance::Node) || self.shared.access.is_none();
         let pattern = match Pattern::parse(pattern) {
@@ -166,7 +166,7 @@ impl Session {
         let answers = self.take_figures();
         let mut lines: Vec<_> =
             page.topics.iter().map(|topic| line(topic, &answers.of(&self.shared, topic))).collect();
-        // Those that could not be opened come last.
+        // Topics that could not be opened come last.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
         let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse(&refused.name)) {
             (Some(pattern), Ok(name)) => pattern.matches(name),
@@ -177,12 +177,12 @@ impl Session {
         self.outbound.say(FromNode::Topics(topics));
     }
 
-    /// A line is at most two names and 64 bytes.
+    /// A line takes at most two names and 64 bytes.
     fn lines_that_fit(&self) -> usize {
         self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
     }
 
-    /// Asks the other nodes for figures of the topics that are about to be listed; nothing where there are none.
+    /// Queries other nodes for figures of the topics to list; `None` if no other node is needed.
     pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Waiting> {
         let pattern = match list.pattern {
             "" => None,
@@ -192,7 +192,7 @@ impl Session {
         self.figures_for(|| self.node.topics(pattern.as_ref(), list.after, topics_max).topics)
     }
 
-    /// The same of the topic that is about to be described.
+    /// The same for the topic to describe.
     pub(super) fn figures_for_topic(&self, name: &str) -> Option<Waiting> {
         self.figures_for(|| self.node.topic(name).into_iter().collect())
     }
@@ -236,12 +236,12 @@ impl Session {
     }
 }
 
-/// A node that cannot know takes it that somebody subscribes.
+/// A node that cannot query assumes a subscriber.
 pub(super) fn heard_or_refused(subject: &str, is_heard: Result<bool, TopicError>) -> Result<(), Refused> {
     if is_heard.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
 }
 
-/// Takes the settings that have names.
+/// Applies named settings to a configuration.
 fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>) -> Result<(), ConfigError> {
     let (mut options, mut seen) = (BTreeMap::new(), HashSet::new());
     for setting in settings {
@@ -288,7 +288,7 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// Names and values; what has become of each log, if the logs are this node's.
+/// A topic's settings as names and values, and the state of each log if this node owns it.
 fn settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     let mut settings = durable_settings_of(topic, is_here);
     let every = topic.config().lose_every.map(|every| (LOSE_EVERY.to_owned(), every.to_string()));
@@ -328,7 +328,7 @@ fn durable_settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     settings
 }
 
-/// A topic has one partition at least; one that could not be opened has none.
+/// A topic that could not be opened: it has no partitions.
 fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
     TopicLine {
         name: &refused.name,

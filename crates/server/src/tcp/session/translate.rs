@@ -1,4 +1,4 @@
-//! The same things in the words of the protocol and of topics.
+//! Conversions between the types of the protocol and of topics.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ pub(super) fn acknowledged_to_wire(acknowledged: Acknowledged) -> AckKind {
         Acknowledged::Written => AckKind::Written,
         Acknowledged::Synced => AckKind::Synced,
         Acknowledged::Quorum => AckKind::Quorum,
-        // The least of all, for what this door does not know either.
+        // The lowest level, also for levels without a code in this protocol.
         _ => AckKind::Memory,
     }
 }
 
-/// Zeros are the node's defaults.
+/// Zero means the node's default.
 pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
     let mut made = defaults.clone();
     made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());
@@ -55,7 +55,7 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
 fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {
     let defaults = Reliable::default();
     Reliable {
-        // More than fits is more than the topic allows, which says so.
+        // The topic refuses a number over its limit.
         readers_max: u16::try_from(config.reliable_readers_max).unwrap_or(u16::MAX),
         wait_max: match config.wait_ms_max {
             0 => defaults.wait_max,

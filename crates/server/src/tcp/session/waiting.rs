@@ -1,5 +1,5 @@
-//! Messages that wait for a cluster's agreement or for a disk. The thread of the listener does not: what is waited for is done
-//! by a thread of the node's, and the session reads no further until it is. Then the message is handled again, and finds it done.
+//! Messages that wait for the cluster or a disk. A thread of the node does the work; the listener's thread continues,
+//! and the session stops reading. When the work is done, the message is handled again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,23 +12,23 @@ use super::Session;
 use super::groups::work_options;
 use super::topics::{HEARD, heard_or_refused};
 
-/// What is waited for.
+/// Work that a message waits for.
 pub(super) type Waiting = Pin<Box<dyn Future<Output = Waited> + Send>>;
 
-/// What came of it.
+/// The result of that work.
 pub(super) type Waited = Result<(), Refused>;
 
-/// Whether the session reads on.
+/// Whether the session may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
     No,
     Still,
-    /// What it waited for is done just now.
+    /// The work has just been done.
     Done,
 }
 
 impl Session {
-    /// Looks whether what is waited for is done.
+    /// Polls the work that the session waits for.
     pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Waits {
         let Some(waiting) = &mut self.waiting else { return Waits::No };
         match waiting.as_mut().poll(cx) {
@@ -40,7 +40,7 @@ impl Session {
         }
     }
 
-    /// Whether the message has to wait for something, which has been begun then.
+    /// Starts the work that the message needs. Returns whether it must wait.
     pub(super) fn must_wait(&mut self, message: &FromClient<'_>) -> bool {
         let is_all_done = matches!(
             message,

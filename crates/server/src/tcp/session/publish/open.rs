@@ -1,4 +1,4 @@
-//! An open publisher of a session, and what one that is opened again expects.
+//! An open publisher of a session, and what a reopened publisher expects.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use dunlin::{Node, Refused};
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) topic: PublisherPlace,
-    /// Where the topic owns more than one subject: what tails must keep to.
+    /// Where the topic has several subjects: the pattern that tails must match.
     pub(super) pattern: Option<Pattern>,
-    /// What the client asked to publish to.
+    /// The pattern that the client asked for.
     pub(super) asked: Pattern,
-    /// It may publish to some of the topic's subjects only.
+    /// The client may publish to only some of the topic's subjects.
     pub(super) asks_of_each: bool,
     pub(super) producer: u64,
     pub(super) producer_epoch: u32,
-    /// Where the topic keeps a state: what the client knows of it, by partition.
+    /// For a state topic: the state that the client knows, by partition.
     pub(super) claims: Box<[Arc<StateClaim>]>,
-    /// Partitions, and the first number there that was refused and has not come again: a log that has never
-    /// heard of the producer would take what follows it for a beginning. A node that hands on runs of no producer opens another
-    /// publisher for what was not taken, and all behind it.
+    /// Partitions, with the first refused number that was not sent again. A log that does not know the producer would
+    /// take the next batch as a beginning. A node that forwards batches without a producer opens another publisher
+    /// for the refused batch and those after it.
     pub(super) refused: Vec<(u32, u64)>,
 }
 
-/// What a publisher that is opened again expects of its topic; of a node, what the publisher expects whose run comes next.
+/// What a reopened publisher expects of its topic; or, for a node, what the publisher of its next batch expects.
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) publisher: u32,
     pub(super) create: bool,
-    /// The last records that were acknowledged, by partition.
+    /// The last acknowledged records, by partition.
     pub(super) acknowledged: Vec<(u16, Position)>,
 }
 
@@ -43,7 +43,7 @@ impl Expected {
         last.map(|(_, record)| StateClaim::after(*record))
     }
 
-    /// Whether the topic keeps a state of which one of these records is no part any more.
+    /// Whether the state topic has lost one of these records.
     pub(super) fn is_lost(&self, topic: &Topic) -> bool {
         let lost = |log: &Arc<Log>| {
             let mut here =
@@ -59,13 +59,13 @@ impl Open {
         self.claims.get(header.partition as usize)
     }
 
-    /// The client knows that the state is lost: what it sends from here on goes on from nothing.
+    /// Accepts the loss of the state: the client knows it, and continues from nothing.
     pub(super) fn forget_lost(&mut self, header: &PublishHeader) {
         let claim = self.claims.get_mut(header.partition as usize);
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
-    /// Whether nothing before this message was refused and has not come again.
+    /// Whether no earlier batch was refused without being sent again.
     pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
         let Some(at) = self.refused.iter().position(|(partition, _)| *partition == header.partition) else {
             return Ok(());
@@ -88,7 +88,7 @@ impl Open {
         }
     }
 
-    /// Whether the records are sound, and this topic's and this partition's.
+    /// Whether the records are valid, and belong to this topic and partition.
     pub(super) fn check<'a>(
         &self,
         publish: &wire::Publish<'a>,

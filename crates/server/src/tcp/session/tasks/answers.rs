@@ -1,20 +1,20 @@
-//! What came of the commands of a request, as its client reads it: an answer for each, in the command's place.
+//! The results of a request's commands as the client reads them: one for each command, in order.
 
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::scheduler::Answered;
 use dunlin::wire::{ErrorCode, TaskAnswer};
 
-/// What the second byte of an [`Answered`] is where it was taken in.
+/// The second byte of an accepted [`Answered`].
 const DONE: u8 = 1;
 
-/// Of each the bytes of an [`Answered`]. What cannot be read keeps its place: of its command it is not known what came.
+/// Encodes the results. An unreadable one keeps its place as a refusal, because its outcome is unknown.
 pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
     let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 8).sum());
     let mut done = Vec::new();
     for answer in answers {
         match **answer {
-            // A version, which of the two it is, and the reply, whose own bytes begin with a version as well.
+            // A version, the kind of result, and the reply, whose own bytes begin with the version too.
             [version, DONE, ref reply @ ..] => {
                 done.clear();
                 done.push(version);

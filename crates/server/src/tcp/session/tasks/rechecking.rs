@@ -1,4 +1,4 @@
-//! Workers that may not do the tasks that they are attached for any more, because the users have changed.
+//! Detaches workers whose user lost the permission for their tenants.
 
 use dunlin::raft::Commands;
 use dunlin::scheduler::Command;
@@ -7,7 +7,7 @@ use dunlin::{Action, Refused, TopicError};
 use super::super::Session;
 
 impl Session {
-    /// Ends the workers that are no longer allowed: what they hold goes to others, and their client is told why.
+    /// Ends workers without permission: their tasks go to others, and the client receives the reason.
     pub(in crate::tcp::session) fn recheck_workers(&mut self) {
         let rule = self.node.task_rule();
         let mut commands = Commands::default();
@@ -24,7 +24,7 @@ impl Session {
             return;
         }
         if let Some(tasks) = self.tasking.scheduler.upgrade() {
-            // Where it cannot be done, the end of their leases does it: they cannot be kept alive any more.
+            // If this fails, the workers' leases end, because they cannot be renewed.
             tokio::spawn(async move { tasks.propose_known(commands).await });
         }
     }
