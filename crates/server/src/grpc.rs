@@ -1,20 +1,19 @@
-//! Door `grpc`: topics over gRPC, as `dunlin.v1.Dunlin`, and as Ratatoskr's `MessageBroker`; keys and values as `dunlin.v1.Kv`, tasks as
-//! `dunlin.v1.Tasks`; with health and reflection.
+//! The gRPC listener: topics as `dunlin.v1.Dunlin` and as Ratatoskr's `MessageBroker`, keys and values as
+//! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, with health and reflection.
 //!
-//! `connection` is one HTTP/2 connection, `dispatch` finds who answers a call, `intake` bounds what a call may send;
-//! `service` has the calls that answer once, `requests` those that wait for a reply, `publish_stream` and `groups` the streams
-//! both ways; `kv` has all about keys, `tasks` about tasks. What subscribers are
-//! sent goes its own way: a `reader` walks the logs, a `writer` puts what it finds into protobuf bytes, and
-//! `delivery` is the response they make.
+//! `connection` is one HTTP/2 connection, `dispatch` routes its calls, and `intake` limits what a call may send.
+//! `service` has the unary calls, `requests` those that wait for a reply, `publish_stream` and `groups` the
+//! bidirectional streams. A subscriber's response comes from `reader` (walks the logs), `writer` (encodes protobuf)
+//! and `delivery` (the body).
 //!
 //! Invariants:
 //! - Records are copied once, from the segment into the bytes that HTTP/2 sends.
-//! - A stream that is not read holds its place in the logs, one batch that waits in the connection, and no segment.
-//! - A connection and its calls live on one thread.
+//! - A stream that the client does not read holds its cursors and one batch, and no segment.
+//! - A connection and its calls stay on one thread.
 //!
 //! Limits: those of [`GrpcLimits`](crate::GrpcLimits).
 //!
-//! Not here: TLS; compression, which is refused.
+//! Compressed messages are refused.
 
 mod append;
 mod connection;
@@ -42,7 +41,7 @@ mod writer;
 pub(crate) use connection::{refusal, serve};
 pub(crate) use services::Services;
 
-/// The messages, made from the files in `proto` by `cargo xtask fix`.
+/// The messages, generated from `proto` by `cargo xtask fix`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
 pub mod proto {
     /// `dunlin.v1`.
@@ -53,6 +52,6 @@ pub mod proto {
     pub mod ratatoskr {
         include!("grpc/generated/ratatoskr.rs");
     }
-    /// All files, as reflection gives them out.
+    /// The descriptors of all files, for reflection.
     pub const DESCRIPTORS: &[u8] = include_bytes!("grpc/generated/descriptors.bin");
 }

@@ -1,5 +1,5 @@
-//! Publishing one record: its frame is made, checked as one from outside, and appended; where there is no room or the disk
-//! is to have it first, the call waits and nobody else does.
+//! Appending one record: its frame is encoded, checked and appended. The call waits for room and for the disk; its
+//! thread serves others meanwhile.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use dunlin::{Node, Owner, Refused};
 use super::proto::dunlin as v1;
 use crate::append::{self, ToAppend};
 
-/// A frame's memory is kept for the next one up to here.
+/// A frame's memory is kept for the next one up to this size.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Where frames are made.
+    /// The buffer in which frames are encoded.
     static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where records go that have this subject. A topic that was made for them stays if one of them is taken.
+/// The topic of a subject. A topic that was created for a record exists on if one of its records is accepted.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) topic: Arc<Owner>,
     tail: String,
-    /// As the publisher may use it.
+    /// The node with the publisher's permissions.
     node: Node,
 }
 
 impl Target {
-    /// The topic that owns the subject; made where the node does that for a record with such a payload, unless the publisher goes
-    /// on after another record.
+    /// Finds the topic that owns the subject. The node may create it for a record with such a payload, unless the
+    /// publisher names its last record.
     pub(super) async fn find(
         node: &Node,
         subject: &str,
@@ -61,7 +61,7 @@ pub(super) struct Incoming<'a> {
     pub(super) after: Option<Position>,
 }
 
-/// Appends the record, waiting for room as long as its topic has patience.
+/// Appends the record, and waits for room as long as its topic allows.
 pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Receipt, Refused> {
     let topic = &*target.topic;
     let appended =
@@ -76,7 +76,7 @@ pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Re
     appended.map_err(|error| Refused::from(&error))
 }
 
-/// Waits until the record's level of acknowledgement is reached.
+/// Waits for the record's level of acknowledgement.
 pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, Refused> {
     append::stored(topic, receipt).await.map_err(|error| Refused::from(&error))
 }
@@ -90,7 +90,7 @@ impl Incoming<'_> {
     }
 }
 
-/// Makes the record's frame and shows it to `look`.
+/// Encodes the record's frame and passes it to `look`.
 fn with_frame<R>(target: &Target, record: &v1::Draft, look: impl FnOnce(&[u8]) -> R) -> Result<R, Refused> {
     if !record.reply.is_empty() {
         let parsed = Subject::parse(&record.reply);

@@ -1,8 +1,8 @@
-//! One HTTP/2 connection: from its preface to its end.
+//! One HTTP/2 connection, from its preface to its end.
 //!
-//! Limits: `sessions_max`: a connection too many has its calls refused, and is closed. `handshake_ms_max` for the
-//! preface. `grpc.idle_ms_max` without a stream: then the client is told to open another when it needs one.
-//! `grpc.streams_max` calls at once. Keep-alive: `grpc.keep_alive_ms`; who does not answer in as long is gone.
+//! Limits: `sessions_max`, above which calls are refused and the connection is closed; `handshake_ms_max` for the
+//! preface; `grpc.idle_ms_max` without a stream, after which the client must reconnect; `grpc.streams_max` concurrent
+//! calls; `grpc.keep_alive_ms` between keep-alive pings and for their responses.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,9 +30,9 @@ use crate::publishes::Publishes;
 use crate::shared::{Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 
-/// How an HTTP/2 connection begins.
+/// The start of an HTTP/2 connection.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What whoever speaks something else is told.
+/// The response to a client of another protocol.
 const NOT_HTTP2: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\nconnection: close\r\n\
       content-length: 61\r\n\r\nThis is Dunlin's gRPC door: it speaks HTTP/2, and only that.\n";
@@ -41,11 +41,11 @@ const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const GOAWAY: u8 = 7;
 /// The error of GOAWAY that asks for better security.
 const INADEQUATE_SECURITY: u32 = 12;
-/// Between two looks at a preface that has not come whole.
+/// The pause between two checks of an incomplete preface.
 const PREFACE_NAP: Duration = Duration::from_millis(10);
-/// How long a connection that is refused has to take that in.
+/// How long a refused client has to read the response.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What the connection may hold of a stream that the client does not read: a batch is handed over while less than this is.
+/// Bytes that the connection holds for a stream whose client does not read: a batch is passed on below this.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
 
 /// What the calls of a connection share.
@@ -53,30 +53,30 @@ const SEND_BUFFER_BYTES: usize = 48 << 10;
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: Option<SocketAddr>,
-    /// The node as whose call it is may use it.
+    /// The node with the caller's permissions.
     pub(super) node: Node,
-    /// Whose call it is, where somebody has to be.
+    /// The caller's login, on a node with users.
     pub(super) login: Option<Arc<Login>>,
     state: Arc<State>,
 }
 
-/// What is the same for the calls of all users.
+/// What the calls of all users share.
 #[derive(Debug)]
 struct State {
     remembered: Remembered,
     admitted: bool,
     stopping: AtomicBool,
-    /// Who is to be told that the server stops.
+    /// The streams to notify when the server stops.
     streams: Mutex<HashMap<u64, Arc<Waiter>>>,
     stream_last: AtomicU64,
     publishes: Publishes,
     /// Calls so far.
     calls: AtomicU64,
-    /// Those that wait for replies; made with the first.
+    /// Requests that wait for replies; created with the first.
     pub(super) requests: Mutex<Option<Requests>>,
 }
 
-/// A stream's place among those of its connection, until it is dropped.
+/// A stream's entry in its connection; dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
     peer: Option<SocketAddr>,
@@ -86,7 +86,7 @@ pub(super) struct StreamPlace {
 }
 
 impl Connection {
-    /// One more call; an error where there was no place for this connection.
+    /// Counts a call. Fails if the node has as many connections as it may.
     pub(super) fn begin_call(&self) -> Result<(), Refused> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
         if self.state.admitted {
@@ -97,12 +97,12 @@ impl Connection {
         Err(refused)
     }
 
-    /// Those who wait for replies.
+    /// The requests that wait for replies.
     pub(super) fn requests(&self) -> &Mutex<Option<Requests>> {
         &self.state.requests
     }
 
-    /// A place for a stream that goes on: it is notified of [`STOP`].
+    /// Registers a long call, which is notified of [`STOP`].
     pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamPlace, Refused> {
         let number = self.state.stream_last.fetch_add(1, Ordering::Relaxed);
         self.state.streams().insert(number, Arc::clone(waiter));
@@ -118,12 +118,12 @@ impl Connection {
         Ok(place)
     }
 
-    /// Remembers why a client gets no more, for those who ask later.
+    /// Records why a client was refused or cut off, for operators.
     pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
 
-    /// The connection as whose call it is that brings this header.
+    /// Logs the caller in by this header, and returns the connection with the caller's permissions.
     pub(super) async fn log_in(
         self: &Arc<Connection>,
         access: &Arc<Access>,
@@ -140,14 +140,14 @@ impl Connection {
         }))
     }
 
-    /// How topics know the producer.
+    /// The producer's mark, with its number in topics.
     pub(super) fn mark(&self, producer: v1::Producer) -> ProducerMark {
         let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
         let producer = self.login.as_ref().map_or(id, |login| login.account().producer(id));
         ProducerMark { producer, producer_epoch, producer_seq }
     }
 
-    /// Waits for it as long as the client is let in.
+    /// Awaits the work while the client is logged in.
     pub(super) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -163,12 +163,12 @@ impl Connection {
         self.login.as_ref().map(|login| login.account().name())
     }
 
-    /// Whether so much may be published now.
+    /// Checks the user's publish rate.
     pub(super) fn admit_publish(&self, bytes: usize) -> Result<(), Refused> {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
     }
 
-    /// It has published to a topic.
+    /// Notes that the connection has published to a topic.
     pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
         self.state.publishes.to(topic);
     }
@@ -186,7 +186,7 @@ impl Connection {
         self.state.streams().is_empty()
     }
 
-    /// When it is looked at whether it is still needed.
+    /// When to check next whether the connection is in use.
     fn next_look(&self) -> Duration {
         if !self.state.admitted {
             return FAREWELL;
@@ -202,7 +202,7 @@ impl State {
 }
 
 impl StreamPlace {
-    /// Remembers why a client gets no more, for those who ask later.
+    /// Records why a client was refused or cut off, for operators.
     pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
@@ -230,7 +230,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     match timeout(handshake, speaks_http2(&mut stream)).await {
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => return say_no(stream).await,
-        // It took too long, or it is gone.
+        // The client was too slow, or is gone.
         Ok(Err(_)) | Err(_) => return,
     }
     let waiter = Waiter::new();
@@ -254,13 +254,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     Serving::new(connection, stream, waiter, place).run().await;
 }
 
-/// Whether the connection begins as HTTP/2 does.
+/// Whether the connection starts with the HTTP/2 preface.
 async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
     if let Stream::Tls(_) = stream {
         return begins_as_http2(stream).await;
     }
-    // The door listens on no others.
+    // This listener has TCP connections only.
     let Some(stream) = stream.socket() else { return Ok(false) };
     loop {
         let seen = stream.peek(&mut begin).await?;
@@ -273,7 +273,7 @@ async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
     }
 }
 
-/// The same where what was read has to be given back.
+/// The same over TLS, where bytes cannot be peeked and are given back.
 async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
     let mut seen = 0;
@@ -289,7 +289,7 @@ async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
     Ok(begin == *PREFACE)
 }
 
-/// What a client hears that does not come so far as to have a connection: HTTP/2's end of it, and why.
+/// The HTTP/2 response to a client that gets no connection: GOAWAY with the reason.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let advice = refused.code.row().map_or("", |row| row.advice);
     let why = format!("{}: {advice}", refused.code);
@@ -304,7 +304,7 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
 
 async fn say_no(mut stream: Stream) {
     let mut bin = [0; 4_096];
-    // What it sent is taken, so that closing does not destroy the answer.
+    // Unread bytes would make closing the socket discard the response.
     let _ = stream.read(&mut bin);
     let _ = timeout(FAREWELL, stream.write_all(NOT_HTTP2)).await;
     let _ = timeout(FAREWELL, stream.shutdown()).await;
@@ -316,7 +316,7 @@ struct Serving {
     http2: Pin<Box<Http2<TokioIo<Stream>, Dispatch, TokioExecutor>>>,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
-    /// Calls when the timer was set: as many later means that there were none.
+    /// Calls when the timer was set, to find out whether there were any since.
     calls_before: u64,
     closing: bool,
     _place: Option<Place>,
@@ -361,7 +361,7 @@ impl Serving {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // What goes wrong with a connection is the client's to see; nobody here can do anything about it.
+            // Connection errors are the client's; the server can do nothing.
             if self.http2.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -371,7 +371,7 @@ impl Serving {
                 users |= token == USERS;
             });
             if users {
-                // They look for themselves.
+                // Each stream checks its user itself.
                 self.connection.tell(USERS);
             }
             if stop {
@@ -393,7 +393,7 @@ impl Serving {
         }
     }
 
-    /// Time has passed; whether the connection is to be dropped.
+    /// Checks the connection after a while. Returns whether to drop it.
     fn look(&mut self) -> bool {
         if !self.connection.state.admitted {
             return true;
@@ -407,7 +407,7 @@ impl Serving {
         false
     }
 
-    /// Takes no more calls; those that run are answered first.
+    /// Accepts no more calls; running calls are completed.
     fn close(&mut self) {
         if !std::mem::replace(&mut self.closing, true) {
             self.http2.as_mut().graceful_shutdown();

@@ -1,7 +1,7 @@
-//! The response to a subscriber: a body that is filled when the connection has room for more.
+//! The response to a subscriber: a body that is filled when the connection has room.
 //!
-//! Invariant: what waits in a connection for a client that does not read is one batch that was handed over, and one that is
-//! about to be.
+//! Invariant: for a client that does not read, the connection holds one batch that was passed on, and one that is
+//! next.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use super::outgoing::Outgoing;
 use super::reader::Reader;
 use super::writer::Writer;
 
-/// Room beside a batch: the record that fills it, and heads.
+/// Extra room for the record that exceeds a batch, and for headers.
 const SLACK_BYTES: usize = 1 << 10;
-/// The room that the first batch gets.
+/// The room of the first batch.
 const FIRST_BYTES: usize = 1 << 10;
 
-/// See the module.
+/// The response body of one subscription.
 #[derive(Debug)]
 pub(super) struct Delivery<W> {
     reader: Option<Reader>,
     writer: W,
-    /// How large the last batch was: the next is given that room.
+    /// The size of the last batch, which is the room of the next.
     last_bytes: usize,
     ended: Option<Status>,
 }
@@ -75,7 +75,7 @@ impl<W: Writer> Body for Delivery<W> {
 fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
-        // A text that no header can hold.
+        // The text does not fit a header.
         let bare = Status::new(status.code(), "");
         let _ = bare.add_header(&mut trailers);
     }

@@ -1,4 +1,4 @@
-//! Who answers a call.
+//! Routes calls to the services.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -41,10 +41,10 @@ pub(super) const KV: &str = "dunlin.v1.Kv";
 pub(super) const TASKS: &str = "dunlin.v1.Tasks";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
-/// The answer to a call.
+/// The response to a call.
 pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// Gives the calls of one connection to those who answer them.
+/// Routes the calls of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Dispatch {
     connection: Arc<Connection>,
@@ -56,7 +56,7 @@ pub(super) struct Dispatch {
 
 impl Dispatch {
     pub(super) fn new(connection: &Arc<Connection>) -> Dispatch {
-        // What is larger is refused before it gets there.
+        // Larger messages are refused before they are decoded.
         let message_bytes_max = usize::MAX;
         let dunlin = DunlinServer::new(Topics(Arc::clone(connection)));
         let kv = KvServer::new(Keys(Arc::clone(connection)));
@@ -84,7 +84,7 @@ impl Dispatch {
         }
     }
 
-    /// Routes the call of whoever may come in.
+    /// Routes the call after a login.
     fn admit(&self, access: Arc<Access>, request: Request<Incoming>) -> Answer {
         let connection = Arc::clone(&self.connection);
         let authorization = request.headers().get(AUTHORIZATION).cloned();
@@ -188,12 +188,12 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
     }
 }
 
-/// Whether the call learns nothing of anybody: health, and what calls there are.
+/// Whether the call reveals nothing: health, and reflection.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
 }
 
-/// Whether it is gRPC, and not compressed.
+/// Checks that the request is uncompressed gRPC.
 fn check(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let is_grpc = content_type
@@ -225,7 +225,7 @@ fn streaming(body: Body) -> Response<Body> {
     response
 }
 
-/// The message of a call that has one.
+/// The message of a call with one message.
 async fn one_message<M: Message + Default + Send + 'static>(request: Request<Intake>) -> Result<M, Status> {
     let decoder = ProstDecoder::<M>::default();
     let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));

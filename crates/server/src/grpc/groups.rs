@@ -1,7 +1,7 @@
-//! Memberships of groups: a stream of what the member asks for, and one of what it is given.
+//! Memberships in groups: a stream of the member's requests, and one of its records.
 //!
-//! Records are taken for the member when the connection has room for them: in `share` groups until `share_handed_max` are not
-//! confirmed, in `work` groups as many as it has asked for.
+//! Records are taken for the member when the connection has room: in `share` groups up to `share_handed_max`
+//! unconfirmed ones, in `work` groups as many as the member wants.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -27,9 +27,9 @@ use super::translate;
 use crate::access::Standing;
 use crate::shared::STOP;
 
-/// The token that news for the member notify.
+/// The waiter token of new records for the member.
 const NEWS: u32 = 1;
-/// Records in one message, and about their bytes.
+/// Records in one message, and about how many bytes.
 const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
@@ -38,9 +38,9 @@ pub(super) struct Membership {
     requests: Streaming<v1::JoinGroupRequest>,
     seat: Option<Seat>,
     waiter: Arc<Waiter>,
-    /// To be said before anything else.
+    /// Responses that are sent first.
     answers: VecDeque<Told>,
-    /// Records asked for, and given. Only `work`.
+    /// Records wanted, and delivered; in `work` groups only.
     wanted: u64,
     given: u64,
     standing: Option<Standing>,
@@ -52,13 +52,13 @@ enum Seat {
     Work(WorkMember),
 }
 
-/// What a member is given.
+/// A record or a notice for a member.
 enum Given {
     Delivery(v1::Delivery),
     Notice(Notice),
 }
 
-/// Takes the seat that the first message asks for.
+/// Joins the group that the first message names.
 pub(super) async fn join(
     connection: &Arc<Connection>,
     mut requests: Streaming<v1::JoinGroupRequest>,
@@ -145,7 +145,7 @@ impl Seat {
         }
     }
 
-    /// The next record, if one is wanted, or notice.
+    /// The next record, if one is wanted, or the next notice.
     fn next(&mut self, wants: bool) -> Result<Option<Given>, SubscribeError> {
         match self {
             Seat::Share(share) => {
@@ -170,7 +170,7 @@ impl Membership {
         matches!(self.seat, Some(Seat::Share(_))) || self.given < self.wanted
     }
 
-    /// Does what the member asks for.
+    /// Handles a request of the member.
     fn take(&mut self, asked: Option<Asked>) -> Result<(), Refused> {
         let wrong = |what| Err(Refused::new(ErrorCode::Protocol, what));
         match (asked, &mut self.seat) {
@@ -202,7 +202,7 @@ impl Membership {
         Ok(())
     }
 
-    /// What there is for the member now: several records, or a notice.
+    /// The next message for the member: several records, or a notice.
     fn next(&mut self) -> Result<Option<Told>, Refused> {
         let mut deliveries = Vec::new();
         let mut bytes = 0;
@@ -217,7 +217,7 @@ impl Membership {
                 }
                 Ok(Some(Given::Notice(notice))) => self.answers.extend(told(&notice)),
                 Ok(None) => break,
-                // What was given before is said; the end comes again.
+                // The earlier records are sent first; the next call returns the error again.
                 Err(_) if !deliveries.is_empty() => break,
                 Err(ended) => return Err(ended),
             }
@@ -247,7 +247,7 @@ impl Membership {
                     Err(refused) => return self.end(&refused),
                 },
                 Poll::Ready(Some(Err(broken))) => {
-                    // Dying: what it had claimed goes to the others.
+                    // After a broken connection, the member's claims go to others.
                     self.seat = None;
                     return Poll::Ready(Some(Err(broken)));
                 }
@@ -270,7 +270,7 @@ impl Membership {
         }
     }
 
-    /// Leaves in good order.
+    /// Leaves the group in order, and ends the stream.
     fn end(&mut self, refused: &Refused) -> Poll<Option<Result<Told, Status>>> {
         self.seat.take().into_iter().for_each(Seat::leave);
         Poll::Ready(Some(Err(status(refused))))
@@ -296,7 +296,7 @@ fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> 
     Told::Settled(v1::Settled { request, settled, stale })
 }
 
-/// A group tells its members nothing else.
+/// Members receive no other notices.
 fn told(notice: &Notice) -> Option<Told> {
     match notice {
         Notice::Gap(gap) => Some(Told::Gap(translate::gap(gap))),

@@ -1,7 +1,7 @@
-//! What a call sends: bytes on their way to whoever decodes them, each message bounded in size and time.
+//! The request body of a call, with limits on the size and time of each message.
 //!
-//! A message that is not small and has not come whole is charged to the node's memory budget until it has. One that does not
-//! come to its end in time ends the call.
+//! A large incomplete message is charged to the node's memory budget. An incomplete message that takes too long ends
+//! the call.
 //!
 //! Limits: `grpc.message_bytes_max`, `grpc.message_ms_max`.
 
@@ -23,18 +23,18 @@ use super::status::status;
 use crate::shared::Shared;
 use dunlin::topic::Charge;
 
-/// Messages below this are not charged: their bytes are no more than what a connection may have under way anyway.
+/// Smaller messages are not charged: a connection may have as many bytes under way anyway.
 const CHARGED_FROM_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A limited request body.
 #[derive(Debug)]
 pub(super) struct Intake {
     body: Incoming,
     shared: Arc<Shared>,
-    /// The head of a message whose end has not come.
+    /// The header of an incomplete message.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// Bytes to come of a message whose head has.
+    /// Missing bytes of the current message.
     missing: usize,
     charge: Option<Charge>,
     patience: Option<Pin<Box<Sleep>>>,
@@ -54,7 +54,7 @@ impl Intake {
         }
     }
 
-    /// Follows the messages through bytes that came.
+    /// Follows the messages in bytes that arrived.
     fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
         let began_whole = self.is_between_messages();
         let mut begun = false;
@@ -109,7 +109,7 @@ impl Intake {
         self.missing == 0 && self.head_bytes == 0
     }
 
-    /// An error when a message that was begun takes too long.
+    /// Fails when an incomplete message takes too long.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         let is_over = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready());
         if !is_over {

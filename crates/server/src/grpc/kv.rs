@@ -1,8 +1,8 @@
-//! The calls of `dunlin.v1.Kv`: keys and values, leases and locks of the cluster.
+//! The calls of `dunlin.v1.Kv`: the cluster's keys and values, leases and locks.
 //!
 //! Invariants:
-//! - A command is proposed once. What may have been done or not is told as that.
-//! - A call that waits for a lock, and a stream, ends when the server stops or its user goes.
+//! - A command is proposed once. An unknown outcome is reported as unknown.
+//! - A call that waits for a lock, and a stream, ends when the server stops or the user loses access.
 
 mod changes;
 mod leases;
@@ -31,12 +31,12 @@ pub(super) struct Keys(pub(super) Arc<Connection>);
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What this door did not expect of the cluster.
+/// The refusal for a reply of the wrong kind.
 fn odd() -> Refused {
     Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked")
 }
 
-/// Has the cluster take a command in, of whoever may give it.
+/// Has the cluster execute a command, if the user may give it.
 async fn command(connection: &Connection, command: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
     slow_down(connection.admit_publish(bytes)).await?;
     connection.node.ask(command).await
@@ -59,7 +59,7 @@ impl Keys {
         command(&self.0, asked, bytes).await
     }
 
-    /// So many keys were changed, by this revision.
+    /// Executes a write. Returns its revision and how many keys changed.
     async fn write(&self, asked: &Command<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
         match self.command(asked, bytes).await? {
             Reply::Changed { revision, keys } => Ok((revision, keys)),
@@ -152,7 +152,7 @@ impl Kv for Keys {
 
     type WatchStream = Answers<v1::WatchResponse>;
 
-    /// Answered before it comes here, by [`Delivery`](super::delivery::Delivery).
+    /// Never called: [`Delivery`](super::delivery::Delivery) answers the call.
     async fn watch(
         &self,
         _request: Request<v1::WatchRequest>,

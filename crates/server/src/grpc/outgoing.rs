@@ -1,4 +1,4 @@
-//! Bytes on their way out: gRPC messages one behind the other, each behind five bytes of head.
+//! Outgoing gRPC messages, each after a header of five bytes.
 //!
 //! ```text
 //!  0      1          5
@@ -11,18 +11,18 @@
 use bytes::{Buf, Bytes};
 use prost::Message;
 
-/// Bytes before a message.
+/// Bytes of a message's header.
 pub(super) const HEAD_BYTES: usize = 5;
 /// The longest varint of a length, and the tag of a field below 16.
 const FIELD_HEAD_BYTES_MAX: usize = 6;
 
-/// What is sent next.
+/// Messages to send next.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
-    /// What is allocated when the first message is begun.
+    /// Bytes to allocate with the first message.
     room: usize,
-    /// Bytes at the start that are not sent.
+    /// Unused bytes at the start.
     skip: usize,
 }
 
@@ -48,8 +48,8 @@ impl Outgoing {
         message.encode_raw(&mut self.bytes);
     }
 
-    /// Begins a message that is nothing but one field with a message in it, whose length will be known later. What is
-    /// appended from here on until [`close`](Outgoing::close) is that inner message.
+    /// Starts a message with a single field, which holds an inner message of unknown length. Bytes appended until
+    /// [`close`](Outgoing::close) are the inner message.
     pub(super) fn open(&mut self) -> Open {
         self.bytes.reserve(std::mem::take(&mut self.room));
         let start = self.bytes.len();
@@ -57,12 +57,12 @@ impl Outgoing {
         Open { start }
     }
 
-    /// The bytes, to be appended to.
+    /// The buffer, to append to.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Ends it, with the tag of the field that it is.
+    /// Ends the message, whose field has this tag.
     pub(super) fn close(&mut self, open: Open, tag: u8) {
         let content = open.start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX;
         let content_bytes = self.bytes.len() - content;
@@ -80,7 +80,7 @@ impl Outgoing {
         }
     }
 
-    /// What is to be sent.
+    /// The bytes to send.
     pub(super) fn finish(self) -> Bytes {
         let mut bytes = Bytes::from(self.bytes);
         bytes.advance(self.skip);
@@ -88,7 +88,7 @@ impl Outgoing {
     }
 }
 
-/// A message that was begun.
+/// A message that was started.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Open {
@@ -100,7 +100,7 @@ fn head(message_bytes: usize) -> [u8; HEAD_BYTES] {
     [0, a, b, c, d]
 }
 
-/// Appends a number as protobuf writes it.
+/// Appends a number as a protobuf varint.
 #[inline(always)]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -1,5 +1,5 @@
-//! Records that come as a stream, answered cumulatively: what has come by now is appended, stored where the topic says so,
-//! and answered by one message.
+//! Streams of records with cumulative responses: records that have arrived are appended, stored if the topic requires
+//! it, and answered by one message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,47 +26,47 @@ use v1::publish_stream_response::Refused as RefusedRecord;
 /// Messages that are answered together.
 const TOGETHER: usize = 64;
 
-/// A stream of records.
+/// The state of one stream of records.
 struct Publishing {
     connection: Arc<Connection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
-    /// Where records go, or why nothing can be published there; nothing before the first subject.
+    /// The topic, or why nothing can be published to it; `None` before the first subject.
     target: Option<Result<Target, Refused>>,
-    /// What it was found by.
+    /// The subject of the topic.
     subject: String,
     admission: Option<Admission>,
-    /// Permissions may be others since the target was found.
+    /// Permissions may have changed since the topic was found.
     is_stale: bool,
-    /// Of the next record.
+    /// The mark of the next record.
     mark: Option<ProducerMark>,
-    /// The publisher's last record: what it said, then what it was told last, of this stream's subject and partition.
+    /// The publisher's last record of this subject and partition: as the client said, then as acknowledged.
     after: Option<Position>,
     /// Records so far.
     count: u64,
     is_over: bool,
-    /// What ended it, after what came before is answered.
+    /// The error that ends the stream after the responses.
     failed: Option<Status>,
     _place: StreamPlace,
 }
 
-/// What a few messages came to.
+/// The outcome of messages that are answered together.
 #[derive(Default)]
 struct Came {
     last: Option<(Arc<Topic>, Receipt)>,
-    /// The newest that was stored, for where the last one was not.
+    /// The newest stored record, if the last record was not stored.
     confirmed: Option<(Arc<Topic>, Receipt)>,
-    /// Records that are to be stored first.
+    /// Records that have to be stored before the response.
     unstored: Vec<Unstored>,
     refused: Vec<RefusedRecord>,
-    /// The user was over a rate.
+    /// The pause of a user over a rate.
     pause: Option<Duration>,
 }
 
-/// Records of one log that are to be stored, or one record that was handed on to the log's owner.
+/// Records of one log that have to be stored, or one record that was forwarded to the log's owner.
 struct Unstored {
     topic: Arc<Topic>,
-    /// Of the last of them.
+    /// The receipt of the last of them.
     receipt: Receipt,
     /// Their numbers in the stream.
     indexes: Vec<u64>,
@@ -109,7 +109,7 @@ impl Publishing {
         Some((answer, self))
     }
 
-    /// Takes what has come by now.
+    /// Handles the messages that have arrived.
     async fn answer(&mut self, first: v1::PublishStreamRequest) -> Result<v1::PublishStreamResponse, Status> {
         let mut came = Came::default();
         let mut message = first;
@@ -137,7 +137,7 @@ impl Publishing {
                 Ok(receipt) if is_last => came.last = Some((Arc::clone(topic), receipt)),
                 Ok(receipt) => came.confirmed = Some((Arc::clone(topic), receipt)),
                 Err(refused) => {
-                    // Refused, each of them, as it would be alone: the stream goes on.
+                    // Each record is refused on its own; the stream continues.
                     came.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
                     if is_last {
                         came.last = None;
@@ -154,7 +154,7 @@ impl Publishing {
         Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
     }
 
-    /// Why the client is let in no more.
+    /// Fails if the user lost access.
     fn look_at_users(&mut self) -> Result<(), Refused> {
         if let Some(admission) = &mut self.admission {
             self.is_stale |= admission.check()?;
@@ -187,7 +187,7 @@ impl Publishing {
                     }
                     Err(refused) => Err(refused),
                 },
-                // As long as no other subject is named, each record is refused for this reason.
+                // Until another subject is named, each record is refused for this reason.
                 Some(Err(refused)) => Err(refused.clone()),
                 None => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
             };
@@ -209,7 +209,7 @@ impl Publishing {
         }
     }
 
-    /// The next message; none when the client has ended its stream.
+    /// The next message; `None` when the client has ended its stream.
     fn poll_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,7 +220,7 @@ impl Publishing {
             if stop {
                 return Poll::Ready(Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))));
             }
-            // Before each message, and when the users file has changed: the stream is woken then.
+            // The check runs before each message, and when the users file has changed, which wakes the stream.
             self.look_at_users().map_err(|refused| status(&refused))?;
             if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
                 return Poll::Ready(next.transpose());
@@ -241,7 +241,7 @@ impl Came {
         if receipt.acknowledged != Acknowledged::Memory {
             let of_log = |unstored: &&mut Unstored| {
                 let last = &unstored.receipt;
-                // Each that was handed on to another owner has an outcome of its own.
+                // Each forwarded record has an outcome of its own.
                 receipt.acknowledged != Acknowledged::ByOwner
                     && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)

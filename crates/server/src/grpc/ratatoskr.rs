@@ -1,7 +1,7 @@
-//! Ratatoskr's `MessageBroker`: its nine calls, with its names, limits and errors in band.
+//! Ratatoskr's `MessageBroker`: its nine calls, with its names, limits and error texts.
 //!
-//! A message's id is where it lies, `topic/partition/epoch-seq`: the one that publishing answers is the one that subscribers
-//! see. The contract has no word for a gap: a stream whose messages were given up ends with `DATA_LOSS`, and says how many.
+//! A message's id is its position, `topic/partition/epoch-seq`, for publishers and subscribers alike. The contract
+//! has no message for a gap: a stream that lost messages ends with `DATA_LOSS` and their number.
 
 mod messages;
 mod subscriptions;
@@ -24,7 +24,7 @@ use crate::figures::Figures;
 use messages::{AsMessages, message_id};
 pub(super) use subscriptions::Subscriptions;
 
-/// The metadata by which a subscriber is told the reference that ends its subscription.
+/// The metadata with the reference that ends a subscription.
 pub(super) const REFERENCE: &str = "subscription-ref";
 const NAME_BYTES_MAX: usize = 255;
 const BATCH_BYTES: usize = 32 << 10;
@@ -110,7 +110,7 @@ impl MessageBroker for Ratatoskr {
         loop {
             let page = node.topics(None, &after, usize::MAX);
             let of_page = page.topics.iter().map(|topic| topic.name());
-            // Others cannot be named by this service.
+            // Other topics have no valid name in this service.
             names.extend(of_page.filter(|name| check_name(name).is_ok()).map(str::to_owned));
             match page.topics.last() {
                 Some(last) if page.more => after = last.name().to_owned(),
@@ -182,7 +182,7 @@ impl MessageBroker for Ratatoskr {
 
     type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<rata::Message, Status>> + Send>>;
 
-    /// Answered before it comes here, by [`subscribe`].
+    /// Never called: the free function [`subscribe`] answers the call.
     async fn subscribe(
         &self,
         _request: Request<rata::SubscribeRequest>,
@@ -207,7 +207,7 @@ impl MessageBroker for Ratatoskr {
     }
 }
 
-/// The stream of a subscriber, and the reference that ends it.
+/// Starts a subscription. Returns its body, and the reference that ends it.
 pub(super) async fn subscribe(
     connection: &Arc<Connection>,
     request: rata::SubscribeRequest,
@@ -242,7 +242,7 @@ pub(super) async fn subscribe(
 
 const TOPIC_NOT_FOUND: &str = "topic_not_found";
 
-/// The contract's rules of names.
+/// Checks a name by the contract's rules.
 fn check_name(name: &str) -> Result<(), String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if name.is_empty() {
@@ -256,7 +256,7 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// A refusal in the contract's words, where it has some.
+/// A refusal in the contract's words, if it has some.
 fn atom(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),

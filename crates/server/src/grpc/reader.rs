@@ -1,11 +1,11 @@
-//! One subscription: its places in the logs, and what is due to be told of them.
+//! One subscription: its positions in the logs, and what to send of them.
 //!
-//! Logs with something to tell stand in a line and take turns; the others sleep. Nothing is read that is not asked for: a
-//! stream whose client takes nothing keeps its places, and is told its gap when it goes on.
+//! Logs with records are queued and take turns; the others sleep. Nothing is read before the client takes it: a
+//! stream whose client does not read keeps its positions, and reports its gap when it continues.
 //!
-//! Invariant: between two calls it holds no segment of a log.
+//! Invariant: between two calls, the subscription holds no segment of a log.
 //!
-//! Limits: `channels_max` logs; `batch_bytes_max` of a batch, but for one record that is larger.
+//! Limits: `channels_max` logs; `batch_bytes_max` of a batch, or one larger record.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -30,21 +30,21 @@ use crate::access::Standing;
 use crate::departures::Fate;
 use crate::shared::STOP;
 
-/// Readers that one passes a wake on to, as sessions of door `tcp` do.
+/// Subscriptions to which a woken one passes the notification on, as in Dunlin's own protocol.
 const WAKES: usize = 16;
-/// The token by which a reader is told that somebody asked for its end.
+/// The waiter token of an unsubscription.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
-/// Logs in one message that says where a reader stands.
+/// Logs in one message of start positions.
 const BEGAN_LOGS_MAX: usize = 512;
-/// The largest part of a state in one message.
+/// Bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
-/// How soon a reader is told that there was nothing for it.
+/// How soon a subscriber learns that records were skipped.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// Positions by topic and partition.
 pub(super) type Resumed = HashMap<(String, u16), Position>;
 
-/// What a subscription is begun with.
+/// The parameters of a new subscription.
 #[derive(Debug)]
 pub(super) struct Begin {
     pub(super) options: SubscribeOptions,
@@ -58,13 +58,13 @@ pub(super) struct Begin {
     pub(super) batch_bytes_max: usize,
 }
 
-/// See the module.
+/// A subscription's state.
 #[derive(Debug)]
 pub(super) struct Reader {
     options: SubscribeOptions,
-    /// By the tokens that wake them.
+    /// The channels, by the tokens that wake them.
     channels: Vec<Option<Box<Channel>>>,
-    /// Logs whose channels come when another node has said where they begin.
+    /// Channels that wait for another node to say where they start.
     opening: Vec<CursorFuture>,
     live: usize,
     line: VecDeque<u32>,
@@ -73,9 +73,9 @@ pub(super) struct Reader {
     waiter: Arc<Waiter>,
     channels_max: usize,
     batch_bytes_max: usize,
-    /// How many channels were told of at the beginning.
+    /// How many channels' start positions were sent; `None` when all were.
     began: Option<usize>,
-    /// When readers are told of what was skipped, if anything was.
+    /// When to send the positions of channels that skipped records.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     standing: Option<Standing>,
@@ -86,17 +86,17 @@ pub(super) struct Reader {
 #[derive(Debug)]
 struct Channel {
     cursor: Cursor,
-    /// Where the client stands when it has read all that was sent.
+    /// The client's position when it has read everything that was sent.
     told: Position,
-    /// The state that is being sent.
+    /// The state that is being sent, and how much of it was.
     sending: Option<(Snapshot, usize)>,
-    /// It is on the list of those that skipped something.
+    /// The channel is listed in `skipped`.
     skipped: bool,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     _charge: Charge,
 }
 
-/// What a turn came to.
+/// How a turn ended.
 enum Turn {
     More,
     Sleeps,
@@ -143,14 +143,14 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Remembers why the subscription was ended, if that is for its client to complain about.
+    /// Records why the subscription ended, unless that is ordinary.
     pub(super) fn ended(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
             self.place.departs(Fate::CutOff, &self.options.name, status.message());
         }
     }
 
-    /// Where a log begins that is there at the beginning.
+    /// Where a log starts that existed at the beginning.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         match &mut self.resumed {
@@ -166,7 +166,7 @@ impl Reader {
         if self.live + self.opening.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
-        // What is resumed had been taken as it was.
+        // A resumed subscription has read the topic before.
         let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
         let node = &self.place.shared().node;
@@ -174,7 +174,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Gives channels to logs whose places have been found.
+    /// Opens the channels whose start positions have been found.
     fn poll_opening(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         let mut at = 0;
         while let Some(opening) = self.opening.get_mut(at) {
@@ -201,13 +201,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Who is notified of what the reader waits for.
+    /// The waiter that new records notify.
     pub(super) fn waiter(&self) -> &Arc<Waiter> {
         &self.waiter
     }
 
-    /// Puts what is due into `out`, about a batch of it. Pending when there is nothing; an error when there is nothing
-    /// more, ever.
+    /// Adds about a batch of messages to `out`. Pending when there is nothing to send; fails when the subscription
+    /// has ended.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -298,7 +298,7 @@ impl Reader {
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.line.push_back(number);
                 }
-                // Nobody wakes a reader for what it skips asleep: it is looked at now and then.
+                // Skipped records do not wake the subscription, so its position is checked now and then.
                 let skips = channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.told;
                 if skips && !std::mem::replace(&mut channel.skipped, true) {
                     self.skipped.push(number);
@@ -317,7 +317,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Says now and then of logs whose records are not for this reader how far they were looked through.
+    /// Sends positions of channels that skipped records, now and then.
     fn advance_skipped(
         &mut self,
         cx: &mut Context<'_>,
@@ -381,7 +381,7 @@ impl Channel {
         Ok(Turn::More)
     }
 
-    /// Gives one span of what is under the cursor.
+    /// Writes one span of records.
     fn give(&mut self, out: &mut Outgoing, writer: &mut impl Writer, batch_bytes_max: usize) {
         let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
         let Some(span) = self.cursor.spans(span_bytes_max).next() else { return };

@@ -1,8 +1,8 @@
-//! Records in protobuf, written from where they lie, without a message in between.
+//! Records in protobuf, encoded directly from their segments.
 //!
-//! prost's messages own what they hold: each payload would be allocated and copied before it is written.
+//! prost's messages own their contents, so each payload would be allocated and copied before it is encoded.
 //!
-//! Invariant: the bytes are those that prost writes of the same [`SubscribeResponse`](v1::SubscribeResponse), to the last one.
+//! Invariant: the bytes equal what prost encodes for the same [`SubscribeResponse`](v1::SubscribeResponse).
 
 use dunlin::topic::frame::{FLAG_BY_REF, HEAD_BYTES};
 use dunlin::topic::{Content, Frame, LogName, Position};
@@ -16,20 +16,20 @@ const RECORDS_TAG: u8 = 2 << 3 | LEN;
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const LEN: u8 = 2;
-/// Tag and length of a record and what stands before the payload of one that is plain.
+/// The longest tag and length of a record, and what precedes the payload of a plain one.
 const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 
-/// Consecutive records of one log, as a cursor has them under it.
+/// Consecutive records of one log.
 pub(super) struct Run<'a> {
     pub(super) log: &'a LogName,
     pub(super) first: Position,
-    /// Numbers just before the first that were left out.
+    /// Sequence numbers just before the first that were skipped.
     pub(super) skipped: u64,
     pub(super) content: Content<'a>,
 }
 
 impl<'a> Run<'a> {
-    /// The frames, one after another.
+    /// The frames, in order.
     pub(super) fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         let (mut rest, mut apart) = match self.content {
             Content::Frames(bytes) => (bytes, None),
@@ -80,7 +80,7 @@ fn put_record(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, frame: &F
     }
 }
 
-/// Two writes beside the payload's.
+/// Takes two writes besides the payload's.
 #[inline(always)]
 fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     let payload = frame.payload();
@@ -150,7 +150,7 @@ fn put_with_fields(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, fram
     }
 }
 
-/// What [`put_with_fields`] writes behind the record's length.
+/// The bytes that [`put_with_fields`] writes after the record's length.
 fn fields_bytes(seq: u64, skipped: u64, subject_bytes: usize, frame: &Frame<'_>) -> usize {
     let times = [frame.append_time_ns() != 0, frame.event_time_ns().is_some(), frame.expires_ns().is_some()];
     let header_bytes =
@@ -169,7 +169,7 @@ fn number_bytes(number: u64) -> usize {
     if number == 0 { 0 } else { 1 + varint_bytes(number) }
 }
 
-/// A field that is left out when it is empty.
+/// The bytes of a field that is left out if it is empty.
 fn text_bytes(len: usize) -> usize {
     if len == 0 { 0 } else { len_bytes(len) }
 }

@@ -1,9 +1,9 @@
-//! Requests: records whose reply subjects lie in an inbox of the connection, and the first reply to each.
+//! Requests: records whose reply subjects are in an inbox of the connection, and the first reply to each.
 //!
-//! The inbox is made with a connection's first request and goes with the connection. Replies are taken out of it by a responder
-//! of the node, so it is the thread on which a reply was published that wakes who asked.
+//! The inbox is created with the connection's first request. A responder of the node takes the replies, so the thread
+//! that publishes a reply wakes the requester.
 //!
-//! Limits: as many at a time as the connection has calls; a reply that comes too late is dropped.
+//! Limits: the connection's concurrent calls; a late reply is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,24 +19,24 @@ use super::connection::Connection;
 use super::proto::dunlin as v1;
 use super::translate;
 
-/// How long a reply is waited for unless the request says so.
+/// How long to wait for a reply by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Those of one connection.
+/// The requests of one connection.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// Ends before the inbox does.
+    /// Dropped before the inbox.
     _replies: Responder,
     inbox: Inbox,
     waiting: Arc<Waiting>,
     asked: u64,
 }
 
-/// Who waits for a reply, by the number at the end of its subject.
+/// Requesters, by the number at the end of the reply subject.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
 
-/// A reply that is expected, until this is dropped.
+/// A reply that is waited for; dropping it ends the wait.
 struct Expected {
     reply_to: String,
     number: u64,
@@ -44,7 +44,7 @@ struct Expected {
     waiting: Arc<Waiting>,
 }
 
-/// Asks, and waits for the first reply.
+/// Publishes a request, and waits for the first reply.
 pub(super) async fn request(
     connection: &Connection,
     request: v1::RequestRequest,
@@ -58,7 +58,7 @@ pub(super) async fn request(
     let parsed = Subject::parse(&subject);
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
     node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
-    // A node that cannot know takes it that somebody subscribes.
+    // A node that cannot query assumes a subscriber.
     if !node.is_heard_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
@@ -74,7 +74,7 @@ pub(super) async fn request(
     let reply = async {
         match tokio::time::timeout(patience, &mut expected.reply).await {
             Ok(Ok(reply)) => Ok(v1::RequestResponse { reply: Some(reply) }),
-            // The responder has ended, with the node.
+            // The responder ended because the node stops.
             Ok(Err(_)) => Err(Refused::new(ErrorCode::ShuttingDown, "")),
             Err(_) => {
                 let numbers = [patience.as_millis() as u64, 0, 0];
@@ -121,12 +121,12 @@ impl Requests {
 }
 
 impl Waiting {
-    /// Gives a reply to who asked, if it still waits.
+    /// Passes a reply to its requester, if it still waits.
     fn tell(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();
         if let Some(asker) = number.and_then(|number: u64| self.lock().remove(&number)) {
-            // It may have gone in this moment.
+            // The requester may have just gone.
             let _ = asker.send(translate::record(record));
         }
     }

@@ -1,4 +1,4 @@
-//! The calls of `dunlin.v1.Dunlin`, but for those of subscribers.
+//! The calls of `dunlin.v1.Dunlin`, without subscribing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{requests, topics, translate};
 use crate::access::{pause, slow_down};
 use crate::append::receipt_after;
 
-/// What streams both ways answer with.
+/// The response of a bidirectional stream.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The calls of one connection.
@@ -153,7 +153,7 @@ impl Dunlin for Topics {
 
     type SubscribeStream = Answers<v1::SubscribeResponse>;
 
-    /// Answered before it comes here, by [`Delivery`](super::delivery::Delivery).
+    /// Never called: [`Delivery`](super::delivery::Delivery) answers the call.
     async fn subscribe(
         &self,
         _request: Request<v1::SubscribeRequest>,

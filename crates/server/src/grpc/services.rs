@@ -1,4 +1,4 @@
-//! What all connections of the door share.
+//! What all connections of the listener share.
 
 use std::sync::OnceLock;
 
@@ -9,16 +9,16 @@ use tonic_health::server::{HealthReporter, HealthService};
 use super::dispatch::{DUNLIN, KV, RATATOSKR, TASKS};
 use super::ratatoskr::Subscriptions;
 
-/// See the module.
+/// State of all gRPC connections of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
-    /// Those of `MessageBroker`.
+    /// The open streams of `MessageBroker`.
     pub(super) subscriptions: Subscriptions,
     health: OnceLock<HealthReporter>,
 }
 
 impl Services {
-    /// Who says whether the services are up.
+    /// The health service.
     pub(super) async fn health(&self) -> HealthServer<HealthService> {
         let reporter = match self.health.get() {
             Some(reporter) => reporter,
@@ -33,7 +33,7 @@ impl Services {
         HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
     }
 
-    /// Says that they are not, from now on.
+    /// Reports the services as not serving from now on.
     pub(super) async fn stop(&self) {
         let Some(reporter) = self.health.get() else { return };
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {

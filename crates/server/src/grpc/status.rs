@@ -1,4 +1,4 @@
-//! Refusals as gRPC tells them: a status code, and in its details the row of the table of errors.
+//! Refusals in gRPC: a status code, and the row of the table of errors in its details.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) fn status(refused: &Refused) -> Status {
     Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
 }
 
-/// The refusal where it stands beside other outcomes.
+/// The refusal as one of several outcomes.
 pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     let retry = match refused.code.row().map(|row| row.retry) {
         Some(Retry::Later) => v1::Retry::Later,
@@ -50,7 +50,7 @@ pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     }
 }
 
-/// The gRPC code of an error, as the table has it.
+/// The gRPC code of an error, by the table.
 fn code(code: ErrorCode) -> Code {
     code.row().map_or(Code::Unknown, |row| Code::from_i32(row.grpc.number()))
 }

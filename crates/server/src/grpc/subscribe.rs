@@ -1,4 +1,4 @@
-//! From a request to a reader.
+//! From a request to a subscription.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::reader::{Begin, Reader, Resumed};
 use super::translate::on_gap;
 use crate::access::Standing;
 
-/// How large answers are unless the request says so.
+/// Bytes of a batch by default.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
-/// And at least.
+/// The smallest batch, bytes.
 const BATCH_BYTES_MIN: usize = 256;
 
-/// The reader that a request asks for.
+/// Starts the subscription that a request asks for.
 pub(super) async fn reader(
     connection: &Arc<Connection>,
     request: v1::SubscribeRequest,
@@ -44,7 +44,7 @@ pub(super) async fn reader(
     begin(connection, &request.subjects, options, resumed, batch_bytes).await
 }
 
-/// A reader of these subjects.
+/// Starts a subscription of these subjects.
 pub(super) async fn begin(
     connection: &Arc<Connection>,
     subjects: &[String],
@@ -71,7 +71,7 @@ pub(super) async fn begin(
         if subject.starts_with("_INBOX") {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
         }
-        // What is resumed may be made again by somebody else.
+        // A missing topic of a resumed subscription may be created again by another client.
         let missing = Missing::of(options.start, resumed.is_some());
         let prepared = connection.node.prepare_select(&pattern, missing).await;
         prepared.map_err(|error| Refused::from(&error))?;
@@ -113,7 +113,7 @@ fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<Resumed>), 
     })
 }
 
-/// Where logs begin that are not named among the positions.
+/// Where logs start that are not among the positions.
 fn resumed_start(request: &v1::SubscribeRequest) -> Start {
     let follows = request.conflate || request.on_gap() == v1::OnGap::Snapshot;
     if follows { Start::Snapshot } else { Start::Earliest }

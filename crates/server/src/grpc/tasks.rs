@@ -1,8 +1,8 @@
-//! The calls of `dunlin.v1.Tasks`: tasks submitted, looked at, ended and begun anew.
+//! The calls of `dunlin.v1.Tasks`: submitting, describing, cancelling and retrying tasks.
 //!
-//! Invariants: a command is proposed once. What may have been done or not is told as that.
+//! Invariant: a command is proposed once. An unknown outcome is reported as unknown.
 //!
-//! Not here: workers, which speak Dunlin's own protocol.
+//! Workers use Dunlin's own protocol instead.
 
 mod translate;
 
@@ -50,7 +50,7 @@ impl Scheduler {
         let node = &self.0.node;
         let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
-            // Whose a task is may not be known here before.
+            // Only after catching up does the node know a task's tenant.
             tasks.catch_up().await.map_err(|error| Refused::from(&error))?;
         }
         node.may_ask_of_tasks(query).map_err(|error| Refused::from(&error))?;

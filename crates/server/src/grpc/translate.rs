@@ -1,4 +1,4 @@
-//! The same things in the words of `dunlin.v1` and of topics.
+//! Conversions between `dunlin.v1` and the types of topics.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn level(acknowledged: Acknowledged) -> v1::Level {
         Acknowledged::Written => v1::Level::Written,
         Acknowledged::Synced => v1::Level::Synced,
         Acknowledged::Quorum => v1::Level::Quorum,
-        // The least of all, for what this door does not know either.
+        // The lowest level, also for levels without a code in this protocol.
         _ => v1::Level::Memory,
     }
 }
@@ -66,7 +66,7 @@ pub(super) fn on_gap(on_gap: v1::OnGap) -> OnGap {
     }
 }
 
-/// What is not said is the node's default.
+/// Missing fields get the node's defaults.
 pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> Result<TopicConfig, Refused> {
     let mut made = defaults.clone();
     made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.clone());
@@ -99,7 +99,7 @@ fn reliable_from(reliable: v1::Reliable) -> Reliable {
     Reliable {
         readers_max: match reliable.readers_max {
             0 => defaults.readers_max,
-            // More than fits is more than the topic allows, which says so.
+            // The topic refuses a number over its limit.
             readers_max => u16::try_from(readers_max).unwrap_or(u16::MAX),
         },
         wait_max: match reliable.wait_ms_max {
@@ -156,7 +156,7 @@ pub(super) fn config_of(topic: &Topic) -> v1::TopicConfig {
     }
 }
 
-/// A record that is not one of a run.
+/// A single record.
 pub(super) fn record(record: &Record<'_>) -> v1::Record {
     let frame = &record.frame;
     v1::Record {

@@ -7,14 +7,14 @@ use tokio_stream::Stream;
 
 type Step<S, T> = Pin<Box<dyn Future<Output = Option<(T, S)>> + Send>>;
 
-/// Gives what the step gives, until it gives nothing.
+/// Yields what the step returns, until it returns `None`.
 pub(super) struct Unfold<S, T, F> {
     state: Option<S>,
     step: F,
     running: Option<Step<S, T>>,
 }
 
-/// A stream of what `step` makes of the state, which it hands back with each item.
+/// A stream of the items that `step` makes from the state, which it returns with each item.
 pub(super) fn unfold<S, T, F, Fut>(
     state: S,
     step: F,

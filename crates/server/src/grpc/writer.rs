@@ -1,4 +1,4 @@
-//! What a subscriber is told, in the words of one of the services.
+//! Writing a subscription's events as messages of one service.
 
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
 use tonic::Status;
@@ -9,22 +9,22 @@ use super::records::{Run, say_records};
 use super::translate::position;
 use v1::subscribe_response::Event;
 
-/// Puts what a subscriber is told into messages.
+/// Writes a subscription's events as messages.
 pub(super) trait Writer: Send + Unpin + 'static {
-    /// Where the reader stands before its first record.
+    /// Writes the start positions.
     fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], more: bool);
 
-    /// Records.
+    /// Writes records.
     fn records(&mut self, out: &mut Outgoing, run: &Run<'_>);
 
-    /// What stands in a record's place. An error ends the stream.
+    /// Writes a notice. An error ends the stream.
     fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status>;
 
-    /// Bytes of a state, from `offset` on, about so many; how many it was.
+    /// Writes about `bytes_max` bytes of a state from `offset` on. Returns how many it was.
     fn state(&mut self, out: &mut Outgoing, snapshot: &Snapshot, offset: usize, bytes_max: usize) -> usize;
 }
 
-/// The words of `dunlin.v1`.
+/// Writes `dunlin.v1` messages.
 #[derive(Debug)]
 pub(super) struct InOurWords;
 
@@ -65,7 +65,7 @@ impl Writer for InOurWords {
     }
 }
 
-/// `None` for what this version has no words for, and for states, which are told in parts.
+/// `None` for notices without a message in this version, and for states, which are sent in parts.
 fn event(notice: &Notice) -> Option<Event> {
     Some(match notice {
         Notice::Gap(gap) => Event::Gap(super::translate::gap(gap)),

@@ -1,4 +1,4 @@
-//! Watching over gRPC: the topic of changes, of which the keys asked for are told.
+//! Watching over gRPC: changes of the requested keys, from the topic of all changes.
 
 use std::sync::Arc;
 
@@ -22,24 +22,24 @@ use super::super::writer::Writer;
 use super::translate::{Extent, key_value};
 use crate::door::Door;
 
-/// About how large answers are.
+/// About how many bytes a batch of responses has.
 const BATCH_BYTES: usize = 32 << 10;
-/// Of one answer, so that clients that take no more than 4 MiB, as by default, get past every revision: a key with its value is
-/// shorter than that.
+/// Bytes of one response, so that clients with the default limit of 4 MiB can read every revision. A key with its
+/// value is smaller than this.
 const ANSWER_BYTES: usize = 1 << 20;
-/// After so many revisions of other keys a watch is told how far it is.
+/// After this many revisions of other keys, the client receives the current revision.
 const QUIET_REVISIONS: u64 = 1_024;
 
-/// Tells of some keys.
+/// Writes the changes of some keys.
 #[derive(Debug)]
 pub(in super::super) struct Changes {
     key: Bytes,
     range_end: Bytes,
-    /// The last revision that was told.
+    /// The last revision that the client knows.
     told: u64,
 }
 
-/// A watch that begins where the request says.
+/// Starts a watch where the request says.
 pub(in super::super) async fn watch(
     connection: &Arc<Connection>,
     request: v1::WatchRequest,
@@ -96,9 +96,9 @@ impl Changes {
         out.say(&answer(part, false));
     }
 
-    /// What a revision changed of the keys asked for.
+    /// A revision's changes of the requested keys.
     fn events(&self, change: &[u8]) -> Vec<v1::KeyEvent> {
-        // The node writes what it reads here.
+        // The node itself wrote these bytes.
         let Ok(events) = Events::new(change) else { return Vec::new() };
         let event = |event| match event {
             Event::Put { key, item } if self.wants(key) => {
@@ -152,7 +152,7 @@ impl Writer for Changes {
     }
 
     fn state(&mut self, _out: &mut Outgoing, snapshot: &Snapshot, offset: usize, _bytes_max: usize) -> usize {
-        // The topic of changes keeps none.
+        // The topic of changes keeps no state.
         snapshot.bytes.len() - offset
     }
 }

@@ -17,7 +17,7 @@ use super::super::unfold::unfold;
 use super::waiting::Staying;
 use super::{command, odd, question};
 
-/// Leases that are kept alive by one command, of those that have come by now.
+/// Leases that one command renews, of those that have arrived.
 const TOGETHER: usize = 64;
 
 pub(super) async fn grant(connection: &Connection, ttl_ms: u64) -> Result<v1::LeaseGrantResponse, Refused> {
@@ -42,15 +42,15 @@ pub(super) async fn time_to_live(
     Ok(v1::LeaseTimeToLiveResponse { ttl_ms, left_ms, keys, waits })
 }
 
-/// A stream of leases that are kept alive.
+/// A stream of leases to renew.
 struct Keeping {
     connection: Arc<Connection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
     staying: Staying,
-    /// What was kept alive, and is to be answered.
+    /// Responses to send.
     answers: Vec<v1::LeaseKeepAliveResponse>,
     is_over: bool,
-    /// What ended it, after what came before is answered.
+    /// The error that ends the stream after the responses.
     failed: Option<Status>,
 }
 
@@ -84,7 +84,7 @@ impl Keeping {
         }
     }
 
-    /// Keeps alive what has come by now.
+    /// Renews the leases that have arrived.
     async fn keep(&mut self) -> Result<(), Status> {
         let Some(first) = std::future::poll_fn(|cx| self.poll_next(cx)).await? else { return Ok(()) };
         let mut leases = vec![first];

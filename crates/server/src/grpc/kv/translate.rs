@@ -1,4 +1,4 @@
-//! The same things in the words of `dunlin.v1.Kv` and of the cluster.
+//! Conversions between `dunlin.v1.Kv` and the cluster's types.
 
 use bytes::Bytes;
 use dunlin::Refused;
@@ -10,10 +10,10 @@ use v1::response_op::Response as Answered;
 
 use super::super::proto::dunlin as v1;
 
-/// What a key and the end of a range stand for.
+/// The keys that a request names.
 pub(super) enum Extent<'a> {
     Key(&'a [u8]),
-    /// From the first up to, not including, the second; to the last where that is empty.
+    /// From the first key up to the second, which is excluded; without a second key, to the last.
     Range(&'a [u8], &'a [u8]),
 }
 

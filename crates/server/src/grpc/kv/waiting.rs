@@ -1,4 +1,4 @@
-//! Calls that last: they end when the server stops, or whose they are may not stay.
+//! Long calls, which end when the server stops or the user loses access.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::super::connection::{Connection, StreamPlace};
 use crate::access::Admission;
 use crate::shared::STOP;
 
-/// Whether a call may go on.
+/// Whether a call may continue.
 #[derive(Debug)]
 pub(super) struct Staying {
     waiter: Arc<Waiter>,
@@ -27,7 +27,7 @@ impl Staying {
         Ok(Staying { waiter, admission: connection.login.as_ref().map(Admission::of), _place: place })
     }
 
-    /// Why it may not; the task is woken when that is to be asked again.
+    /// Fails if the call must end; the task is woken when that has to be checked again.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         loop {
             if let Some(admission) = &mut self.admission {
@@ -45,7 +45,7 @@ impl Staying {
     }
 }
 
-/// Waits for it as long as the call may go on.
+/// Awaits the work while the call may continue.
 pub(super) async fn until_it_ends<T>(
     connection: &Connection,
     work: impl Future<Output = Result<T, Refused>>,

@@ -1,4 +1,4 @@
-//! What a subscriber is told, in the contract's words.
+//! What a subscriber receives, by the contract.
 
 use bytes::Bytes;
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
@@ -11,7 +11,7 @@ use super::super::writer::Writer;
 use super::subscriptions::Subscription;
 use super::{TOPIC_NOT_FOUND, ms};
 
-/// One message for each record.
+/// Writes a message for each record.
 #[derive(Debug)]
 pub(in super::super) struct AsMessages {
     topic: String,
@@ -56,12 +56,12 @@ impl Writer for AsMessages {
     }
 
     fn state(&mut self, _out: &mut Outgoing, snapshot: &Snapshot, offset: usize, _bytes_max: usize) -> usize {
-        // Nobody asks for states here.
+        // No state was requested.
         snapshot.bytes.len() - offset
     }
 }
 
-/// Where a message lies.
+/// A message's id.
 pub(super) fn message_id(log: &LogName, position: Position) -> String {
     format!("{}/{}/{position}", log.topic, log.partition)
 }

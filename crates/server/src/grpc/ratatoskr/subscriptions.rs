@@ -1,4 +1,4 @@
-//! Which streams of messages there are, so that they can be counted and ended.
+//! The open streams of messages, so that they can be counted and ended.
 //!
 //! Limit: `grpc.message_subscribers_max` for each topic.
 
@@ -11,7 +11,7 @@ use crate::grpc::connection::Connection;
 use crate::grpc::reader::UNSUBSCRIBED;
 use crate::shared::Shared;
 
-/// Those of a server.
+/// The open streams of a server.
 #[derive(Debug, Default)]
 pub(in crate::grpc) struct Subscriptions(Mutex<Known>);
 
@@ -29,7 +29,7 @@ struct Live {
     waiter: Arc<Waiter>,
 }
 
-/// One of them, until it is dropped.
+/// An open stream; dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct Subscription {
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ pub(super) struct Subscription {
 }
 
 impl Subscriptions {
-    /// One more of the topic; `None` when it has as many as it may.
+    /// Adds a stream of the topic; `None` if the topic has as many as it may.
     pub(super) fn add(
         &self,
         connection: &Connection,

@@ -1,4 +1,4 @@
-//! The same things in the words of `dunlin.v1.Tasks` and of the scheduler.
+//! Conversions between `dunlin.v1.Tasks` and the scheduler's types.
 
 use bytes::Bytes;
 use dunlin::scheduler::{
@@ -93,7 +93,7 @@ pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, R
     })
 }
 
-/// Its times by the clock on the wall: the cluster's own count is nobody's outside.
+/// A task with Unix times: the cluster's own clock means nothing outside.
 pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
     let now_unix_ms = now_ns() / 1_000_000;
     let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
