@@ -1,18 +1,18 @@
-//! Door `http`: publishing, topics and server-sent events for whoever speaks HTTP/1.1, and what those who operate a
-//! node ask of it (`docs/listeners.md`).
+//! The HTTP listener: publishing, topics and server-sent events over HTTP/1.1, and the endpoints for operators
+//! (`docs/listeners.md`).
 //!
-//! `connection` serves one connection, `gate` turns away what must not come in before anything of it is read, `routes`
-//! says who answers what; at one path a connection becomes a WebSocket (`socket`). Whatever is refused is a [`Problem`](problem::Problem), made from the one table of errors.
+//! `connection` serves one connection, `gate` refuses requests before their body is read, and `routes` maps paths to
+//! handlers. At one path a connection becomes a WebSocket (`socket`). Every refusal is a
+//! [`Problem`](problem::Problem), from the table of errors.
 //!
 //! Invariants:
-//! - A request never makes its thread wait: what takes long waits as a task, or is done by another thread.
+//! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
 //! - A stream of events whose client does not read holds one chunk, and nothing of a log.
 //! - Memory for a body is charged to the node's budget while it is held.
 //!
 //! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
 //!
-//! Not here: what the text of an event, an id or a query looks like ([`dunlin::wire::http`]); TLS, which has begun before
-//! `connection` does; credentials, for which `gate` is the place.
+//! The formats of events, ids and queries are in [`dunlin::wire::http`].
 
 mod batch;
 mod body;

@@ -1,7 +1,7 @@
-//! `POST /v1/topics/{subject}/batch`: many records in one request, a line for each.
+//! `POST /v1/topics/{subject}/batch`: many records in one request, one on each line.
 //!
-//! Records of one partition are appended together, all of them or none. Where keys spread them over several, each
-//! partition has its own outcome.
+//! Records of one partition are appended together, all or none. If keys select several partitions, each has its own
+//! outcome.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ use super::query::{time_ns, whole_number};
 use super::routes::Name;
 use crate::append::{ToAppend, append};
 
-/// A line of `application/x-ndjson`, with the names that `dunlin sub --json` has.
+/// A line of `application/x-ndjson`, with the field names of `dunlin sub --json`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
-    /// Text, which is the payload; or any other JSON, whose text is.
+    /// A string, whose text is the payload; or any other JSON, whose source text is.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
@@ -128,7 +128,7 @@ async fn append_all(
     }
 }
 
-/// The frames of all lines, by partition.
+/// Encodes the frames of all lines, by partition.
 fn of_lines(
     target: &Target,
     content: &[u8],
@@ -156,7 +156,7 @@ fn encode_json(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) 
     }
     let number = 1 + parts.values().map(|part| part.count).sum::<u32>();
     let wrong = |what: String| Problem::bad_request(format!("record {number} of the batch: {what}"));
-    // A list would be read as one, too, its values in the order of the fields.
+    // serde would accept a list as well, with its values in the order of the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
     }
@@ -200,7 +200,7 @@ impl Line<'_> {
     }
 }
 
-/// A field that is given as text or as base64, or not.
+/// A field that may be given as text or as base64.
 fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, String> {
     match (plain, base64) {
         (None, None) => Ok(None),

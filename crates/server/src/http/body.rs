@@ -1,4 +1,4 @@
-//! Reading a request's body: as much as is allowed, in as much time as is allowed, charged to the node's budget.
+//! Reading a request's body, with limits on size and time, charged to the node's budget.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use http_body_util::BodyExt;
 use super::context::Context;
 use super::problem::Problem;
 
-/// A body, charged as long as this lives.
+/// A body, which is charged while this value lives.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) bytes: Bytes,
     _charge: Charge,
 }
 
-/// How a body of so many bytes is refused, where so many may be.
+/// Makes the refusal of a body with this many bytes, where this many are allowed.
 type TooLarge = fn(u64, usize) -> Problem;
 
 /// Reads the whole body.
@@ -28,17 +28,17 @@ pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Res
     read_or(context, body, bytes_max, of_record).await
 }
 
-/// The same where it is about keys.
+/// Reads a body with keys.
 pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<Content, Problem> {
     read_or(context, body, context.limits().run_bytes_max as usize, of_keys).await
 }
 
-/// The same where it is tasks.
+/// Reads a body with tasks.
 pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<Content, Problem> {
     read_or(context, body, context.limits().run_bytes_max as usize, of_tasks).await
 }
 
-/// Reads the whole body; one that is too large is refused as `too_large` says, of its bytes and how many may be.
+/// Reads the whole body; `too_large` makes the refusal of a body over `bytes_max`.
 async fn read_or(
     context: &Context,
     body: Body,
@@ -69,7 +69,7 @@ async fn read_on(
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
-        // Trailers say nothing to us.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         let bytes = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
         if bytes > bytes_max {
@@ -102,7 +102,7 @@ fn of_tasks(bytes: u64, bytes_max: usize) -> Problem {
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::TaskTooLarge, "run_bytes_max") })
 }
 
-/// What the body is, without parameters; empty where it does not say.
+/// The media type without parameters; empty if the header is missing.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     value.split(';').next().unwrap_or("").trim()

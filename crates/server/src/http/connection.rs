@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 by hyper, with every wait and every buffer bounded.
+//! One connection: HTTP/1.1 by hyper, with limits on every wait and buffer.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -27,13 +27,13 @@ use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::traffic::Passage;
 
-/// Serves the connection to its end, as a WebSocket where it becomes one.
+/// Serves the connection to its end, as a WebSocket if it becomes one.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: Passage) {
     let waiter = Waiter::new();
     let Some(place) = shared.admit(shared.node.next_session(), &waiter) else {
         return turn_away(&shared, stream).await;
     };
-    // Only addresses are listened on for this door.
+    // This listener has TCP connections only.
     let Some(socket) = stream.socket() else { return };
     notice_who_has_gone(socket, &shared.limits);
     let peer = socket.peer_addr().ok();
@@ -60,12 +60,12 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: Passage)
     if let Some(upgrade) = context.take_upgrade() {
         drop(place);
         let _passage = passage.moves_to(Door::Ws);
-        // In a box: requests are not to be larger for it.
+        // Boxed, so that the futures of other requests do not grow.
         Box::pin(socket::serve(context, upgrade)).await;
     }
 }
 
-/// What an operator is to know of a connection's end, if anything: that clients come and go is no news.
+/// The reason of a connection's end that operators should know, if there is one.
 fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(Fate, String)> {
     if error.is_parse() {
         return Some((Fate::Refused, format!("not HTTP/1.1: {error}")));
@@ -75,7 +75,7 @@ fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(Fate, String)> {
         .then(|| (Fate::CutOff, format!("took nothing for {} ms", limits.http.stalled_ms_max)))
 }
 
-/// Whether the server stops; if not, the task is woken when it does.
+/// Whether the server stops. If not, the task is woken when it does.
 fn stops(shared: &Shared, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {
@@ -90,16 +90,16 @@ fn builder(limits: &Limits) -> Builder {
     let mut builder = Builder::new();
     builder
         .timer(TokioTimer::new())
-        // For the next request on a connection that is kept, too.
+        // This also limits the time between two requests.
         .header_read_timeout(Duration::from_millis(limits.http.header_ms_max.into()))
         .max_headers(limits.http.headers_max as usize)
-        // Of what was read and not understood yet, and of what waits to be written.
+        // The limit covers unparsed input and unsent output.
         .max_buf_size(limits.http.header_bytes_max as usize)
         .half_close(false);
     builder
 }
 
-/// A client that vanished without a word is found out, be it that it owes acknowledgements or that all is quiet.
+/// Finds clients that vanished, by TCP keep-alive and by unacknowledged bytes.
 fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
     let socket = SockRef::from(stream);
     let gone = Duration::from_millis(limits.http.stalled_ms_max.into());
@@ -113,14 +113,14 @@ fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
     }
 }
 
-/// There is no place: says so, without reading the request.
+/// Refuses a connection over the limit, without reading a request.
 async fn turn_away(shared: &Shared, mut stream: Stream) {
     let refused = shared.no_place();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     shared.departures.note(Departure::new(Door::Http, Fate::Refused, &in_words(&refused)).of("", peer));
     let answer = refusal(refused);
     let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
-    // Who does not even take this is not waited for.
+    // A client that does not read the response is dropped.
     let _ = tokio::time::timeout(patience, async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await
@@ -128,7 +128,7 @@ async fn turn_away(shared: &Shared, mut stream: Stream) {
     .await;
 }
 
-/// A whole answer to a client whose request is not read.
+/// The whole response to a client whose request is not read.
 pub(crate) fn refusal(refused: Refused) -> String {
     Problem::from(refused).as_last_words()
 }

@@ -1,4 +1,4 @@
-//! What answers to a request know of where it came from.
+//! The context of a request: its connection, and its user.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::publishes::Publishes;
 use crate::shared::Shared;
 use crate::tls::ClientCertificate;
 
-/// A connection, as its requests see it; cheap to clone.
+/// A request's context; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     of_connection: Arc<Inner>,
@@ -26,12 +26,12 @@ struct Inner {
     peer: Option<SocketAddr>,
     is_local: bool,
     remembered: Remembered,
-    /// What it goes on as when it was answered.
+    /// What the connection becomes after the response.
     upgrade: Mutex<Option<Upgrade>>,
     publishes: Publishes,
 }
 
-/// Whose request it is.
+/// The user of a request.
 #[derive(Debug, Clone)]
 struct User {
     login: Arc<Login>,
@@ -55,12 +55,12 @@ impl Context {
         &self.of_connection.shared
     }
 
-    /// The node as whose request it is may use it.
+    /// The node with the user's permissions.
     pub(super) fn node(&self) -> &Node {
         self.user.as_ref().map_or(&self.of_connection.shared.node, |user| &user.node)
     }
 
-    /// Finds out whose request it is, where somebody has to be.
+    /// Logs the user in, on a node with users.
     pub(super) async fn log_in(&self, authorization: Option<&[u8]>) -> Result<Context, Refused> {
         let shared = self.shared();
         let Some(access) = &shared.access else { return Ok(self.clone()) };
@@ -70,12 +70,12 @@ impl Context {
         Ok(Context { user: Some(user), ..self.clone() })
     }
 
-    /// Whose connection it is, where that is known.
+    /// The user's login, if there is one.
     pub(super) fn login(&self) -> Option<&Arc<Login>> {
         self.user.as_ref().map(|user| &user.login)
     }
 
-    /// Waits for it as long as the client is let in.
+    /// Awaits the work while the user is logged in.
     pub(super) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -86,23 +86,23 @@ impl Context {
         }
     }
 
-    /// Whether so much may be published now. Who may not hears of it after a while.
+    /// Checks the user's publish rate. A refusal is delayed.
     pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         let Some(login) = self.login() else { return Ok(()) };
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
     }
 
-    /// It has published to a topic.
+    /// Notes that the connection has published to a topic.
     pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
         self.of_connection.publishes.to(topic);
     }
 
-    /// Whether it may be told what the node adds up to, and who reads what.
+    /// Whether the user may see figures of the node and subscriptions.
     pub(super) fn may_survey(&self) -> Result<(), Refused> {
         self.node().may_survey()
     }
 
-    /// What it may be told of, where that is not everything: the bounds of its tenant.
+    /// The bounds of the user's tenant; `None` without bounds.
     pub(super) fn bounds(&self) -> Option<Rule> {
         let tenant = dunlin::User::permissions(&**self.login()?.account()).tenant.clone();
         (!tenant.is_everything()).then_some(tenant)
@@ -112,17 +112,17 @@ impl Context {
         &self.of_connection.shared.limits
     }
 
-    /// The connection is no more HTTP behind the answer.
+    /// Sets what the connection becomes after the response.
     pub(super) fn will_go_on_as(&self, upgrade: Upgrade) {
         *self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
-    /// What it goes on as.
+    /// Takes what the connection becomes.
     pub(super) fn take_upgrade(&self) -> Option<Upgrade> {
         self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether it came in at an address that only this machine reaches.
+    /// Whether the client connected to a loopback address.
     pub(super) fn is_local(&self) -> bool {
         self.of_connection.is_local
     }
@@ -131,7 +131,7 @@ impl Context {
         self.of_connection.peer
     }
 
-    /// For people.
+    /// The client's address, for people.
     pub(super) fn peer(&self) -> String {
         self.of_connection.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())
     }

@@ -1,12 +1,12 @@
-//! A response of server-sent events: read from where they come from when the connection can take more, and not before.
+//! A response of server-sent events, read from its source when the connection can take more.
 //!
 //! Invariants:
-//! - What the client does not read waits in history: of it one chunk is held, and nothing of a log.
-//! - Who is no longer let in, and who is connected to a node that stops, is told so by the last event, `end`.
-//! - A client that listens hears something once in a heartbeat.
+//! - What the client does not read stays in the log: the response holds one chunk, and nothing of a log.
+//! - When the user loses access or the node stops, the last event, `end`, says so.
+//! - A reading client receives something in each heartbeat interval.
 //!
-//! Limits: `http.event_bytes`, after which a chunk ends (one record may go beyond it); a chunk of more than twice that is
-//! charged to the node's budget until it is sent.
+//! Limits: a chunk ends after `http.event_bytes`, or one larger record. A chunk of more than twice that is charged to
+//! the node's budget until it is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -29,27 +29,27 @@ use super::problem::Problem;
 use crate::access::Standing;
 use crate::shared::Shared;
 
-/// What is told.
+/// The source of a stream of events.
 pub(super) trait Source {
-    /// Where it comes from: it wakes the stream.
+    /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;
 
-    /// Writes what is there, until `out` has about so many bytes; why nothing more will come, where that is so.
+    /// Writes about `bytes_max` bytes of events to `out`. Fails when no event will follow.
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem>;
 
-    /// Writes what shows that the node is there, and how far it has come where nothing was to be told.
+    /// Writes a heartbeat, with the position if records were skipped.
     fn beat(&mut self, out: &mut String);
 
-    /// The stream ends, for this reason.
+    /// Called when the stream ends.
     fn ends(&mut self, _why: &Problem) {}
 }
 
-/// See the module.
+/// A response body of server-sent events.
 #[derive(Debug)]
 pub(super) struct EventStream<S> {
     shared: Arc<Shared>,
     source: S,
-    /// What is sent before anything is read.
+    /// Text that is sent before the first event.
     beginning: Option<String>,
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
@@ -57,7 +57,7 @@ pub(super) struct EventStream<S> {
 }
 
 impl<S: Source + Send + Unpin + 'static> EventStream<S> {
-    /// The response to whoever has logged in so; it says `beginning` first.
+    /// The response; `beginning` is sent first.
     pub(super) fn respond(
         context: &Context,
         standing: Option<Standing>,
@@ -77,7 +77,7 @@ impl<S: Source + Send + Unpin + 'static> EventStream<S> {
 fn describe(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // For proxies that would collect events before they pass them on.
+    // Some proxies would collect events before they pass them on.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
@@ -85,7 +85,7 @@ impl<S: Source> EventStream<S> {
     fn fill(&mut self, out: &mut String) {
         let bytes_max = self.shared.limits.http.event_bytes as usize;
         let filled = self.source.fill(bytes_max, out);
-        // Nothing of a log is held while the client takes its time.
+        // No segment is held while the client is slow.
         let _ = self.source.subscriber().drain(0, |_| ());
         if let Err(why) = filled {
             self.end(&why, out);
@@ -98,7 +98,7 @@ impl<S: Source> EventStream<S> {
         self.source.ends(why);
     }
 
-    /// What was written goes on its way, charged as long as it takes.
+    /// Sends a chunk; a large one is charged until it is sent.
     fn send(&mut self, mut out: String) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.heartbeat.as_mut().reset(Instant::now() + heartbeat_of(&self.shared));
         if out.len() <= 2 * self.shared.limits.http.event_bytes as usize {
@@ -107,7 +107,7 @@ impl<S: Source> EventStream<S> {
         let bytes = match Charge::of(self.shared.node.budget(), out.len()) {
             Ok(charge) => Bytes::from_owner(Charged { out, _charge: charge }),
             Err(spent) => {
-                // The reader comes back to where it was before this.
+                // The subscriber resumes before this chunk.
                 out.clear();
                 self.end(&Problem::from(PublishError::from(spent)), &mut out);
                 out.into()
@@ -131,13 +131,13 @@ impl<S: Source + Unpin> Body for EventStream<S> {
         }
         let mut out = this.beginning.take().unwrap_or_default();
         loop {
-            // The connection is woken when the users file has changed, too.
+            // A change of the users file wakes the connection too.
             if let Some(Err(refused)) = this.standing.as_mut().map(Standing::check) {
                 this.end(&Problem::from(refused), &mut out);
                 return this.send(out);
             }
             this.fill(&mut out);
-            // The connection is woken when the server stops, and asks for more then.
+            // A server that stops wakes the connection, which polls again.
             if this.shared.is_stopping() && !this.has_ended {
                 this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
             }
@@ -169,7 +169,7 @@ fn heartbeat_of(shared: &Shared) -> Duration {
     Duration::from_millis(shared.limits.http.heartbeat_ms.into())
 }
 
-/// Text that is charged until it was sent.
+/// Text that is charged until it is sent.
 struct Charged {
     out: String,
     _charge: Charge,

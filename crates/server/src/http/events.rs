@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use request::EventsRequest;
 use stream::TopicEvents;
 
-/// Who reads a stream of events.
+/// The subscriber of a stream of events.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) door: Door,
@@ -33,7 +33,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Remembers why it gets no more, for those who ask later.
+    /// Records why the subscriber was refused or cut off, for operators.
     pub(super) fn departs(&self, shared: &Shared, fate: Fate, why: &Problem) {
         let departure = Departure::new(self.door, fate, &in_words(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));

@@ -1,7 +1,7 @@
-//! Which topics a list is of: those of a pattern, whose names contain something, that keep a state.
+//! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
 //!
-//! Limits: one request looks at [`LOOKED_AT_MAX`] topics, in pages between which others have their turn; where it ends
-//! before the last topic it says after which name to go on.
+//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which others run. If it stops before the
+//! last topic, it returns the name to continue after.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::Query;
 
-/// Topics that one request looks at.
+/// Topics that one request examines.
 const LOOKED_AT_MAX: usize = 200_000;
-/// Stands for all kinds of states.
+/// Matches all kinds of states.
 const ANY_STATE: &str = "any";
 
-/// What is looked for.
+/// The filter of a list.
 pub(super) struct Finding {
     pattern: Option<Pattern>,
-    /// In small letters.
+    /// In lower case.
     contains: Option<String>,
     state: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Found {
 }
 
 impl Finding {
-    /// What a query asks for by `pattern`, `contains` and `state`.
+    /// The filter of a query's `pattern`, `contains` and `state`.
     pub(super) fn of(query: &Query) -> Result<Finding, Problem> {
         Ok(Finding {
             pattern: query.get("pattern").map(Pattern::parse).transpose()?,
@@ -43,12 +43,12 @@ impl Finding {
         })
     }
 
-    /// Everything is looked for.
+    /// Whether the filter accepts every topic.
     pub(super) fn is_all(&self) -> bool {
         self.pattern.is_none() && self.contains.is_none() && self.state.is_none()
     }
 
-    /// At most `limit` topics behind the name `after`.
+    /// At most `limit` topics after the name `after`.
     pub(super) async fn page(&self, context: &Context, after: &str, limit: usize) -> Found {
         let (mut topics, mut looked_at) = (Vec::new(), 0);
         let mut next = after.to_owned();
@@ -75,7 +75,7 @@ impl Finding {
         }
     }
 
-    /// All that a page holds where most are left out, no more than are wanted where none is.
+    /// The page size: full if most topics may be filtered out, else what is wanted.
     fn page_topics(&self, context: &Context, limit: usize) -> usize {
         let most = context.node().config().limits.page_topics_max;
         if self.contains.is_none() && self.state.is_none() { limit } else { most }
@@ -99,7 +99,7 @@ fn kind(text: &str) -> Result<String, Problem> {
     Err(Problem::bad_request(format!("state={text}: expected one of {ANY_STATE}, {names}")))
 }
 
-/// The kind of state that a topic keeps.
+/// The kind of a topic's state.
 pub(super) fn state_of(topic: &Topic) -> Option<&str> {
     topic.config().fold.as_ref().map(|fold| fold.kind.as_str())
 }

@@ -1,17 +1,16 @@
-//! What must not come in, turned away before anything of its body is read.
+//! Checks of a request before its body is read.
 //!
-//! A browser lets any page send requests to this machine. Who wrote the page stands in `Origin`, and a name that was
-//! made to point here for the occasion stands in `Host`; neither can be forged by the page:
-//! - an `Origin` other than the door's own is refused unless it is named in the configuration, or is that of another node of
-//!   the cluster; behind TLS only an `https` one is the door's own, which nobody on the way can have written, and without TLS either is,
-//!   as TLS may end in front of the node;
-//! - at an address that only this machine reaches, a `Host` that is no IP address and not `localhost` is refused unless
-//!   it is that of a named origin.
+//! A browser lets any page send requests to this machine. The page's origin is in `Origin`, and a host name that
+//! points here is in `Host`; the page can forge neither.
+//! - An `Origin` other than the listener's own is refused, unless it is in the configuration or belongs to another
+//!   node of the cluster. With TLS only an `https` origin is the listener's own, because nobody on the way can have
+//!   forged the page. Without TLS both schemes are, because TLS may end in front of the node.
+//! - At a loopback address, a `Host` that is neither an IP address nor `localhost` is refused, unless it is that of a
+//!   configured origin.
+//! - A request with contradictory or repeated headers of this kind is refused, because a proxy might read them
+//!   differently.
 //!
-//! - what says twice, or in two ways, whom it is for or where it comes from is refused: two who look at it could see two
-//!   things.
-//!
-//! Who it is that asks is seen to afterwards, by `routes`.
+//! `routes` checks the user afterwards.
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
@@ -21,17 +20,17 @@ use dunlin::wire::ErrorCode;
 use super::context::Context;
 use super::problem::Problem;
 
-/// How long a browser may remember what a page may do, seconds.
+/// How long a browser may cache a preflight response, seconds.
 const REMEMBER_S: &str = "600";
-/// The headers that a page may set.
+/// The request headers that a page may set.
 const PAGES_MAY_SET: &str = "authorization, content-type, if-match, if-none-match, last-event-id, dunlin-key, \
                              dunlin-event-time, dunlin-expires, dunlin-producer, dunlin-producer-epoch, \
                              dunlin-producer-seq, dunlin-expect-seq";
 
-/// The headers of an answer that a page may see.
+/// The response headers that a page may read.
 const PAGES_MAY_SEE: &str = "etag, retry-after, dunlin-node, dunlin-created, dunlin-version, dunlin-lease";
 
-/// Whether the request may come in.
+/// Checks a request before its body is read.
 pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
     check_head(context, request)?;
     let host = host(request)?;
@@ -60,7 +59,7 @@ fn forbidden(text: &str) -> Problem {
     Problem::of(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
 }
 
-/// The parser looks at what it has read at once, which may be more than a head is allowed.
+/// The parser accepts headers up to its buffer, which may exceed the limit.
 fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
     const AROUND_BYTES: usize = ": \r\n".len();
     let of_headers =
@@ -75,7 +74,7 @@ fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem>
     Err(Problem::from(refused).with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
 }
 
-/// Whom the request is for; `None` where an old client does not say.
+/// The host that the request names; `None` if an old client names none.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let mut named = request.headers().get_all(header::HOST).iter();
     let first = named.next();
@@ -96,7 +95,7 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// A name that nobody else can point here.
+/// Whether nobody else can point this name here.
 fn is_own_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()
@@ -109,14 +108,14 @@ fn is_named(origins: &[String], host: &Authority) -> bool {
     origins.iter().filter_map(of).any(|named| named.eq_ignore_ascii_case(host.as_str()))
 }
 
-/// Whether the page came from the same door of another node of the cluster.
+/// Whether the page came from the same listener of another node.
 fn is_of_cluster(context: &Context, origin: &HeaderValue) -> bool {
     let place = place_of(origin, context.shared().tls.is_some());
     let (Some(place), Some(seat)) = (place, context.shared().cluster.get()) else { return false };
     seat.is_origin(|address| is_same_place(place, address))
 }
 
-/// Whether both are the same host and port; all names of this machine are one.
+/// Whether both have the same host and port; all names of this machine are equal.
 fn is_same_place(one: &str, other: &str) -> bool {
     let parts = |place: &str| {
         let (host, port) = place.rsplit_once(':')?;
@@ -128,19 +127,19 @@ fn is_same_place(one: &str, other: &str) -> bool {
     parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
-/// Whether the page came from this very door.
+/// Whether the page came from this listener.
 fn is_own(origin: &HeaderValue, host: Option<&Authority>, is_tls: bool) -> bool {
     let place = place_of(origin, is_tls);
     place.zip(host).is_some_and(|(place, host)| place.eq_ignore_ascii_case(host.as_str()))
 }
 
-/// The host and port that a page came from, if that may have been a door of ours.
+/// The host and port of the page, if it may come from a listener of a node.
 fn place_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
     let (scheme, place) = origin.to_str().ok()?.split_once("://")?;
     (scheme == "https" || scheme == "http" && !is_tls).then_some(place)
 }
 
-/// What is compressed could be small here and endless there; nothing of it is unpacked.
+/// Compressed bodies are refused: a small one could expand without limit.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let compressed = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| {
         !value
@@ -158,7 +157,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Tells the browser that the page may see the answer.
+/// Lets the browser show the response to the page.
 pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response<B>) {
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();
@@ -167,7 +166,7 @@ pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response
     headers.append(header::VARY, HeaderValue::from_static("origin"));
 }
 
-/// What a browser asks before it lets a page send the request itself.
+/// The response to a browser's preflight request.
 pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<axum::body::Body>> {
     let asks = request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     if request.method() != Method::OPTIONS || !asks {

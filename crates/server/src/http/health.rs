@@ -1,6 +1,6 @@
-//! Probes: whether the node lives, whether it is ready, whether it has started.
+//! Probes: whether the node is alive, ready, and started.
 //!
-//! None of them asks another node, a client, or a topic: what the cluster says is what was heard last.
+//! No probe queries another node, a client or a topic; the cluster's part is what was heard last.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use super::context::Context;
 use crate::shared::Shared;
 
-/// A thread of the doors that takes longer than this to run a task does not live.
+/// A listener thread that needs longer than this to run a task is not alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
-/// Housekeeping runs every second; it stands still if it did not for so long.
+/// Housekeeping runs every second; without a run for this long, the node is not ready.
 const HOUSEKEEPING_WITHIN: Duration = Duration::from_secs(30);
 
-/// Alive: every thread that serves connections runs tasks.
+/// Alive: every thread of the listeners runs tasks.
 pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     let mut missing = Vec::new();
-    // All at once, so that the answer takes as long as one of them may.
+    // All threads are probed at once, so that the response takes no longer than one of them.
     let asked: Vec<_> = context.shared().cores().iter().map(|core| core.handle.spawn(async {})).collect();
     let deadline = tokio::time::Instant::now() + ALIVE_WITHIN;
     for (number, answer) in asked.into_iter().enumerate() {
@@ -31,12 +31,13 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
     verdict("alive", missing)
 }
 
-/// Ready: it takes new connections, its housekeeping runs, its disk has room, and in a cluster it has a leader and has caught up.
+/// Ready: the node accepts connections, housekeeping runs, the disk has room, and in a cluster there is a leader and
+/// the node has caught up.
 pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     verdict("ready", missing(context.shared()))
 }
 
-/// What a node lacks to be of use.
+/// What a node lacks to be ready.
 pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     let mut missing = Vec::new();
     if shared.is_stopping() {
@@ -57,7 +58,7 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     missing
 }
 
-/// Topics that could not be opened because of their files. A node with users tells strangers no names.
+/// Topics that could not be opened because of their files. A node with users does not show their names.
 fn damaged_topics(shared: &Shared) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);
@@ -72,7 +73,7 @@ fn damaged_topics(shared: &Shared) -> Vec<String> {
     refused.into_iter().map(say).collect()
 }
 
-/// Started: doors open after durable topics were recovered, so that whoever can ask has the answer.
+/// Started: listeners open after durable topics were recovered, so any response means yes.
 pub(super) async fn startupz() -> (StatusCode, Json<Value>) {
     verdict("started", Vec::new())
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/node/{about}`: what the node says of itself, as it is now (`crate::itself` has what that is).
+//! `GET /v1/node/{about}`: what the node reports about itself (`crate::itself`).
 
 use axum::http::StatusCode;
 use axum::{Extension, Json};

@@ -1,4 +1,4 @@
-//! What a stream's events say.
+//! The text of a stream's events.
 
 use dunlin::topic::{LogName, Notice, Position, Record};
 use dunlin::wire::http::{base64, plain_text, write_event};
@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 /// How a record is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum Form {
-    /// Its payload alone.
+    /// The payload alone.
     Payload,
     /// All of it, as `dunlin sub --json` shows it.
     Json,
 }
 
-/// The event of a payload that is no text.
+/// The event's name if the payload is not text.
 const BASE64: &str = "base64";
 
-/// Writes a record.
+/// Writes a record as an event.
 pub(in crate::http) fn write_record(form: Form, record: &Record<'_>, id: Option<&str>, out: &mut String) {
     match (form, plain_text(record.payload())) {
         (Form::Payload, Some(text)) => write_event(id, None, text, out),
@@ -29,7 +29,7 @@ pub(in crate::http) fn write_record(form: Form, record: &Record<'_>, id: Option<
     }
 }
 
-/// All of a record.
+/// The whole record as a JSON object.
 pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> {
     let frame = &record.frame;
     let mut object = head(record.log);
@@ -38,7 +38,7 @@ pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> 
     put("position", record.position.to_string().into());
     put("epoch", record.position.epoch.into());
     put("seq", record.seq().into());
-    // Text: most readers of JSON hold no number above 2^53 exactly.
+    // Times are text: most JSON parsers hold no number above 2^53 exactly.
     put("append_time_ns", frame.append_time_ns().to_string().into());
     frame.event_time_ns().map(|ns| put("event_time_ns", ns.to_string().into()));
     frame.expires_ns().map(|ns| put("expires_ns", ns.to_string().into()));
@@ -79,7 +79,7 @@ fn head(log: &LogName) -> Map<String, Value> {
     object
 }
 
-/// The event of a notice, and where the reader stands when it has it; `None` for what needs no event.
+/// A notice's event name and data; `None` for a notice without an event.
 pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
     let of = |name, log: &LogName, more: Value| {
         let mut object = head(log);
@@ -132,7 +132,7 @@ pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> 
     }
 }
 
-/// Where a reader stands that was given the notice; `None` where it stands as it did.
+/// The position after a notice; `None` if the notice does not change it.
 pub(in crate::http) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
     let before = |next: Position| Position { seq: next.seq - 1, ..next };
     match notice {
@@ -144,7 +144,7 @@ pub(in crate::http) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<L
     }
 }
 
-/// Logs of which the reader was in the middle, and which are no more.
+/// Writes that logs which the subscriber was reading no longer exist.
 pub(in crate::http) fn write_gone(logs: usize, out: &mut String) {
     write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
 }

@@ -1,4 +1,4 @@
-//! What a subscription over HTTP asks for.
+//! The parameters of a subscription over HTTP.
 
 use std::time::SystemTime;
 
@@ -11,9 +11,9 @@ use crate::door::Door;
 use crate::http::problem::Problem;
 use crate::http::query::{Query, time_ns, unix_ns};
 
-/// Names of the query.
+/// Known query parameters.
 const KNOWN: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
-/// A reader says where it was, be it that its first connection cannot set headers.
+/// The header with the last event's id. The query has the same for clients that cannot set headers.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// The longest name of a subscription, bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -21,12 +21,12 @@ const NAME_BYTES_MAX: usize = 255;
 #[derive(Debug)]
 pub(in crate::http) struct EventsRequest {
     pub(in crate::http) options: SubscribeOptions,
-    /// Where the reader was.
+    /// The subscriber's last position.
     pub(in crate::http) resume: Option<Resume>,
     pub(in crate::http) form: Form,
 }
 
-/// The same, as it was said.
+/// The same parameters as the client wrote them.
 #[derive(Debug)]
 pub(in crate::http) struct Asked<'a> {
     pub(in crate::http) from: Option<&'a str>,
@@ -57,7 +57,7 @@ impl EventsRequest {
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
-            // An empty one is what a reader sends that was given none.
+            // An empty id comes from a subscriber that has received none.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             form,
             door: Door::Http,

@@ -1,4 +1,4 @@
-//! Where a stream of events stands in each of its logs, for the ids by which it resumes.
+//! A stream's position in each of its logs, for the ids by which it resumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use dunlin::topic::{LogName, Position, Start, Subscriber};
 use dunlin::wire;
 use dunlin::wire::http::{LogKey, Resume, write_one};
 
-/// See the module.
+/// A stream's position in each log.
 #[derive(Debug)]
 pub(in crate::http) struct Stands {
-    /// It reads one log and no other can come: an id is a position.
+    /// The stream has exactly one log, so an id is a position.
     is_one: bool,
     /// Where it began is where it stands until it is given something.
     begins: bool,
@@ -21,14 +21,14 @@ pub(in crate::http) struct Stands {
 }
 
 impl Stands {
-    /// A reader that is to get a state, or what came after some time, stands nowhere before it got something: it would go
-    /// on without.
+    /// Creates positions. A stream that starts with a state or at a time has no position before its first event:
+    /// resuming would skip what it asked for.
     pub(in crate::http) fn new(is_one: bool, start: Start, follows_state: bool) -> Stands {
         let begins = !follows_state && !matches!(start, Start::Time(_));
         Stands { is_one, begins, positions: BTreeMap::new(), last: None, changed: false }
     }
 
-    /// It was given everything of the log through here.
+    /// Notes that everything of the log through this position was delivered.
     pub(in crate::http) fn at(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,
@@ -42,7 +42,7 @@ impl Stands {
         self.changed |= self.positions.insert(key, position) != Some(position);
     }
 
-    /// It is where the subscriber is, which may have skipped records.
+    /// Takes the subscriber's positions, which include skipped records.
     pub(in crate::http) fn look(&mut self, subscriber: &mut Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
@@ -53,7 +53,7 @@ impl Stands {
         }
     }
 
-    /// The log is gone.
+    /// Removes a deleted log.
     pub(in crate::http) fn left(&mut self, log: &LogName) {
         self.changed |= self.positions.remove(&LogKey::of(&log.topic, log.partition)).is_some();
     }
@@ -62,12 +62,12 @@ impl Stands {
         self.positions.len()
     }
 
-    /// Whether each event has an id of its own.
+    /// Whether each event has its own id.
     pub(in crate::http) fn is_one(&self) -> bool {
         self.is_one
     }
 
-    /// The id, if it is another than the last time.
+    /// The id, if it changed since the last call.
     pub(in crate::http) fn take_id(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.changed) {
             return None;

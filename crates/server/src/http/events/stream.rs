@@ -1,4 +1,4 @@
-//! What a subscription tells as events.
+//! A subscription as a source of events.
 
 use std::sync::Arc;
 
@@ -16,12 +16,11 @@ use crate::http::event_stream::Source;
 use crate::http::problem::Problem;
 use crate::shared::Shared;
 
-/// After how long a reader that was cut off comes back: at least, and so much more at most, so that thousands do not come at
-/// once.
+/// How long a client waits before it reconnects, and the random addition that spreads thousands of clients.
 const RETRY_MS: u64 = 1_000;
 const RETRY_JITTER_MS: u64 = 2_000;
 
-/// See the module.
+/// A subscription's events.
 #[derive(Debug)]
 pub(super) struct TopicEvents {
     shared: Arc<Shared>,
@@ -29,12 +28,12 @@ pub(super) struct TopicEvents {
     stands: Stands,
     form: Form,
     reader: Reader,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     _charge: Charge,
 }
 
 impl TopicEvents {
-    /// And what to say before anything is read.
+    /// The source, and the text before the first event.
     pub(super) fn of(
         shared: &Arc<Shared>,
         subscribed: Subscribed,
@@ -43,7 +42,7 @@ impl TopicEvents {
     ) -> (TopicEvents, String) {
         let Subscribed { subscriber, mut stands, gone, charge } = subscribed;
         let mut beginning = String::new();
-        // Any number that differs between those who come will do.
+        // Any number that differs between clients will do.
         let jitter = shared.node.next_session().wrapping_mul(0x9e37_79b9_7f4a_7c15) % RETRY_JITTER_MS;
         write_retry(RETRY_MS + jitter, &mut beginning);
         if gone > 0 {
@@ -102,7 +101,7 @@ impl Source for TopicEvents {
         read
     }
 
-    /// Where records were skipped, how far.
+    /// Writes the position if records were skipped, else a comment.
     fn beat(&mut self, out: &mut String) {
         self.stands.look(&mut self.subscriber);
         match self.stands.take_id() {

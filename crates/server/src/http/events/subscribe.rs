@@ -1,4 +1,4 @@
-//! From a pattern to a subscriber that goes on where its reader was.
+//! From a pattern to a subscriber that continues where the client was.
 
 use dunlin::topic::{
     Charge, Consumption, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, SubscribeOptions,
@@ -15,14 +15,14 @@ use super::stands::Stands;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A subscriber, and what its reader is to know of it.
+/// A subscriber and its start.
 #[derive(Debug)]
 pub(in crate::http) struct Subscribed {
     pub(in crate::http) subscriber: Subscriber,
     pub(in crate::http) stands: Stands,
-    /// Logs in which the reader was, and which are no more.
+    /// Logs of the client's positions that no longer exist.
     pub(in crate::http) gone: usize,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     pub(in crate::http) charge: Charge,
 }
 
@@ -50,7 +50,7 @@ pub(in crate::http) async fn subscribe(
     let options = SubscribeOptions { names_subjects: pattern.is_literal(), ..request.options.clone() };
     let missing = Missing::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
-    // Starts are given log by log; which logs there are does not depend on them.
+    // Each log gets its own start; the selection does not depend on it.
     let mut selected = node.select(&pattern, Start::Earliest, missing, Newcomers::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
@@ -64,7 +64,7 @@ pub(in crate::http) async fn subscribe(
     let mut starts = Starts::new(request, &pattern, &selected)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
         let start = starts.of(&log, &options);
-        // What is resumed had been taken as it was.
+        // A resumed subscription has read the topic before.
         let late = request.resume.as_ref().map(|_| options.of_newcomer(&log).0);
         node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, Consumption::Reads)
     };
@@ -83,11 +83,11 @@ pub(in crate::http) async fn subscribe(
     Ok(Subscribed { subscriber, stands, gone, charge })
 }
 
-/// Where each log begins.
+/// Where each log starts.
 struct Starts(Option<BTreeMap<LogKey, wire::Position>>);
 
 impl Starts {
-    /// A position alone names one log.
+    /// A single position requires exactly one log.
     fn new(
         request: &EventsRequest,
         pattern: &Pattern,
@@ -118,14 +118,14 @@ impl Starts {
         match positions.remove(&LogKey::of(&name.topic, name.partition)) {
             Some(position) => Start::After(Position { epoch: position.epoch, seq: position.seq }),
             None if options.follows_state() && log.is_stateful() => Start::Snapshot,
-            // It was given nothing yet of what it asked for.
+            // The subscriber has received nothing of this log yet.
             None if matches!(options.start, Start::Time(_)) => options.start,
-            // It was created since.
+            // The log was created since.
             None => Start::Earliest,
         }
     }
 
-    /// How many logs there were that are no more.
+    /// How many logs no longer exist.
     fn left(&self) -> usize {
         self.0.as_ref().map_or(0, |positions| positions.len())
     }
