@@ -1,4 +1,4 @@
-//! `/v1/kv`, `/v1/watch`, `/v1/leases`, `/v1/locks`: what the cluster agrees on.
+//! `/v1/kv`, `/v1/watch`, `/v1/leases`, `/v1/locks`: the cluster's keys, leases and locks.
 
 mod json;
 mod leases;
@@ -24,12 +24,12 @@ pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revo
 pub(super) use txn::transact;
 pub(super) use watch::watch;
 
-/// Keys of a range that does not say how many.
+/// The default page of a range.
 const LISTED: usize = 1_000;
-/// The largest limit; the cluster has its own.
+/// The largest page; the cluster has its own limit.
 const LISTED_MAX: usize = 1_000_000;
 
-/// Has the cluster take a command in, of whoever may give it.
+/// Has the cluster execute a command, if the user may give it.
 async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Result<Reply, Problem> {
     context.admit_publish(1, bytes).await?;
     Ok(context.node().ask(command).await?)
@@ -56,7 +56,7 @@ fn no_key(key: &str) -> Problem {
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("there is no key {key:?}"))
 }
 
-/// What this door did not expect of the cluster.
+/// The refusal for a reply of the wrong kind.
 fn odd() -> Problem {
     Problem::from(Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked"))
 }
@@ -89,7 +89,7 @@ pub(super) async fn get(
     Ok(response)
 }
 
-/// The revision that has to have written the key last, where the request says so; 0 for a key that is not there.
+/// The revision that must have written the key last, if the request requires one; 0 for a key that must not exist.
 fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let text =
         |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
@@ -161,7 +161,7 @@ pub(super) async fn range(
     let asked = Asked::Range { start: &start, end: &end, limit };
     context.node().may_query(&asked)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
-    // At one moment: with the revision it says where a watch goes on.
+    // Epoch and entries are read together: the revision is where a watch continues.
     let look = |state: &State| (state.epoch(), context.node().find_in(state, &asked));
     let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
     match answer? {

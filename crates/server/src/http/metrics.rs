@@ -1,7 +1,7 @@
-//! `GET /metrics`: what is to be known of the node in numbers, in the text format of Prometheus.
+//! `GET /metrics`: the node's figures in the text format of Prometheus.
 //!
-//! Nothing is counted while records pass; a scrape asks the logs. Topics and subscriptions are shown up to a number, the
-//! busiest and the slowest: there is no series for each subscriber.
+//! A scrape reads the logs' counters; nothing is counted for each record. Only the busiest topics and the slowest
+//! subscriptions have series.
 
 mod exposition;
 mod of_control;
@@ -22,7 +22,7 @@ use super::surveys::Surveys;
 use exposition::Exposition;
 pub(crate) use of_process::Process;
 
-/// The version of the text format.
+/// The media type of the text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<impl IntoResponse, Problem> {

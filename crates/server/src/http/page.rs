@@ -1,8 +1,8 @@
-//! The dashboard (`docs/dashboard.md`): files that were built in, for whoever reaches the door. They hold no data; all that
-//! the page asks for is checked like any request.
+//! The dashboard (`docs/dashboard.md`): files built into the program, for anyone. They hold no data; the page's
+//! requests are checked like any others.
 //!
-//! Invariants: no script but these files' own, no style but theirs, nothing embeds the page, and no name that it
-//! shows can become one of these: that is what the policy says to browsers.
+//! Invariants, by the content security policy: only these files' scripts and styles run, nothing may embed the page,
+//! and no displayed text can become a script.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -10,31 +10,31 @@ use axum::response::IntoResponse;
 
 use super::routes::INDEX;
 
-/// A file of the page.
+/// A file of the dashboard.
 struct File {
     path: &'static str,
     plain: &'static [u8],
     gzip: &'static [u8],
 }
 
-/// Empty where the page had not been built when this program was.
+/// Empty if the dashboard was not built before this program.
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 const START: &str = "/index.html";
-/// Names below it hold a hash of what is in them.
+/// Names below this path contain a hash of the file.
 const NEVER_CHANGES: &str = "/assets/";
 
-/// The page talks to the other nodes of its cluster, too; so it may connect anywhere, and those decide whom they answer.
+/// The page connects to other nodes of the cluster too, which check their own requests.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; \
                       connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// Whether the page was there to be built in.
+/// Whether the dashboard was built in.
 pub(crate) fn is_built_in() -> bool {
     find(START).is_some()
 }
 
-/// `/`: the page for browsers, words for everybody else.
+/// `/`: the dashboard for browsers, a short text for other clients.
 pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     let is_browser = headers
         .get_all(header::ACCEPT)
@@ -46,12 +46,12 @@ pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// Whether it is a file of the page, which may be had without saying who one is.
+/// Whether the path is a file of the dashboard, which needs no login.
 pub(super) fn is_file(path: &str) -> bool {
     find(path).is_some()
 }
 
-/// The file at that path, if it is one of the page's.
+/// The file at that path, if there is one.
 pub(super) fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let file = find(path)?;
     let is_read = [Method::GET, Method::HEAD].contains(method);
@@ -100,7 +100,7 @@ fn kind_of(path: &str) -> &'static str {
     }
 }
 
-/// A client that says nothing, or `gzip;q=0`, is sent the file as it is.
+/// Clients without `accept-encoding`, or with `gzip;q=0`, get the plain file.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let mut codings = headers
         .get_all(header::ACCEPT_ENCODING)

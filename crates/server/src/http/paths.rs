@@ -1,4 +1,4 @@
-//! The paths of this door, with names in place of what differs.
+//! The paths of this listener, with placeholders.
 
 pub(super) const INDEX: &str = "/";
 pub(super) const TOPICS: &str = "/v1/topics";
@@ -8,7 +8,7 @@ pub(super) const BATCH: &str = "/v1/topics/{name}/batch";
 pub(super) const EVENTS: &str = "/v1/topics/{name}/events";
 pub(super) const SUBSCRIPTIONS: &str = "/v1/subscriptions";
 pub(super) const KV: &str = "/v1/kv";
-/// The rest of the path, slashes and all, is the key.
+/// The rest of the path, including slashes, is the key.
 pub(super) const KEY: &str = "/v1/kv/{*name}";
 pub(super) const WATCH: &str = "/v1/watch";
 pub(super) const LEASES: &str = "/v1/leases";
@@ -49,7 +49,7 @@ const ALL: [&str; 22] = [
     REPORT,
 ];
 
-/// The path among these that a request's is one of.
+/// The route that a path belongs to.
 pub(super) fn route_of(path: &str) -> Option<&'static str> {
     ALL.into_iter().find(|route| is_of(path, route))
 }

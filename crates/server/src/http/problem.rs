@@ -1,4 +1,4 @@
-//! Refusals as they are answered: the code's row of the one table of errors, as `application/problem+json` (RFC 9457).
+//! Refusals as `application/problem+json` (RFC 9457), from the code's row in the table of errors.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,40 +8,40 @@ use dunlin::wire::{ErrorCode, Retry};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// After how many seconds trying again is first worth it.
+/// The `Retry-After` of refusals without their own, seconds.
 const RETRY_AFTER_S: &str = "1";
 
-/// What to do about a request that breaks the rules of this door.
+/// The advice for an invalid request.
 const MEND_IT: &str = "Change the request: `detail` says what is wrong with it.";
 
-/// What to do about a key that is not there, which is well formed.
+/// The advice for a key that does not exist.
 const LOOK_FOR_IT: &str =
     "Nobody has written it, or it was deleted: GET /v1/kv?prefix= lists the keys that there are.";
 
-/// What a client may bring that has brought nothing, or nothing that is right.
+/// The ways to log in, for a client with missing or wrong credentials.
 const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";
 
-/// A refusal.
+/// A refusal with its HTTP status.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
     refused: Refused,
-    /// What a client may do instead.
+    /// An additional header that helps the client.
     header: Option<(header::HeaderName, &'static str)>,
 }
 
 impl Problem {
-    /// A refusal of which HTTP knows more than the table does.
+    /// A refusal with a status that differs from the table's.
     pub(super) fn of(status: StatusCode, code: ErrorCode, text: impl Into<String>) -> Problem {
         Problem { status, ..Problem::from(Refused::new(code, text)) }
     }
 
-    /// The request breaks the rules of this door.
+    /// The refusal of an invalid request.
     pub(super) fn bad_request(text: impl Into<String>) -> Problem {
         Problem::of(StatusCode::BAD_REQUEST, ErrorCode::Protocol, text)
     }
 
-    /// The same refusal by a status that says more than its row's.
+    /// The same refusal with another status.
     pub(super) fn with_status(self, status: StatusCode) -> Problem {
         Problem { status, ..self }
     }
@@ -60,7 +60,7 @@ impl Problem {
         self.status
     }
 
-    /// The body.
+    /// The response's body.
     pub(super) fn json(&self) -> Value {
         let Refused { code, numbers, text } = &self.refused;
         let mut body = json!({
@@ -80,7 +80,7 @@ impl Problem {
         }
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
-            // Over HTTP people write requests by hand.
+            // HTTP requests are often written by hand, so the advice is about the request.
             let advice = match (*code, self.status) {
                 (ErrorCode::Protocol, _) => MEND_IT,
                 (ErrorCode::BadKey, StatusCode::NOT_FOUND) => LOOK_FOR_IT,
@@ -91,7 +91,7 @@ impl Problem {
         body
     }
 
-    /// A whole answer to whoever gets no other.
+    /// The whole response, for a client whose request is not read.
     pub(super) fn as_last_words(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;
@@ -103,11 +103,11 @@ impl Problem {
     }
 }
 
-/// The refusal's numbers under the names that its row gives them.
+/// The refusal's numbers by the names in its row.
 fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
     let carries = code.row().map_or("", |row| row.carries);
     let before_text = carries.split("text:").next().unwrap_or("").trim_end_matches([';', ' ']);
-    // What stands in brackets explains a name.
+    // A text in brackets explains the name.
     let plain = |name: &'static str| name.split_once('(').map_or(name, |(name, _)| name).trim();
     let names = before_text.split(',').map(plain).filter(|name| !name.is_empty());
     names
@@ -125,7 +125,7 @@ fn said(named: &Map<String, Value>) -> String {
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Problem {
         let status = refused.code.row().and_then(|row| StatusCode::from_u16(row.http).ok());
-        // What refuses cannot be answered as if all were well.
+        // A refusal never has a status of success.
         let status =
             status.filter(|status| !status.is_success()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Problem { status, refused, header: None }

@@ -1,4 +1,4 @@
-//! `POST /v1/topics/{subject}`: one record, its payload the body, the rest in headers.
+//! `POST /v1/topics/{subject}`: one record, with the payload as body and the rest in headers.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
@@ -15,12 +15,12 @@ use super::query::time_ns;
 use super::routes::Name;
 use crate::append::{ToAppend, append};
 
-/// Headers of the request that are headers of the record, without this.
+/// The prefix of request headers that become headers of the record.
 const RECORD_HEADER: &str = "dunlin-header-";
-/// What `curl -d` says of whatever it sends; it says nothing of the record.
+/// The default media type of `curl -d`, which does not describe the record.
 const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
 
-/// What a request says of its records as a whole.
+/// Options of a request that apply to all its records.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) mark: Option<ProducerMark>,
@@ -29,7 +29,7 @@ pub(super) struct Terms {
     pub(super) after: Option<Position>,
 }
 
-/// Where records go, and what they are called there. A topic that was made for them stays if they are taken.
+/// The topic of a subject. A topic that was created for a record exists on if one of its records is accepted.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) topic: Owner,
@@ -59,7 +59,7 @@ pub(super) async fn publish(
     publish_record(&context, &target, &meta, &content.bytes, terms).await.map(Json)
 }
 
-/// Appends one record, and says what became of it.
+/// Appends one record, and returns its receipt.
 pub(super) async fn publish_record(
     context: &Context,
     target: &Target,
@@ -80,8 +80,8 @@ pub(super) async fn publish_record(
 }
 
 impl Target {
-    /// The topic that owns the subject; made where the node does that for a record with so large a payload, unless the publisher
-    /// goes on after another record: a topic made now would not be the one it published to.
+    /// Finds the topic that owns the subject. The node may create it for a record of this payload size, unless the
+    /// publisher names its last record: a new topic would not be the one it published to.
     pub(super) async fn find(
         context: &Context,
         subject: &str,
@@ -124,7 +124,7 @@ impl Terms {
     }
 }
 
-/// The position of a publisher's last record, as its receipt has it.
+/// Parses the position of a publisher's last record, as in its receipt.
 pub(super) fn position(text: &str) -> Result<Position, Problem> {
     text.parse().map_err(|error| Problem::bad_request(format!("last position {text:?}: {error}")))
 }
@@ -139,7 +139,7 @@ pub(super) fn encode(meta: &Meta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// What a publisher is answered.
+/// The response to a publisher.
 pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
     let Receipt { partition, position, duplicate, acknowledged, new_epoch } = receipt;
     json!({
@@ -154,7 +154,7 @@ pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
     })
 }
 
-/// How long the body will be, as far as it says.
+/// The announced length of the body; 0 if it is unknown.
 fn content_length(headers: &HeaderMap) -> usize {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The query of a URL, as this door takes it: each name at most once, and none that means nothing.
+//! The query of a URL: each parameter at most once, and unknown ones are refused.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
 
-/// The pairs of a query that has no other names than these.
+/// The parameters of a query.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -35,7 +35,7 @@ impl Query {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// A whole number, at most `max`.
+    /// A number from 1 to `max`.
     pub(super) fn count(&self, name: &str, default: usize, max: usize) -> Result<usize, Problem> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
@@ -43,7 +43,7 @@ impl Query {
             .ok_or_else(|| Problem::bad_request(format!("{name}={text}: expected a number from 1 to {max}")))
     }
 
-    /// `true` or `false`; a name without a value is true.
+    /// `true` or `false`; a parameter without a value is true.
     pub(super) fn switch(&self, name: &str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false") => Ok(false),
@@ -53,7 +53,7 @@ impl Query {
     }
 }
 
-/// A time as nanoseconds since the Unix epoch, or as RFC 3339.
+/// Parses a time in nanoseconds since the Unix epoch, or by RFC 3339.
 pub(super) fn time_ns(text: &str) -> Option<u64> {
     if let Ok(ns) = text.parse() {
         return Some(ns);
@@ -61,18 +61,18 @@ pub(super) fn time_ns(text: &str) -> Option<u64> {
     unix_ns(humantime::parse_rfc3339_weak(text).ok()?)
 }
 
-/// ns since the Unix epoch; `None` for what was before it.
+/// Nanoseconds since the Unix epoch; `None` for an earlier time.
 pub(super) fn unix_ns(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
 }
 
-/// A time as people read it.
+/// A time by RFC 3339, for people.
 pub(super) fn shown_time(ns: u64) -> String {
     let time = UNIX_EPOCH + std::time::Duration::from_nanos(ns);
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// Reads a number of 64 bits from JSON: from text, which every program writes exactly, or from a number.
+/// Reads a 64-bit number from JSON: from text, which every program writes exactly, or from a number.
 pub(super) fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a whole number, or its digits as text")]

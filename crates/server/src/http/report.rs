@@ -1,7 +1,7 @@
-//! `GET /report`: the file of `dunlin report` that the node was told of, for the dashboard to show.
+//! `GET /report`: a file made by `dunlin report`, which the dashboard shows.
 //!
-//! It is for every user of the node: figures of benchmarks, in a file that the operator named. It is read anew for each
-//! request, and runs no script wherever it came from: that is what its policy says to browsers.
+//! Every user of the node may read it. The file is read for each request; its content security policy forbids
+//! scripts.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn read(path: &PathBuf, bytes_max: u64) -> Result<Vec<u8>, Problem> {
 
 fn failed(path: &Path, error: &std::io::Error) -> Problem {
     tracing::warn!(path = %path.display(), %error, "the report cannot be read");
-    // Whoever asks is not told what lies where.
+    // The client does not learn the file's path.
     missing(match error.kind() {
         ErrorKind::NotFound => "the file is not there",
         _ => "the file cannot be read; the node's log says why",

@@ -1,4 +1,4 @@
-//! Who answers what.
+//! Which function handles which path.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::spans::{self, Traced};
 
-/// What there is, for people who try.
+/// The text at `/`, for people.
 pub(super) const INDEX: &str = "\
 Dunlin, door http. In a browser it is the dashboard. Try:
   curl -N HERE/v1/topics/ticks/events                  read from now on
@@ -36,7 +36,7 @@ Dunlin, door http. In a browser it is the dashboard. Try:
   curl HERE/healthz HERE/readyz HERE/startupz          for who looks after it
 ";
 
-/// What is answered without knowing who asks: who comes by WebSocket says so in its first message.
+/// Paths without a login. A WebSocket client logs in with its first message.
 const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
 
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
@@ -70,7 +70,7 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .fallback(nothing_here)
 });
 
-/// Answers a request of the connection.
+/// Handles a request of the connection.
 pub(super) async fn answer(
     context: Context,
     request: Request<Incoming>,
@@ -99,7 +99,7 @@ pub(super) async fn answer(
     Ok(response.map(|body| Body::new(Traced::of_request(body, span))))
 }
 
-/// Routes the request of whoever may come in. Probes come without credentials, and learn nothing of anybody.
+/// Handles the request after a login. Probes need none, and reveal nothing.
 async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
     if OPEN.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
         return route(context.clone(), request).await;
@@ -107,7 +107,7 @@ async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> 
     let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
     let authorization = given.next().cloned();
     if given.next().is_some() {
-        // Who stands before the node might judge by the other one.
+        // A proxy in front of the node might check the other header.
         return Problem::from(Refused::new(ErrorCode::Unauthenticated, "more than one Authorization header"))
             .into_response();
     }
@@ -123,7 +123,7 @@ async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {
     ROUTES.clone().call(request).await.into_response()
 }
 
-/// A restart changes it.
+/// The node's number, which a restart changes.
 fn node_number(context: &Context) -> axum::http::HeaderValue {
     let text = format!("{:016x}", context.node().id());
     axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are a header's value")
@@ -149,7 +149,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
     Problem::of(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::Protocol, text)
 }
 
-/// The name, subject or pattern in the path.
+/// The name, subject or pattern in a request's path.
 #[derive(Debug)]
 pub(super) struct Name(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! A topic's configuration, as JSON.
+//! A topic's configuration as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 
-/// What a topic is created with; what is left out is the node's default.
+/// The configuration of a new topic; missing fields get the node's defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -28,7 +28,7 @@ pub(super) struct Settings {
 struct Retention {
     bytes: Option<u64>,
     records: Option<u64>,
-    /// Like `10m`.
+    /// A duration such as `10m`.
     age: Option<String>,
 }
 
@@ -58,9 +58,9 @@ struct Fold {
 }
 
 impl Settings {
-    /// Reads a body; an empty one says nothing.
+    /// Parses a body; an empty one has no settings.
     pub(super) fn parse(body: &[u8]) -> Result<Settings, Problem> {
-        // A list would be read as one, too, its values in the order of the fields.
+        // serde would accept a list as well, with its values in the order of the fields.
         match body.trim_ascii() {
             [] => return Ok(Settings::default()),
             [b'{', ..] => {}
@@ -69,7 +69,7 @@ impl Settings {
         serde_json::from_slice(body).map_err(|error| unsound(error.to_string()))
     }
 
-    /// Over the node's defaults.
+    /// Applies the settings to the node's defaults.
     pub(super) fn over(self, defaults: &TopicConfig) -> Result<TopicConfig, Problem> {
         let mut config = TopicConfig { pattern: self.pattern, ..defaults.clone() };
         config.partitions = self.partitions.unwrap_or(config.partitions);
@@ -129,7 +129,7 @@ fn unsound(text: String) -> Problem {
     Problem::from(dunlin::Refused::new(ErrorCode::TopicConfig, text))
 }
 
-/// The configuration of a topic that exists, so that sending it back asks for the same.
+/// The configuration of an existing topic, in the form that creates an equal one.
 pub(super) fn settings_json(pattern: &str, config: &TopicConfig) -> Value {
     let reliable = config.reliable.map(|reliable| {
         json!({

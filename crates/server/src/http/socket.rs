@@ -1,12 +1,13 @@
-//! Door `ws`: `GET /v1/ws`, where a connection goes on as a WebSocket (RFC 6455).
+//! WebSockets: `GET /v1/ws`, where a connection becomes a WebSocket (RFC 6455).
 //!
-//! In the sub-protocol `dunlin.v1` it is a session of door `tcp` whose bytes come and go in binary messages; nothing of that
-//! session knows. A client that asks for no sub-protocol, at `/`, speaks the NATS client protocol, in binary messages too. In `dunlin.v1.json` each message is an object of JSON (`texts`). Who comes says so in the first message: there is
-//! no place for credentials in an address, and a page cannot set headers here.
+//! With the sub-protocol `dunlin.v1`, it is a session of Dunlin's own protocol in binary messages. At `/` without a
+//! sub-protocol, it speaks the NATS client protocol in binary messages. With `dunlin.v1.json`, each message is a JSON
+//! object (`texts`). Clients log in with the first message: an address has no place for credentials, and a page
+//! cannot set headers.
 //!
-//! Limits: [`WsLimits`](crate::WsLimits), and those of door `tcp`.
+//! Limits: [`WsLimits`](crate::WsLimits), and those of the TCP listener.
 //!
-//! Not here: frames ([`Framed`]); whose pages may come in, which is seen to before (`gate`).
+//! Frames are in [`Framed`]; `gate` checks a page's origin before.
 
 mod handshake;
 mod reading;
@@ -29,14 +30,14 @@ use crate::stream::{Framed, Stream};
 use crate::{nats, tcp};
 use handshake::Speaks;
 
-/// A connection that is about to go on as a WebSocket.
+/// A connection that becomes a WebSocket.
 #[derive(Debug)]
 pub(super) struct Upgrade {
     on: OnUpgrade,
     speaks: Speaks,
 }
 
-/// Answers the handshake; the connection goes on with [`serve`] when that was sent.
+/// Answers the handshake; [`serve`] continues after the response.
 pub(super) async fn upgrade(
     Extension(context): Extension<Context>,
     request: Request<Body>,
@@ -44,7 +45,7 @@ pub(super) async fn upgrade(
     begin(&context, request, None)
 }
 
-/// The same at `/`, where NATS clients come; a request that asks for no WebSocket gets the page.
+/// The same at `/`, for NATS clients; any other request gets the dashboard.
 pub(super) async fn upgrade_or_index(
     Extension(context): Extension<Context>,
     request: Request<Body>,
@@ -71,7 +72,7 @@ fn begin(
 /// Serves the WebSocket to its end.
 pub(super) async fn serve(context: Context, upgrade: Upgrade) {
     let Upgrade { on, speaks } = upgrade;
-    // Where it is none of ours nobody is there to be told.
+    // If the upgrade fails, there is no client to respond to.
     let Ok(upgraded) = on.await else { return };
     let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return };
     let (stream, given) = (parts.io.into_inner(), parts.read_buf.to_vec());

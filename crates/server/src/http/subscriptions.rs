@@ -1,4 +1,4 @@
-//! `GET /v1/subscriptions`: who reads, who is behind and by how much, and why.
+//! `GET /v1/subscriptions`: subscriptions, how far they are behind, and why.
 
 use axum::extract::RawQuery;
 use axum::{Extension, Json};
@@ -14,7 +14,7 @@ use super::topics::reader_json;
 use crate::departures::Departure;
 use crate::figures::{Answers, Wanted};
 
-/// Subscriptions of a list that does not say how many.
+/// The default page.
 const LISTED: usize = 20;
 
 pub(super) async fn subscriptions(
@@ -31,7 +31,7 @@ pub(super) async fn subscriptions(
     let (subscriptions, total, silent) = subscriptions_at_all_nodes(&context, limit).await;
     let mut answer = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
-        // Who was turned away is nobody's, or another's.
+        // Departures name clients of other tenants.
         if context.bounds().is_some() {
             let text = "recent: who was refused or cut off is told to users of a tenant without bounds";
             return Err(Refused::new(ErrorCode::Forbidden, text).into());
@@ -42,7 +42,7 @@ pub(super) async fn subscriptions(
     Ok(Json(answer))
 }
 
-/// The slowest subscriptions at all nodes, how many there are, and which nodes did not say what theirs are.
+/// The slowest subscriptions of all nodes, their total number, and the nodes that did not respond.
 async fn subscriptions_at_all_nodes(
     context: &Context,
     limit: usize,
@@ -77,7 +77,7 @@ async fn subscriptions_at_all_nodes(
     (shown, silent.is_empty().then_some(total), silent)
 }
 
-/// Somebody who was refused or cut off.
+/// A client that was refused or cut off.
 pub(crate) fn departure_json(departure: &Departure) -> Value {
     let Departure { door, fate, name, peer, why, behind, times, first_ns, last_ns } = departure;
     json!({
@@ -93,7 +93,7 @@ pub(crate) fn departure_json(departure: &Departure) -> Value {
     })
 }
 
-/// A subscription, and the node at which it reads, where nodes are many.
+/// A subscription, with its node in a cluster.
 pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionInfo) -> Value {
     let mut object = reader_json(node, &subscription.reader);
     object["topic"] = subscription.topic.name().into();
@@ -101,7 +101,7 @@ pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionIn
     object
 }
 
-/// What is to be known of it, in a sentence.
+/// The subscription's state in a sentence.
 fn why(subscription: &SubscriptionInfo) -> String {
     let reader = &subscription.reader;
     let now = match reader.behind {

@@ -1,8 +1,8 @@
-//! Surveys of the node, made by a thread of their own and shared by those who ask together.
+//! Surveys of the node, made on a thread of their own and shared by concurrent requests.
 //!
-//! Limits: one survey at a time; it is as good for [`FRESH`] after it was made. It holds `http.topics_shown`
-//! topics and `http.subscriptions_shown` subscriptions. Who may see what lies within a tenant's bounds gets a survey of just
-//! that, made for them; of those, too, one at a time.
+//! Limits: one survey at a time, which is valid for [`FRESH`]. A survey holds `http.topics_shown` topics and
+//! `http.subscriptions_shown` subscriptions. A user within a tenant's bounds gets a survey of that tenant; of those,
+//! too, one is made at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,26 +13,26 @@ use tokio::sync::Mutex;
 use super::context::Context;
 use crate::shared::Shared;
 
-/// How old a survey may be that somebody is shown.
+/// How long a survey is valid.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The newest survey of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys(Mutex<Last>);
 
 #[derive(Debug, Default)]
 struct Last {
     survey: Option<(Instant, Arc<Survey>)>,
-    /// The highest there were: a topic that is deleted while it is looked at must not make them go back.
+    /// The highest totals so far: deleting a topic during a survey must not decrease a counter.
     totals: Totals,
 }
 
 impl Surveys {
-    /// Of what the one who asks may see.
+    /// A survey of what the user may see.
     pub(super) async fn of(context: &Context) -> Arc<Survey> {
         let shared = context.shared();
         let Some(bounds) = context.bounds() else { return Surveys::take(shared).await };
-        // One at a time, so that a tenant that asks on and on takes no more than one thread.
+        // One at a time, so that a tenant occupies at most one thread.
         let _last = shared.surveys.0.lock().await;
         let (node, limits) = (shared.node.clone(), shared.limits);
         let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);
@@ -50,7 +50,7 @@ impl Surveys {
         let (node, limits) = (shared.node.clone(), shared.limits);
         let survey =
             move || node.survey(limits.http.topics_shown as usize, limits.http.subscriptions_shown as usize);
-        // Should it panic, its thread says so, and who asks sees no topics.
+        // If the survey panics, its thread logs that, and the result is empty.
         let mut survey = tokio::task::spawn_blocking(survey).await.unwrap_or_default();
         last.totals = highest(last.totals, survey.totals);
         survey.totals = last.totals;

@@ -1,7 +1,7 @@
-//! `/v1/tasks`: tasks as this node has them, why one stands where it does, submitting, and ending one.
+//! `/v1/tasks`: listing, describing, submitting and cancelling tasks.
 //!
-//! Limits: a page is as long as the scheduler's (`PAGE_MAX`); payloads and results of a list are left out, and of one
-//! task's payload [`PAYLOAD_SHOWN`] bytes are shown.
+//! Limits: a page of the scheduler (`PAGE_MAX`). Lists leave payloads and results out; a single task shows
+//! [`PAYLOAD_SHOWN`] bytes of its payload.
 
 mod draft;
 
@@ -24,7 +24,7 @@ use super::routes::Name;
 use crate::submitting::{self, Submitted};
 use draft::Draft;
 
-/// Tasks of a list that does not say how many.
+/// The default page.
 const LISTED: usize = 100;
 const LISTED_MAX: usize = 1_000;
 const PAYLOAD_SHOWN: usize = 64 << 10;
@@ -88,7 +88,7 @@ pub(super) async fn describe(
     Ok(Json(object))
 }
 
-/// One task, an object, or many, a list of them.
+/// Submits one task (an object) or several (a list).
 pub(super) async fn submit(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
@@ -133,10 +133,10 @@ pub(super) async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Nothing where no task was ever submitted.
+/// Runs a query; `None` if no task was ever submitted.
 async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
-    // Not before it was waited for.
+    // Permissions are checked after the tasks are known.
     context.node().may_ask_of_tasks(question)?;
     let Some(tasks) = tasks else { return Ok(None) };
     tasks.answer(question).map(Some).map_err(|error| refused(&error))
@@ -159,7 +159,7 @@ fn word(stage: Stage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
-/// The stage that is asked for, by either of its names.
+/// The requested stage, by either parameter.
 fn stage_of(query: &Query) -> Result<Option<Stage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => return Err(Problem::bad_request("stage and state are one: say it once")),
@@ -178,7 +178,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Its times by the clock on the wall: the cluster's own count is nobody's outside.
+/// A task with Unix times: the cluster's own clock means nothing outside.
 fn task_json(task: &TaskView, now_ms: u64) -> Value {
     let now_unix_ms = dunlin::now_ns() / 1_000_000;
     let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
@@ -221,7 +221,7 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
     })
 }
 
-/// As a draft has it.
+/// A retry policy as in a submitted task.
 fn retry_json(retry: &Retry) -> Value {
     let retries = retry.retries;
     match retry.backoff {

@@ -22,7 +22,7 @@ use super::routes::Name;
 use super::settings::{Settings, settings_json};
 use crate::figures::{Answers, Figures, Held, READERS_SHOWN};
 
-/// Topics of a list that does not say how many.
+/// The default page.
 const LISTED: usize = 100;
 
 pub(super) async fn list(
@@ -36,14 +36,14 @@ pub(super) async fn list(
     let answers = context.shared().figures_of(&page.topics).await;
     let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic, &answers)).collect();
     if !page.more && finding.is_all() {
-        // What is on disk and could not be opened comes last.
+        // Durable topics that could not be opened come last.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
     }
     Ok(Json(json!({"topics": topics, "more": page.more, "next": page.next})))
 }
 
-/// Figures that a node which does not answer would have to tell are null.
+/// Figures of a node that does not respond are null.
 fn line(context: &Context, topic: &Arc<Topic>, answers: &Answers) -> Value {
     let Figures { held, users } = answers.of(context.shared(), topic);
     let config = topic.config();
@@ -101,7 +101,7 @@ fn log_json(partition: u16, info: LogInfo) -> Value {
     })
 }
 
-/// How far a reader has come, and what became of it on the way.
+/// A subscriber's position, lag and losses.
 pub(super) fn reader_json(node: Option<u64>, reader: &ReaderInfo) -> Value {
     let when = |ns: u64| (ns > 0).then(|| shown_time(ns));
     json!({
@@ -131,7 +131,7 @@ fn group_json(group: &dunlin::GroupInfo) -> Value {
     })
 }
 
-/// The same again is as good: a request that was lost may be sent once more.
+/// Creates a topic. Repeating the request is safe: an equal topic is accepted.
 pub(super) async fn create(
     Extension(context): Extension<Context>,
     Name(name): Name,
@@ -147,14 +147,14 @@ pub(super) async fn create(
     Ok((status, Json(body)))
 }
 
-/// Who is to own a topic.
+/// The new owner of a topic.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct To {
     node: u64,
 }
 
-/// Has another node own the topic.
+/// Moves the topic to another node.
 pub(super) async fn move_to(
     Extension(context): Extension<Context>,
     Name(name): Name,

@@ -1,4 +1,4 @@
-//! Keys and values as JSON: text where they are text, else base64 under a name that says so.
+//! Keys and values as JSON: text, or base64 in a field with the suffix `_base64`.
 
 use dunlin::state::{Event, Item, Pair};
 use dunlin::wire::http::base64;
@@ -29,12 +29,12 @@ fn entry(key: &[u8], item: &Item) -> Map<String, Value> {
     object
 }
 
-/// A key and what it holds.
+/// A key and its value.
 pub(super) fn pair(pair: &Pair) -> Value {
     entry(&pair.key, &pair.item).into()
 }
 
-/// What became of a key.
+/// A change of a key.
 pub(super) fn event(event: &Event<'_>) -> Value {
     let mut object = Map::new();
     match event {

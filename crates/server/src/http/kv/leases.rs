@@ -82,12 +82,12 @@ pub(in crate::http) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The lease under which a lock is asked for.
+/// The lease that a lock request names.
 fn under(query: &Query) -> Result<u64, Problem> {
     number(query, "lease")?.ok_or_else(|| Problem::bad_request("lease=NUMBER, as POST /v1/leases gives one"))
 }
 
-/// Waits for the lock where that is asked for, as long as the request lasts.
+/// Acquires the lock; with `wait`, waits for it as long as the request lasts.
 pub(in crate::http) async fn acquire(
     Extension(context): Extension<Context>,
     Name(name): Name,
@@ -121,7 +121,7 @@ pub(in crate::http) async fn release(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Who holds the lock: `created` is the token.
+/// The lock's holder: `created` is the fencing token.
 pub(in crate::http) async fn holder(
     Extension(context): Extension<Context>,
     Name(name): Name,

@@ -11,7 +11,7 @@ use super::{body, command, json as shown, odd};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A transaction as it is written.
+/// A transaction as JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTransaction {

@@ -1,7 +1,6 @@
-//! `GET /v1/watch`: what changes, as server-sent events whose ids are positions: epoch and revision.
+//! `GET /v1/watch`: changes of keys as server-sent events, whose ids are positions: epoch and revision.
 //!
-//! Invariant: whoever goes on after an id of another epoch, or of revisions that are not held any more, is told so, by an event
-//! `end`.
+//! Invariant: resuming after another epoch, or at revisions that are no longer held, ends with an event `end`.
 
 use axum::Extension;
 use axum::extract::RawQuery;
@@ -25,13 +24,13 @@ use crate::http::event_stream::{EventStream, Source};
 use crate::http::problem::Problem;
 use crate::http::query::Query;
 
-/// See the module.
+/// The changes of keys with a prefix.
 struct Changes {
     subscriber: Subscriber,
     prefix: Vec<u8>,
     /// The last id that was written.
     stands: Position,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     _charge: Charge,
 }
 
@@ -67,7 +66,7 @@ async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Res
     Ok(context.node().subscribe(KV, &options)?)
 }
 
-/// After the last event's id, else where `from` says.
+/// The start: after the last event's id, else where `from` says.
 fn start(query: &Query, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {
@@ -90,7 +89,7 @@ fn start(query: &Query, headers: &HeaderMap, epoch: u32) -> Result<Start, Proble
 }
 
 impl Changes {
-    /// The id to go on after, if it is another than the last; `false` where it is not.
+    /// Writes the position if it changed since the last id. Returns whether it did.
     fn say_where(&mut self, out: &mut String) -> bool {
         let mut stands = self.stands;
         self.subscriber.for_each_position(|_, position| stands = position);
@@ -134,7 +133,7 @@ impl Source for Changes {
     }
 }
 
-/// Writes what a revision changed of the keys that begin so; whether that is anything.
+/// Writes a revision's changes of keys with the prefix. Returns whether there were any.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     let Ok(events) = Events::new(record.payload()) else { return false };
     let is_asked = |event: &Event<'_>| match event {
@@ -149,7 +148,7 @@ fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     true
 }
 
-/// Why the stream ends, if it does.
+/// The reason to end the stream, if the notice is one.
 fn end_of(notice: &Notice) -> Option<Problem> {
     let compacted = |numbers, text: &str| {
         Some(Problem::from(Refused { numbers, ..Refused::new(ErrorCode::Compacted, text) }))

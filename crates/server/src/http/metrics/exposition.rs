@@ -2,16 +2,16 @@
 
 use std::fmt::{Display, Write};
 
-/// What a metric's number does.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Grows, or begins anew.
+    /// Only grows, until a restart.
     Counter,
-    /// Goes up and down.
+    /// Rises and falls.
     Gauge,
 }
 
-/// Metrics, written one family after another.
+/// Metrics as text, one family after another.
 #[derive(Debug, Default)]
 pub(super) struct Exposition(String);
 

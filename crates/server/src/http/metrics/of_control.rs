@@ -1,4 +1,4 @@
-//! What a node knows of what its cluster agrees on; nothing where it takes no part by now.
+//! Figures of the cluster's keys and of Raft; none until the node takes part.
 
 use dunlin::state::{Answer, Query};
 use dunlin::{Lead, Node};

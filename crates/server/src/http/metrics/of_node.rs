@@ -1,4 +1,4 @@
-//! What a node adds up to.
+//! Figures of the node.
 
 use dunlin::Survey;
 
@@ -41,7 +41,7 @@ pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
     );
 }
 
-/// What of it is a tenant's.
+/// Figures of a tenant.
 pub(super) fn write_of_tenant(shared: &Shared, survey: &Survey, tenant: Option<&str>, out: &mut Exposition) {
     write_totals(survey, out);
     if let Some(access) = &shared.access {

@@ -1,4 +1,4 @@
-//! What the system says of the process, under the names that all exporters have for it.
+//! Figures of the process, under the usual names of exporters.
 
 use std::fs;
 
@@ -24,11 +24,11 @@ pub(super) fn write(out: &mut Exposition) {
     }
 }
 
-/// What is to be known of the process now; nothing where the system does not say.
+/// Figures of the process; `None` where the system has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Process {
     pub(crate) rss_bytes: Option<u64>,
-    /// Time on processors since it began, seconds.
+    /// CPU time, seconds.
     pub(crate) cpu_s: Option<f64>,
     pub(crate) threads: Option<u64>,
     pub(crate) open_files: Option<usize>,
@@ -62,7 +62,7 @@ fn start_seconds() -> Option<f64> {
     Some(boot + stat(19)? as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// A field of the process's line, counted from after its name, which may hold anything.
+/// A field of `/proc/self/stat`, counted after the process name, which may contain anything.
 fn stat(at: usize) -> Option<u64> {
     let line = fs::read_to_string("/proc/self/stat").ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()

@@ -1,4 +1,4 @@
-//! The regions of worlds that run on this node.
+//! Figures of the regions that this node runs.
 
 use dunlin::Node;
 use dunlin::space::RegionFigures;
@@ -7,7 +7,7 @@ use super::exposition::Exposition;
 use super::exposition::Kind::{Counter, Gauge};
 use super::exposition::seconds;
 
-/// A metric's name, help and number.
+/// A metric's name, help text and value.
 type Figure = (&'static str, &'static str, fn(&RegionFigures) -> u64);
 
 pub(super) fn write(node: &Node, out: &mut Exposition) {

@@ -1,4 +1,4 @@
-//! The slowest subscriptions.
+//! Figures of the slowest subscriptions.
 
 use dunlin::SubscriptionInfo;
 
@@ -20,7 +20,7 @@ pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
 
 type Labels = [(&'static str, String); 4];
 
-/// Those of other labels than all before: of two of one name, the slower one speaks for both.
+/// One subscription for each set of labels; of two, the slower one.
 fn unlike(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
     let mut unlike: Vec<(Labels, &SubscriptionInfo)> = Vec::new();
     for seen in slowest {

@@ -1,4 +1,4 @@
-//! What a node knows of its cluster's tasks; nothing where it takes no part by now.
+//! Figures of the cluster's tasks; none until the node takes part.
 
 use dunlin::scheduler::{Signals, State};
 use dunlin::{Lead, Node};

@@ -1,4 +1,4 @@
-//! The busiest topics.
+//! Figures of the busiest topics.
 
 use dunlin::topic::Topic;
 use dunlin::{StoredSurvey, TopicSurvey};
@@ -6,7 +6,7 @@ use dunlin::{StoredSurvey, TopicSurvey};
 use super::exposition::Kind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
 
-/// What its owner alone knows of a topic is shown by the owner's node alone, and not as 0 by others.
+/// Writes the figures. Those that only the owner knows are left out on other nodes, where they would be 0.
 pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, out: &mut Exposition) {
     let owned: Vec<_> = topics.iter().filter(|seen| is_owned(&seen.topic)).collect();
     let mut of_owner = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {

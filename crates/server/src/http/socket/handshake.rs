@@ -1,4 +1,4 @@
-//! From a request to a WebSocket: section 4.2 of RFC 6455.
+//! The WebSocket handshake: section 4.2 of RFC 6455.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -10,19 +10,19 @@ use tungstenite::handshake::derive_accept_key;
 
 use crate::http::problem::Problem;
 
-/// The version of the protocol.
+/// The version of the WebSocket protocol.
 const VERSION: &str = "13";
-/// What a client makes up has so many bytes.
+/// Bytes of the client's random key.
 const KEY_BYTES: usize = 16;
 
-/// A sub-protocol.
+/// A WebSocket sub-protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaks {
     /// Dunlin's own protocol, in binary messages.
     Bytes,
-    /// An object of JSON in each message.
+    /// A JSON object in each message.
     Texts,
-    /// The NATS client protocol, in binary messages. Its clients ask for no sub-protocol.
+    /// The NATS client protocol, in binary messages, without a named sub-protocol.
     Nats,
 }
 
@@ -34,7 +34,7 @@ impl Speaks {
     }
 }
 
-/// What is spoken from now on, and the answer that says so. `unnamed` is spoken where the client asks for no sub-protocol.
+/// The chosen sub-protocol, and the response. `unnamed` is chosen if the client names none.
 pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Speaks, Response), Problem> {
     if !lists(headers, &header::CONNECTION, "upgrade") || !lists(headers, &header::UPGRADE, "websocket") {
         let text = "this is for WebSockets: Connection: Upgrade, Upgrade: websocket";
@@ -69,7 +69,7 @@ pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Sp
     Ok((speaks, response))
 }
 
-/// The items of a header that is a list.
+/// The items of a header with a list.
 fn items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
@@ -84,7 +84,7 @@ fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     items(headers, name).any(|item| item.eq_ignore_ascii_case(wanted))
 }
 
-/// The value of a header that stands there once.
+/// The value of a header that occurs once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).into_iter();
     let value = values.next().filter(|_| values.next().is_none())?;
@@ -95,7 +95,7 @@ fn is_key(key: &str) -> bool {
     STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == KEY_BYTES)
 }
 
-/// The first of those that the client offers which there is.
+/// The first sub-protocol of the client's offer that the node supports.
 fn wanted(headers: &HeaderMap) -> Option<Speaks> {
     items(headers, &header::SEC_WEBSOCKET_PROTOCOL)
         .find_map(|item| Speaks::NAMED.into_iter().find(|(_, name)| *name == item).map(|(speaks, _)| speaks))

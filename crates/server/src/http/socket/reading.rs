@@ -1,6 +1,6 @@
-//! A subscription over a WebSocket that speaks JSON: the events of `GET /v1/topics/{pattern}/events?as=json`, an object of its own each.
+//! A subscription over a JSON WebSocket: the events of `GET /v1/topics/{pattern}/events?as=json`, each as an object.
 //!
-//! Invariant: nothing of a log is held between two calls, and no more is read than goes out before the next.
+//! Invariant: between two calls, nothing of a log is held, and everything read is sent before the next read.
 
 use std::task::{Context as TaskContext, Poll};
 
@@ -20,7 +20,7 @@ use crate::http::events::stands::Stands;
 use crate::http::events::subscribe::{LOGS_MAX, Subscribed, subscribe};
 use crate::http::problem::Problem;
 
-/// See the module.
+/// One subscription of a JSON WebSocket.
 #[derive(Debug)]
 pub(super) struct Reading {
     id: u64,
@@ -28,12 +28,12 @@ pub(super) struct Reading {
     stands: Stands,
     standing: Option<Standing>,
     pub(super) reader: Reader,
-    /// What it takes of the node's memory.
+    /// The memory charge.
     _charge: Charge,
 }
 
 impl Reading {
-    /// Begins one, and says so.
+    /// Starts a subscription, and adds its first message to `out`.
     pub(super) async fn begin(
         context: &Context,
         asked: &said::Subscribe,
@@ -65,19 +65,19 @@ impl Reading {
         Ok(reading)
     }
 
-    /// Ready when there is something to read, or why there never will be again.
+    /// Ready when there is something to read, or with an error when the subscription has ended.
     pub(super) fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), SubscribeError>> {
         self.subscriber.poll_ready(cx)
     }
 
-    /// Says what is there, until `out` has about so many bytes.
+    /// Adds about `bytes_max` bytes of messages to `out`.
     pub(super) fn fill(&mut self, bytes_max: usize, out: &mut Vec<String>) -> Result<(), Problem> {
         let read = self.read(bytes_max, out);
         let _ = self.subscriber.drain(0, |_| ());
         read
     }
 
-    /// Why it may not go on by what the client may read now.
+    /// Fails if the user lost the permission to read.
     pub(super) fn check(&mut self) -> Result<(), Refused> {
         self.standing.as_mut().map_or(Ok(()), Standing::check)
     }
@@ -122,13 +122,13 @@ impl Reading {
         }
     }
 
-    /// How far it has come where nothing was told, because records were skipped.
+    /// Adds the position, if records were skipped.
     pub(super) fn beat(&mut self, out: &mut Vec<String>) {
         self.stands.look(&mut self.subscriber);
         self.say_where(out);
     }
 
-    /// Where a reader goes on that is cut off behind this.
+    /// Adds the position from which a subscriber can resume.
     fn say_where(&mut self, out: &mut Vec<String>) {
         if let Some(at) = self.stands.take_id() {
             out.push(json!({"op": "at", "id": self.id, "resume": at}).to_string());

@@ -1,4 +1,4 @@
-//! What a client says in JSON.
+//! The messages of a client in JSON.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::http::problem::Problem;
 use crate::http::query::whole_number;
 
-/// Something a client said.
+/// A message of the client.
 #[derive(Debug)]
 pub(super) enum Said<'a> {
     Hello(Hello),
@@ -20,14 +20,14 @@ pub(super) enum Said<'a> {
     Ping,
 }
 
-/// Which of them.
+/// The kind of a message.
 #[derive(Debug, Deserialize)]
 struct Op<'a> {
     #[serde(borrow)]
     op: Cow<'a, str>,
 }
 
-/// Who the client is.
+/// The client's credentials and name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Hello {
@@ -36,18 +36,18 @@ pub(super) struct Hello {
     pub(super) token: Option<String>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    /// For operators.
+    /// The client's name, for operators.
     #[serde(default)]
     pub(super) name: String,
 }
 
-/// A subscription begins; the rest is as over HTTP.
+/// Starts a subscription, with the parameters of HTTP.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscribe {
     #[serde(rename = "op")]
     _op: String,
-    /// What the client calls it.
+    /// The client's number for the subscription.
     pub(super) id: u64,
     pub(super) pattern: String,
     pub(super) from: Option<String>,
@@ -55,11 +55,11 @@ pub(super) struct Subscribe {
     #[serde(default)]
     pub(super) conflate: bool,
     pub(super) name: Option<String>,
-    /// Where the reader was.
+    /// The subscriber's last position.
     pub(super) resume: Option<String>,
 }
 
-/// A subscription ends.
+/// Ends a subscription.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unsubscribe {
@@ -68,13 +68,13 @@ pub(super) struct Unsubscribe {
     pub(super) id: u64,
 }
 
-/// A record.
+/// Publishes a record.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Publish<'a> {
     #[serde(rename = "op")]
     _op: String,
-    /// What the answer is to be known by.
+    /// The client's number for the response.
     pub(super) request: u64,
     pub(super) subject: String,
     #[serde(borrow)]
@@ -123,7 +123,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
 }
 
 impl Hello {
-    /// As the header `authorization` would say it.
+    /// The credentials as an `authorization` header.
     pub(super) fn authorization(&self) -> Option<Vec<u8>> {
         match self {
             Hello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),
@@ -137,7 +137,7 @@ impl Hello {
 }
 
 impl Publish<'_> {
-    /// The payload's bytes: those of a text, or of any other JSON its text.
+    /// The payload's bytes: a string's text, or the source text of other JSON.
     pub(super) fn payload(&self) -> Result<Cow<'_, [u8]>, Problem> {
         let wrong = |text: &str| Problem::bad_request(text);
         match (self.payload, &self.payload_base64) {

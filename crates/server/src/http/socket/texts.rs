@@ -1,13 +1,13 @@
 //! A WebSocket that speaks JSON.
 //!
 //! Invariants:
-//! - What a client says is done in its order; while it does not take its answers, nothing more of it is read.
-//! - What a client does not read waits in history: of all its subscriptions one chunk is held, and nothing of a log.
-//! - Who is no longer let in, and who is connected to a node that stops, is told so.
+//! - Messages are handled in order. While the client does not read its responses, none of its messages is read.
+//! - What the client does not read stays in the log: all its subscriptions hold one chunk, and nothing of a log.
+//! - When the user loses access or the node stops, the client receives the reason.
 //!
-//! Limits: `ws.hello_bytes_max` before it is known who somebody is, then `ws.message_bytes_max`, charged to the node's budget while it comes in, for
-//! `ws.message_ms_max` at most; `ws.subscriptions_max`; `http.event_bytes`, after which
-//! a chunk ends (one record may go beyond it, and is charged).
+//! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the node's budget until the
+//! message is handled; `ws.message_ms_max` for an incomplete message; `ws.subscriptions_max`. A chunk ends after
+//! `http.event_bytes`, or one larger record, which is charged.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -36,68 +36,68 @@ use crate::stream::Framed;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
-/// How long a client has to take why it is parted with.
+/// How long a client has to read the reason of the end.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The statuses of an end: a node that stops, a text that is none, a client that broke the rules or is not let in.
+/// Close statuses: the node stops, a text is not UTF-8, the client broke the rules or may not log in.
 const GOING_AWAY: u16 = 1_001;
 const NOT_UTF8: u16 = 1_007;
 const NOT_ALLOWED: u16 = 1_008;
 
-/// Why it ends.
+/// Why the connection ends.
 #[derive(Debug)]
 enum End {
-    /// There is nobody to talk to.
+    /// The client is gone.
     Gone,
-    /// The client is told why.
+    /// The client receives the reason.
     Told(Box<Problem>),
 }
 
-/// What came of a subscription: it and what is said then, or what its client calls it and why it was refused.
+/// A subscription with its first messages, or its name and the reason of the refusal.
 type Begun = Result<(Box<Reading>, Vec<String>), (Option<String>, Box<Problem>)>;
 /// A subscription that waits for its logs.
 type Beginning = Pin<Box<dyn Future<Output = Begun> + Send>>;
-/// What comes of a record: the answer, or why the client is parted with.
+/// A publish: the response, or the reason to end the connection.
 type Publishing = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
 
-/// What is to be done next.
+/// What the connection handles next.
 enum Next {
-    /// The text is whole.
+    /// A complete message.
     Said,
-    /// A subscription has something, or has ended.
+    /// A subscription with records, or at its end.
     Ready(u64, Result<(), Box<Problem>>),
-    /// A subscription has begun, or was refused.
+    /// A subscription that was started or refused.
     Begun(u64, Begun),
-    /// A record was published, or refused.
+    /// A record that was published or refused.
     Published(Result<String, Box<Problem>>),
-    /// Nothing was said for as long as a client may wait.
+    /// A heartbeat is due.
     Beat,
-    /// Look whether all is as it was.
+    /// The users or the node's state may have changed.
     Look,
 }
 
-/// See the module.
+/// A JSON WebSocket.
 struct Texts {
     context: Context,
     framed: Framed,
     waiter: Arc<Waiter>,
-    /// As the client calls itself.
+    /// The client's name for itself.
     name: String,
-    /// What has come of a text, and what it takes of the node's memory.
+    /// The bytes of an incomplete message, and since when it is incomplete.
     text: Vec<u8>,
     text_since: Option<Instant>,
-    /// What it may have, and what that is called.
+    /// The limit of a message's bytes, and the limit's name.
     text_bytes_max: (usize, &'static str),
     charge: Charge,
     buffer: Box<[u8]>,
     readings: BTreeMap<u64, Reading>,
     /// Subscriptions that wait for their logs.
     beginning: Vec<(u64, Beginning)>,
-    /// What is being published; nothing more is taken from the client before its answer.
+    /// The pending publish; no message is read before its response.
     publishing: Option<Publishing>,
-    /// Whose turn it was last.
+    /// The last subscription that had a turn.
     turn: u64,
     heartbeat: Pin<Box<Sleep>>,
-    /// The status that it ends with where the node goes on.
+    /// The close status, unless the node stops.
     ends_with: u16,
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn serve(context: Context, framed: Framed) {
         Err(end) => end,
     };
     if let End::Told(why) = ended {
-        // Who does not even take this is not waited for.
+        // A client that does not read the reason is dropped.
         let _ = timeout(FAREWELL, texts.part(&why)).await;
     }
 }
@@ -147,7 +147,7 @@ fn gone(_: io::Error) -> End {
 }
 
 impl Texts {
-    /// Finds out who the client is.
+    /// Reads the hello message and logs the client in.
     async fn come_in(&mut self) -> Result<(), End> {
         let patience_ms = self.context.limits().handshake_ms_max;
         let hello = timeout(Duration::from_millis(patience_ms.into()), self.hello()).await;
@@ -224,7 +224,7 @@ impl Texts {
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
             Poll::Pending => {}
         }
-        // Each gets its turn: those behind the last one first.
+        // Subscriptions after the last one have their turn first.
         let turn = self.turn;
         let (before, behind): (Vec<_>, Vec<_>) = self.readings.iter_mut().partition(|(id, _)| **id <= turn);
         for (id, reading) in behind.into_iter().chain(before) {
@@ -234,18 +234,18 @@ impl Texts {
                 return Poll::Ready(Ok(Next::Ready(*id, ready)));
             }
         }
-        // A ping that was answered late.
+        // Sends a pong that was delayed.
         if let Poll::Ready(Err(_)) = self.framed.poll_flush_taken(cx) {
             return Poll::Ready(Err(End::Gone));
         }
         self.heartbeat.as_mut().poll(cx).map(|()| Ok(Next::Beat))
     }
 
-    /// Whether the text is whole; it never will be where the client says no more.
+    /// Ready with true when a message is complete, and with false when the client sends no more.
     fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, End>> {
         let ms_max = self.context.limits().ws.message_ms_max;
         let Texts { framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, .. } = self;
-        // Looked at when anything happens: a heartbeat, if nothing else.
+        // This is checked with any event, at least with each heartbeat.
         if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
             return Poll::Ready(Err(told(Refused::limit("ws.message_ms_max", ms_max.into()))));
         }
@@ -301,7 +301,7 @@ impl Texts {
         }
     }
 
-    /// Ends what the client may not have any more, and says why.
+    /// Ends what the user may no longer do, and sends the reasons.
     async fn look_at_users(&mut self) -> Result<(), End> {
         let Some(login) = self.context.login() else { return Ok(()) };
         login.standing().map_err(told)?;
@@ -371,7 +371,7 @@ impl Texts {
         }
     }
 
-    /// Begins a subscription. What is read already goes on meanwhile: its topic may be another node's, which is to say where it begins.
+    /// Starts a subscription. Others continue meanwhile, because another node may have to say where it starts.
     async fn subscribe(&mut self, asked: Subscribe) -> Result<(), End> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;
@@ -397,10 +397,10 @@ impl Texts {
         Ok(())
     }
 
-    /// A subscription has begun, or was refused.
+    /// Adds a started subscription, or reports its refusal.
     async fn begun(&mut self, id: u64, begun: Begun) -> Result<(), End> {
         let mut out = Vec::new();
-        // What it was begun by may have been taken away meanwhile.
+        // The permission may have been revoked meanwhile.
         let begun = begun.and_then(|(mut reading, said)| match reading.check() {
             Ok(()) => Ok((reading, said)),
             Err(refused) => Err((Some(reading.reader.name.clone()), Box::new(Problem::from(refused)))),
@@ -429,7 +429,7 @@ impl Texts {
             .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
         let bytes: usize = texts.iter().map(String::len).sum();
         let budget = self.context.shared().node.budget();
-        // What every connection may have is not counted.
+        // The allowance of every connection is not charged.
         let counted = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
         let charge =
             Charge::of(budget, 2 * counted).map_err(|spent| told(Refused::from(&PublishError::from(spent))));
@@ -438,7 +438,7 @@ impl Texts {
         poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)
     }
 
-    /// Says why, and waits for the client's end.
+    /// Sends the reason, closes, and waits for the client's end.
     async fn part(&mut self, why: &Problem) -> Result<(), End> {
         let code = why.refused().code;
         if code != ErrorCode::ShuttingDown {
@@ -458,7 +458,7 @@ impl Texts {
     }
 }
 
-/// Publishes what the text asks for; what the client is answered.
+/// Publishes the record of a message, and returns the response.
 async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Problem>> {
     match Said::read(text) {
         Ok(Said::Publish(asked)) => Ok(match publish(context, &asked).await {
@@ -488,7 +488,7 @@ async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Proble
     publish_record(context, &target, &meta, &payload, terms).await
 }
 
-/// What came of something that the client has given a number.
+/// The response to a numbered request.
 fn answer(op: &str, name: &str, number: u64, mut object: Value) -> String {
     object["op"] = op.into();
     object[name] = number.into();

@@ -1,4 +1,4 @@
-//! A task as it is written in JSON.
+//! A submitted task in JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 
 use crate::http::problem::Problem;
 
-/// See the module. Times are milliseconds since 1970.
+/// A submitted task. Times are milliseconds since 1970.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Draft<'a> {
     kind: String,
-    /// Text, which is the payload; or any other JSON, whose text is.
+    /// A string, whose text is the payload; or any other JSON, whose source text is.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Draft<'a> {
     subject: String,
 }
 
-/// At most one of the three ways to wait.
+/// At most one of the three kinds of delay.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRetry {
@@ -67,9 +67,9 @@ struct Bounds {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum RawAfter {
-    /// The how manieth of the same list, from 0.
+    /// The index of a task in the same list, from 0.
     Index(u32),
-    /// One that is known, in hexadecimal.
+    /// The number of an existing task, in hexadecimal.
     Task(String),
 }
 
@@ -97,7 +97,7 @@ impl Draft<'_> {
         })
     }
 
-    /// With its payload, as it was read.
+    /// The task with its decoded payload.
     pub(super) fn task<'d>(&'d self, payload: &'d [u8]) -> Result<NewTask<'d>, Problem> {
         Ok(NewTask {
             queue: self.queue.as_deref().unwrap_or("default").as_bytes(),
