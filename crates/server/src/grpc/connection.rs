@@ -72,7 +72,7 @@ struct State {
     publishes: Publishes,
     /// Calls so far.
     calls: AtomicU64,
-    /// Requests that wait for replies; created with the first.
+    /// The requests that wait for replies; created with the first.
     pub(super) requests: Mutex<Option<Requests>>,
 }
 

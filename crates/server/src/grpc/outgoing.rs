@@ -1,4 +1,4 @@
-//! Outgoing gRPC messages, each after a header of five bytes.
+//! Messages of gRPC on their way out, each after a header of five bytes.
 //!
 //! ```text
 //!  0      1          5

@@ -31,7 +31,7 @@ pub(crate) struct Framed {
     frames: Frames,
     /// Bytes that were read before the connection became a WebSocket.
     given: Vec<u8>,
-    /// Frames that the socket has not taken; it ends with a whole frame.
+    /// Whole frames that the socket has not taken.
     unsent: Vec<u8>,
     /// A ping whose pong follows the unsent bytes.
     ping: Option<Vec<u8>>,

@@ -53,7 +53,7 @@ impl Session {
 
     /// Sends the `PONG`s whose positions are passed.
     pub(super) fn say_pongs(&mut self) {
-        // Refusals of records that precede the `PING` are sent first.
+        // Errors for records that precede the `PING` are sent first.
         while self.refusals.is_empty()
             && let Some(waits_for) = self.pongs.0.front_mut()
         {

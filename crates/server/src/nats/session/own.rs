@@ -15,14 +15,14 @@ const RANGES_KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Own(HashMap<usize, OfLog>);
 
-/// Own records of one log, and the channels that read it.
+/// The own records of one log, and the channels that read it.
 #[derive(Debug, Default)]
 struct OfLog {
     ranges: Ranges,
     channels: Vec<u32>,
 }
 
-/// Ranges of sequence numbers, in order.
+/// The ranges of sequence numbers, in order.
 #[derive(Debug, Default)]
 struct Ranges(VecDeque<(u64, u64)>);
 

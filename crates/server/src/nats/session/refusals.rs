@@ -1,4 +1,4 @@
-//! Refusals of records: one `-ERR` for each record, as from nats-server, even if many are refused together.
+//! Refused records: one `-ERR` for each record, as from nats-server, even if many are refused together.
 //!
 //! Limit: `CONTROL_BYTES_MAX` of text at once. Above it only one text and its count wait, and the session stops
 //! reading and reporting owners' refusals.
@@ -9,7 +9,7 @@ use dunlin::wire::nats;
 
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// Refusals to send, in order.
+/// The refusals to send, in order.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(VecDeque<Refusal>);
 

@@ -1,4 +1,4 @@
-//! Sending: which channels may write, how much, and how far their cursors move.
+//! Writing to the client: which channels may write, how much, and how far their cursors move.
 //!
 //! Channels with records share a write equally, in turns. A record larger than a channel's share is compensated by
 //! turns without one (deficit round robin).
