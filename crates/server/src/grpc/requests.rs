@@ -1,4 +1,5 @@
-//! Requesting: publishes records whose reply subjects are in an inbox of the connection, and waits for the first reply to each.
+//! Requesting: publishes records whose reply subjects are in an inbox of the connection, and waits for the first reply
+//! to each.
 //!
 //! The inbox is created with the connection's first request. A responder of the node takes the replies, so the thread
 //! that publishes a reply wakes the requester.
