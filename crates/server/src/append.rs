@@ -122,7 +122,7 @@ pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, 
             }
         }
     };
-    let unknown = || PublishError::Unknown(format!("not stored within {STORED_PATIENCE:?}"));
+    let unknown = || PublishError::Unknown(format!("the record was not stored within {STORED_PATIENCE:?}"));
     tokio::time::timeout(STORED_PATIENCE, reached).await.unwrap_or_else(|_| Err(unknown()))
 }
 

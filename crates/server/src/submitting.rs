@@ -46,5 +46,8 @@ pub(crate) async fn submit(
 
 /// The refusal for a reply of the wrong kind.
 pub(crate) fn odd() -> Refused {
-    Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked")
+    Refused::new(
+        ErrorCode::Internal,
+        "the cluster's reply does not fit the request; update all nodes to the same version",
+    )
 }

@@ -35,7 +35,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The response to a client of another protocol.
 const NOT_HTTP2: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\nconnection: close\r\n\
-      content-length: 61\r\n\r\nThis is Dunlin's gRPC door: it speaks HTTP/2, and only that.\n";
+      content-length: 60\r\n\r\nThis is Dunlin's gRPC listener, which supports only HTTP/2.\n";
 /// An empty SETTINGS frame and the head of a GOAWAY frame on stream 0 (RFC 9113), up to its length.
 const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const GOAWAY: u8 = 7;

@@ -137,7 +137,9 @@ impl Dispatch {
                 Ok(mut reflection) => reflection.call(request.map(intake)),
                 Err(error) => refuse(&Status::internal(error.to_string())),
             },
-            _ => refuse(&Status::unimplemented(format!("{path} is no call of this node"))),
+            _ => refuse(&Status::unimplemented(format!(
+                "{path} is not a method of this node's services; list them by reflection"
+            ))),
         }
     }
 
@@ -206,7 +208,8 @@ fn check(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
     }
     match headers.get("grpc-encoding") {
         Some(encoding) if encoding != "identity" => {
-            let refused = Status::unimplemented("messages are taken as they are, not compressed");
+            let refused =
+                Status::unimplemented("compressed messages are not supported; send identity encoding");
             let mut response: Response<Body> = refused.into_http();
             response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
             Err(Box::new(response))
@@ -231,7 +234,7 @@ async fn one_message<M: Message + Default + Send + 'static>(request: Request<Int
     let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));
     let message = messages.message().await?;
     message.ok_or_else(|| {
-        let refused = Refused::new(dunlin::wire::ErrorCode::Protocol, "a call without its message");
+        let refused = Refused::new(dunlin::wire::ErrorCode::Protocol, "the call has no request message");
         status(&refused)
     })
 }

@@ -66,7 +66,7 @@ pub(super) async fn join(
     let first = requests.message().await?.and_then(|first| first.request);
     let joined = match first {
         Some(Asked::Join(join)) => begin(connection, requests, &join).await,
-        _ => Err(Refused::new(ErrorCode::Protocol, "the first message of a member is its join")),
+        _ => Err(Refused::new(ErrorCode::Protocol, "the first message must be join")),
     };
     joined.map_err(|refused| status(&refused))
 }
@@ -118,7 +118,10 @@ impl Seat {
                 node.join_work_waking(&join.topic, &join.group, &work_options(join)?, news).map(Seat::Work)
             }
             v1::GroupKind::Unspecified => {
-                return Err(Refused::new(ErrorCode::GroupKind, "a group is of kind SHARE or WORK"));
+                return Err(Refused::new(
+                    ErrorCode::GroupKind,
+                    "the group's kind is missing; set SHARE or WORK",
+                ));
             }
         };
         joined.map_err(|error| Refused::from(&error))
@@ -174,7 +177,7 @@ impl Membership {
     fn take(&mut self, asked: Option<Asked>) -> Result<(), Refused> {
         let wrong = |what| Err(Refused::new(ErrorCode::Protocol, what));
         match (asked, &mut self.seat) {
-            (Some(Asked::Join(_)), _) => return wrong("a member joins once"),
+            (Some(Asked::Join(_)), _) => return wrong("join was already sent on this stream"),
             (Some(Asked::Consumed(consumed)), Some(Seat::Share(share))) => {
                 let partition = u16::try_from(consumed.partition);
                 if let Ok(partition) = partition {
@@ -195,9 +198,11 @@ impl Membership {
                 let settled = settle(renew.request, &renew.tokens, |token| work.renew(token).is_ok());
                 self.answers.push_back(settled);
             }
-            (Some(Asked::Consumed(_)), _) => return wrong("members of work groups acknowledge"),
-            (Some(_), _) => return wrong("claims are of work groups"),
-            (None, _) => return wrong("a message that asks for nothing"),
+            (Some(Asked::Consumed(_)), _) => {
+                return wrong("consumed is for share groups; members of work groups send ack");
+            }
+            (Some(_), _) => return wrong("claim, ack, nack and renew are for work groups"),
+            (None, _) => return wrong("the message has no request"),
         }
         Ok(())
     }

@@ -33,7 +33,10 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The refusal for a reply of the wrong kind.
 fn odd() -> Refused {
-    Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked")
+    Refused::new(
+        ErrorCode::Internal,
+        "the cluster's reply does not fit the request; update all nodes to the same version",
+    )
 }
 
 /// Has the cluster execute a command, if the user may give it.
@@ -157,7 +160,10 @@ impl Kv for Keys {
         &self,
         _request: Request<v1::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        Err(status(&Refused::new(ErrorCode::Internal, "a watch was sent the wrong way")))
+        Err(status(&Refused::new(
+            ErrorCode::Internal,
+            "internal error: Watch was routed to the wrong handler",
+        )))
     }
 
     async fn status(

@@ -189,7 +189,10 @@ impl Publishing {
                 },
                 // Until another subject is named, each record is refused for this reason.
                 Some(Err(refused)) => Err(refused.clone()),
-                None => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
+                None => Err(Refused::new(
+                    ErrorCode::Subject,
+                    "the stream has no subject yet; set subject in the first message",
+                )),
             };
             match (appended, &self.target) {
                 (Ok(receipt), Some(Ok(target))) => {

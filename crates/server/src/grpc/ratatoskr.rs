@@ -139,8 +139,10 @@ impl MessageBroker for Ratatoskr {
         let shared = &self.0.shared;
         let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
         let Figures { held: Some(held), users: Some(users) } = answers.of(shared, &topic) else {
-            let refused =
-                Refused::new(ErrorCode::OwnerAway, "a node that knows of the topic does not answer");
+            let refused = Refused::new(
+                ErrorCode::OwnerAway,
+                "a node with figures of the topic does not respond; retry",
+            );
             let error = atom(&refused);
             return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
         };
@@ -187,7 +189,7 @@ impl MessageBroker for Ratatoskr {
         &self,
         _request: Request<rata::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        Err(Status::internal("a subscriber was sent the wrong way"))
+        Err(Status::internal("internal error: Subscribe was routed to the wrong handler"))
     }
 
     async fn unsubscribe(

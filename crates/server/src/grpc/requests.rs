@@ -51,9 +51,12 @@ pub(super) async fn request(
     request: v1::RequestRequest,
 ) -> Result<v1::RequestResponse, Refused> {
     let v1::RequestRequest { subject, record, timeout_ms } = request;
-    let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "there is no record to ask with"))?;
+    let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "the request has no record"))?;
     if !record.reply.is_empty() {
-        return Err(Refused::new(ErrorCode::BadFrame, "the reply to a request comes with its answer"));
+        return Err(Refused::new(
+            ErrorCode::BadFrame,
+            "the record must not set a reply subject; the response carries the reply",
+        ));
     }
     let node = &connection.node;
     let parsed = Subject::parse(&subject);

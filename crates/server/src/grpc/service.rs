@@ -158,7 +158,10 @@ impl Dunlin for Topics {
         &self,
         _request: Request<v1::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        Err(status(&Refused::new(ErrorCode::Internal, "a subscriber was sent the wrong way")))
+        Err(status(&Refused::new(
+            ErrorCode::Internal,
+            "internal error: Subscribe was routed to the wrong handler",
+        )))
     }
 
     type JoinGroupStream = Answers<v1::JoinGroupResponse>;
@@ -181,7 +184,7 @@ impl Dunlin for Topics {
 
 fn incoming<'a>(connection: &Connection, request: &'a v1::PublishRequest) -> Result<Incoming<'a>, Refused> {
     let record = request.record.as_ref();
-    let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "there is no record to publish"))?;
+    let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "the request has no record"))?;
     let (mark, expect_last) =
         (request.producer.map(|producer| connection.mark(producer)), request.expect_last_seq);
     Ok(Incoming { record, mark, expect_last, after: request.last_position.map(translate::last_position) })

@@ -55,7 +55,7 @@ pub(super) async fn begin(
     let shared = &connection.shared;
     let limits = &shared.limits;
     if subjects.is_empty() {
-        return Err(Refused::new(ErrorCode::Subject, "no subject to subscribe to"));
+        return Err(Refused::new(ErrorCode::Subject, "the request has no subject"));
     }
     if subjects.len() > limits.grpc.subjects_max {
         return Err(Refused::limit("grpc.subjects_max", limits.grpc.subjects_max as u64));
@@ -69,7 +69,7 @@ pub(super) async fn begin(
         let pattern =
             Pattern::parse(subject).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         if subject.starts_with("_INBOX") {
-            return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
+            return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
         // A missing topic of a resumed subscription may be created again by another client.
         let missing = Missing::of(options.start, resumed.is_some());

@@ -119,7 +119,7 @@ fn durable_from(durable: v1::Durable) -> Result<Durable, Refused> {
             v1::Level::Written => Acknowledged::Written,
             v1::Level::Synced => Acknowledged::Synced,
             v1::Level::Quorum => {
-                let why = "a durable topic acknowledges memory, written or synced";
+                let why = "durable.acknowledge: expected MEMORY, WRITTEN or SYNCED";
                 return Err(Refused::new(ErrorCode::TopicConfig, why));
             }
         },

@@ -74,16 +74,16 @@ pub(super) async fn publish(
         "text/plain" => of_lines(&target, &content.bytes, encode_plain)?,
         other => {
             let text = format!(
-                "Content-Type: {other:?}; a batch is application/x-ndjson, an object with a payload on each line, or \
-                 text/plain, a payload on each line"
+                "Content-Type: {other:?}; expected application/x-ndjson with an object on each line, or \
+                 text/plain with a payload on each line"
             );
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Problem::of(status, dunlin::wire::ErrorCode::Protocol, text));
         }
     };
     if parts.len() > 1 && (terms.mark.is_some() || terms.expect_last.is_some() || terms.after.is_some()) {
-        let text = "a producer's number, an expected sequence and a last position are of one partition, and the keys lie \
-                    in several";
+        let text = "a producer's number, an expected sequence and a last position need a single partition, but the keys \
+                    select several";
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
     let count = parts.values().map(|part| part.count).sum();
@@ -170,10 +170,10 @@ fn encode_json(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) 
     let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
     let event_time_ns = match (line.event_time_ns, line.event_time) {
         (ns, None) => ns,
-        (None, Some(text)) => {
-            Some(time_ns(&text).ok_or_else(|| wrong(format!("event_time {text:?} is no time")))?)
-        }
-        (Some(_), Some(_)) => return Err(wrong("both event_time and event_time_ns".to_owned())),
+        (None, Some(text)) => Some(time_ns(&text).ok_or_else(|| {
+            wrong(format!("event_time {text:?}: expected a time like 2026-11-20T09:30:00Z"))
+        })?),
+        (Some(_), Some(_)) => return Err(wrong("set event_time or event_time_ns, not both".to_owned())),
     };
     let meta = Meta {
         event_time_ns,
@@ -195,7 +195,7 @@ impl Line<'_> {
             }
             (Some(json), None) => Ok(json.get().as_bytes().to_vec()),
             (None, Some(text)) => STANDARD.decode(text).map_err(|error| format!("payload_base64: {error}")),
-            _ => Err("it has either a payload or a payload_base64".to_owned()),
+            _ => Err("set payload or payload_base64".to_owned()),
         }
     }
 }
@@ -208,7 +208,7 @@ fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result
         (None, Some(text)) => {
             STANDARD.decode(text).map(Some).map_err(|error| format!("{name}_base64: {error}"))
         }
-        (Some(_), Some(_)) => Err(format!("both {name} and {name}_base64")),
+        (Some(_), Some(_)) => Err(format!("set {name} or {name}_base64, not both")),
     }
 }
 

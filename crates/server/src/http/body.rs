@@ -52,7 +52,7 @@ async fn read_or(
     let patience = context.limits().http.body_ms_max;
     let reading = read_on(context, body, bytes_max, too_large);
     let late = |_| {
-        let text = format!("the body did not come within {patience} ms");
+        let text = format!("the body did not arrive within {patience} ms (http.body_ms_max)");
         Err(Problem::of(StatusCode::REQUEST_TIMEOUT, ErrorCode::Protocol, text))
     };
     tokio::time::timeout(Duration::from_millis(patience.into()), reading).await.unwrap_or_else(late)
@@ -68,7 +68,7 @@ async fn read_on(
     let mut first: Option<Bytes> = None;
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
+        let frame = frame.map_err(|error| Problem::bad_request(format!("the body ended early: {error}")))?;
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         let bytes = first.as_ref().map_or(all.len(), Bytes::len) + data.len();

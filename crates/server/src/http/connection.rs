@@ -72,7 +72,7 @@ fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(Fate, String)> {
     }
     let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>())?;
     (io.kind() == std::io::ErrorKind::TimedOut)
-        .then(|| (Fate::CutOff, format!("took nothing for {} ms", limits.http.stalled_ms_max)))
+        .then(|| (Fate::CutOff, format!("the client read nothing for {} ms", limits.http.stalled_ms_max)))
 }
 
 /// Whether the server stops. If not, the task is woken when it does.
@@ -109,7 +109,7 @@ fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
     #[cfg(target_os = "linux")]
     let set = set.and_then(|()| socket.set_tcp_user_timeout(Some(gone)));
     if let Err(error) = set {
-        tracing::debug!(door = "http", %error, "cannot watch over a connection");
+        tracing::debug!(door = "http", %error, "cannot set the connection's keep-alive");
     }
 }
 

@@ -39,18 +39,20 @@ pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Pr
         && !host.as_ref().is_none_or(|host| is_own_name(host.host()) || is_named(origins, host))
     {
         return Err(forbidden(
-            "the Host of the request is not this node's; name it in http.origins if it is",
+            "the Host of the request is not this node's; if it is, add it to http.origins",
         ));
     }
     if request.headers().get_all(header::ORIGIN).iter().nth(1).is_some() {
-        return Err(Problem::bad_request("more than one Origin"));
+        return Err(Problem::bad_request("the request has more than one Origin header"));
     }
     if let Some(origin) = request.headers().get(header::ORIGIN)
         && !is_own(origin, host.as_ref(), context.shared().tls.is_some())
         && !origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
         && !is_of_cluster(context, origin)
     {
-        return Err(forbidden("a page of another origin may not; name its origin in http.origins if it may"));
+        return Err(forbidden(
+            "pages of this origin have no access; to allow them, add the origin to http.origins",
+        ));
     }
     check_encoding(request.headers())
 }
@@ -79,17 +81,17 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let mut named = request.headers().get_all(header::HOST).iter();
     let first = named.next();
     if named.next().is_some() {
-        return Err(Problem::bad_request("more than one Host"));
+        return Err(Problem::bad_request("the request has more than one Host header"));
     }
     let parse = |value: &HeaderValue| Authority::try_from(value.as_bytes());
     let host = first.map(parse).transpose();
-    let host = host.map_err(|_| Problem::bad_request("a Host that is no name and no address"))?;
+    let host = host.map_err(|_| Problem::bad_request("the Host header is invalid"))?;
     match (request.uri().authority(), host) {
         (None, None) if request.version() == Version::HTTP_11 => {
-            Err(Problem::bad_request("no Host, which HTTP/1.1 asks for"))
+            Err(Problem::bad_request("the Host header is missing; HTTP/1.1 requires it"))
         }
         (Some(asked), Some(host)) if !host.as_str().eq_ignore_ascii_case(asked.as_str()) => {
-            Err(Problem::bad_request("the address of the request and its Host are not the same"))
+            Err(Problem::bad_request("the request's address and its Host header differ"))
         }
         (asked, host) => Ok(host.or_else(|| asked.cloned())),
     }
@@ -150,7 +152,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
         let problem = Problem::of(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ErrorCode::Protocol,
-            "a body with a Content-Encoding; send it as it is",
+            "Content-Encoding is not supported; send the body uncompressed",
         );
         return Err(problem.with_header(header::ACCEPT_ENCODING, "identity"));
     }

@@ -25,7 +25,7 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
     let deadline = tokio::time::Instant::now() + ALIVE_WITHIN;
     for (number, answer) in asked.into_iter().enumerate() {
         if tokio::time::timeout_at(deadline, answer).await.is_err() {
-            missing.push(format!("thread {number} of the doors ran nothing for {ALIVE_WITHIN:?}"));
+            missing.push(format!("thread {number} of the listeners ran no task for {ALIVE_WITHIN:?}"));
         }
     }
     verdict("alive", missing)
@@ -45,10 +45,10 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     }
     let sessions_max = shared.limits.sessions_max;
     if shared.session_count() >= sessions_max {
-        missing.push(format!("all {sessions_max} places for connections are taken (limits.connections)"));
+        missing.push(format!("the node has {sessions_max} connections, its limit (limits.connections)"));
     }
     if shared.housekeeping.since_last() > HOUSEKEEPING_WITHIN {
-        missing.push(format!("the housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
+        missing.push(format!("housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
     }
     let in_cluster = shared.cluster.get().and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
@@ -64,9 +64,7 @@ fn damaged_topics(shared: &Shared) -> Vec<String> {
     refused.retain(RefusedTopic::is_damaged);
     if shared.access.is_some() && !refused.is_empty() {
         let topics = refused.len();
-        return vec![format!(
-            "topics that could not be opened: {topics}; the log and dunlin topics list name them"
-        )];
+        return vec![format!("topics that could not be opened: {topics}; see the log or dunlin topics list")];
     }
     let say =
         |RefusedTopic { name, why, .. }: RefusedTopic| format!("topic {name} could not be opened: {why}");

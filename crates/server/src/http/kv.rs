@@ -53,12 +53,15 @@ impl From<&ControlError> for Problem {
 }
 
 fn no_key(key: &str) -> Problem {
-    Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("there is no key {key:?}"))
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("key {key:?} does not exist"))
 }
 
 /// The refusal for a reply of the wrong kind.
 fn odd() -> Problem {
-    Problem::from(Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked"))
+    Problem::from(Refused::new(
+        ErrorCode::Internal,
+        "the cluster's reply does not fit the request; update all nodes to the same version",
+    ))
 }
 
 pub(super) async fn get(
@@ -101,7 +104,7 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
             let bad = |_| Problem::bad_request(format!("If-Match: {tag}: expected a revision, like \"42\""));
             revision.map(Some).map_err(bad)
         }
-        _ => Err(Problem::bad_request("If-Match: \"REVISION\", or If-None-Match: *")),
+        _ => Err(Problem::bad_request("expected If-Match: \"REVISION\" or If-None-Match: *, not both")),
     }
 }
 
@@ -150,7 +153,7 @@ pub(super) async fn range(
     let query = Query::parse(query.as_deref(), &["prefix", "start", "end", "after", "limit", "stale"])?;
     let prefix = query.get("prefix").unwrap_or("");
     if !prefix.is_empty() && (query.get("start").is_some() || query.get("end").is_some()) {
-        return Err(Problem::bad_request("either prefix, or start and end"));
+        return Err(Problem::bad_request("set prefix, or start and end, not both"));
     }
     let mut start = query.get("start").unwrap_or(prefix).as_bytes().to_vec();
     if let Some(after) = query.get("after") {

@@ -12,11 +12,10 @@ use serde_json::{Map, Value, json};
 const RETRY_AFTER_S: &str = "1";
 
 /// The advice for an invalid request.
-const MEND_IT: &str = "Change the request: `detail` says what is wrong with it.";
+const MEND_IT: &str = "Change the request as `detail` says.";
 
 /// The advice for a key that does not exist.
-const LOOK_FOR_IT: &str =
-    "Nobody has written it, or it was deleted: GET /v1/kv?prefix= lists the keys that there are.";
+const LOOK_FOR_IT: &str = "The key was never written, or was deleted. GET /v1/kv?prefix= lists all keys.";
 
 /// The ways to log in, for a client with missing or wrong credentials.
 const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";

@@ -106,7 +106,7 @@ impl Terms {
         let producer_epoch = number(headers, "dunlin-producer-epoch")?.unwrap_or(0);
         let producer_epoch = u32::try_from(producer_epoch);
         let producer_epoch = producer_epoch
-            .map_err(|_| Problem::bad_request("Dunlin-Producer-Epoch: expected a number of 32 bits"))?;
+            .map_err(|_| Problem::bad_request("Dunlin-Producer-Epoch: expected a 32-bit number"))?;
         let mark = match (producer, producer_seq) {
             (None, None) => None,
             (Some(id @ 1..), Some(producer_seq @ 1..)) => {
@@ -114,7 +114,7 @@ impl Terms {
                 Some(ProducerMark { producer, producer_epoch, producer_seq })
             }
             _ => {
-                let text = "Dunlin-Producer and Dunlin-Producer-Seq belong together, and both count from 1";
+                let text = "set both Dunlin-Producer and Dunlin-Producer-Seq, each from 1";
                 return Err(Problem::bad_request(text));
             }
         };
@@ -183,7 +183,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Probl
 }
 
 fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
-    let wrong = |text| Problem::bad_request(format!("{name}: {text:?} is no whole number of 64 bits"));
+    let wrong = |text| Problem::bad_request(format!("{name}: {text:?} is not a 64-bit whole number"));
     text(headers, name)?.map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }
 

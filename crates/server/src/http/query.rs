@@ -20,11 +20,11 @@ impl Query {
             if !known.contains(&name.as_str()) {
                 let known = known.join(", ");
                 return Err(Problem::bad_request(format!(
-                    "the query's {name:?} means nothing here; known are {known}"
+                    "unknown parameter {name:?}; expected one of {known}"
                 )));
             }
             if pairs.iter().any(|(other, _)| *other == name) {
-                return Err(Problem::bad_request(format!("the query says {name} twice")));
+                return Err(Problem::bad_request(format!("parameter {name} is set twice")));
             }
             pairs.push((name, value));
         }
@@ -84,7 +84,7 @@ pub(super) fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<
         None => Ok(None),
         Some(Whole::Number(number)) => Ok(Some(number)),
         Some(Whole::Digits(digits)) => {
-            let wrong = |_| D::Error::custom(format!("{digits:?} is no whole number of 64 bits"));
+            let wrong = |_| D::Error::custom(format!("{digits:?} is not a 64-bit whole number"));
             digits.parse().map(Some).map_err(wrong)
         }
     }

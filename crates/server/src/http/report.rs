@@ -19,11 +19,11 @@ const POLICY: &str =
 
 pub(super) async fn report(Extension(context): Extension<Context>) -> Result<Response<Body>, Problem> {
     let Some(path) = context.shared().report.clone() else {
-        return Err(missing("the node was started without one; http.report names it"));
+        return Err(missing("set http.report to a file of dunlin report"));
     };
     let bytes_max = context.limits().http.report_bytes_max;
     let read = tokio::task::spawn_blocking(move || read(&path, bytes_max)).await;
-    let bytes = read.unwrap_or_else(|_| Err(missing("it could not be read")))?;
+    let bytes = read.unwrap_or_else(|_| Err(missing("the file could not be read")))?;
     let mut response = Response::new(Body::from(bytes));
     for (name, value) in [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -50,7 +50,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Problem {
     tracing::warn!(path = %path.display(), %error, "the report cannot be read");
     // The client does not learn the file's path.
     missing(match error.kind() {
-        ErrorKind::NotFound => "the file is not there",
+        ErrorKind::NotFound => "the file does not exist",
         _ => "the file cannot be read; the node's log says why",
     })
 }

@@ -26,14 +26,14 @@ use crate::spans::{self, Traced};
 
 /// The text at `/`, for people.
 pub(super) const INDEX: &str = "\
-Dunlin, door http. In a browser it is the dashboard. Try:
+Dunlin's HTTP listener. In a browser, this address shows the dashboard. Try:
   curl -N HERE/v1/topics/ticks/events                  read from now on
   curl HERE/v1/topics/ticks -d hello                   publish a record
   curl HERE/v1/topics                                  list the topics
-  curl 'HERE/v1/subscriptions?sort=lag'                who is slow, by how much, and why
+  curl 'HERE/v1/subscriptions?sort=lag'                list subscriptions, the slowest first
   curl -X PUT HERE/v1/kv/a -d 1                        write a key; curl HERE/v1/kv/a reads it
-  curl HERE/metrics                                    for Prometheus
-  curl HERE/healthz HERE/readyz HERE/startupz          for who looks after it
+  curl HERE/metrics                                    metrics for Prometheus
+  curl HERE/healthz HERE/readyz HERE/startupz          health probes
 ";
 
 /// Paths without a login. A WebSocket client logs in with its first message.
@@ -108,8 +108,11 @@ async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> 
     let authorization = given.next().cloned();
     if given.next().is_some() {
         // A proxy in front of the node might check the other header.
-        return Problem::from(Refused::new(ErrorCode::Unauthenticated, "more than one Authorization header"))
-            .into_response();
+        return Problem::from(Refused::new(
+            ErrorCode::Unauthenticated,
+            "the request has more than one Authorization header",
+        ))
+        .into_response();
     }
     match context.log_in(authorization.as_ref().map(|value| value.as_bytes())).await {
         Ok(context) => route(context, request).await,
@@ -140,12 +143,12 @@ async fn nothing_here(method: Method, uri: Uri, headers: HeaderMap) -> Response<
     if let Some(file) = page::answer(&method, uri.path(), &headers) {
         return file;
     }
-    let text = format!("there is nothing at {}; what there is stands at /", uri.path());
+    let text = format!("{} does not exist; GET / shows examples", uri.path());
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text).into_response()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {
-    let text = format!("{} does not take {method}", uri.path());
+    let text = format!("{} does not support {method}", uri.path());
     Problem::of(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::Protocol, text)
 }
 

@@ -62,7 +62,7 @@ fn begin(
     unnamed: Option<Speaks>,
 ) -> Result<Response, Problem> {
     if request.version() < Version::HTTP_11 {
-        return Err(Problem::bad_request("a WebSocket begins with a request of HTTP/1.1"));
+        return Err(Problem::bad_request("a WebSocket needs an HTTP/1.1 request"));
     }
     let (speaks, response) = handshake::answer(request.headers(), unnamed)?;
     context.will_go_on_as(Upgrade { on: hyper::upgrade::on(&mut request), speaks });

@@ -33,7 +33,7 @@ pub(super) async fn subscriptions(
     if query.switch("recent")? {
         // Departures name clients of other tenants.
         if context.bounds().is_some() {
-            let text = "recent: who was refused or cut off is told to users of a tenant without bounds";
+            let text = "recent: needs a user of a tenant without bounds";
             return Err(Refused::new(ErrorCode::Forbidden, text).into());
         }
         let departures = context.shared().departures.newest(limit);
@@ -106,17 +106,17 @@ fn why(subscription: &SubscriptionInfo) -> String {
     let reader = &subscription.reader;
     let now = match reader.behind {
         0 => "it has read everything".to_owned(),
-        behind => format!("{behind} records lie ahead of it"),
+        behind => format!("it is behind by {behind} records"),
     };
     if reader.lost_ns > 0 {
         let (lost, at) = (reader.lost, shown_time(reader.lost_ns));
         return format!(
-            "{now}; it lost {lost} records, last at {at}, when the history no longer held its place"
+            "{now}; it lost {lost} records, last at {at}, because they left the log before it read them"
         );
     }
     if reader.lagging_ns > 0 {
         let at = shown_time(reader.lagging_ns);
-        return format!("{now}; it was warned at {at} that half of the history lay ahead of it");
+        return format!("{now}; it was warned at {at} that it was behind by half of the log");
     }
     now
 }

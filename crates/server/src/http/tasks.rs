@@ -60,7 +60,7 @@ pub(super) async fn list(
     }
     let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
     let from = query.get("from").map_or(Ok(0), str::parse);
-    let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of a page before"))?;
+    let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of the previous page"))?;
     let found = ask(&context, &Question::List { filter, from, limit, whole: false }).await?;
     Ok(Json(match found {
         Some(Found::Tasks { tasks, next, now_ms }) => {
@@ -147,7 +147,7 @@ fn refused(error: &TasksError) -> Problem {
 }
 
 fn none(name: &str) -> Problem {
-    Problem::of(StatusCode::NOT_FOUND, ErrorCode::NoTask, format!("no task {name} is known"))
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::NoTask, format!("task {name} does not exist"))
 }
 
 fn id(text: &str) -> Result<u64, Problem> {
@@ -162,7 +162,9 @@ fn word(stage: Stage) -> String {
 /// The requested stage, by either parameter.
 fn stage_of(query: &Query) -> Result<Option<Stage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
-        (Some(_), Some(_)) => return Err(Problem::bad_request("stage and state are one: say it once")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::bad_request("stage and state are the same parameter: set one of them"));
+        }
         (Some(text), None) => ("stage", text),
         (None, Some(text)) => ("state", text),
         (None, None) => return Ok(None),

@@ -132,15 +132,14 @@ impl Frames {
         let more = bytes.len().min(HEAD_BYTES_MAX - before);
         self.head[before..before + more].copy_from_slice(&bytes[..more]);
         let mut cursor = Cursor::new(&self.head[..before + more]);
-        let parsed =
-            FrameHeader::parse(&mut cursor).map_err(|_| Broken::Rules("a frame of an unknown kind"))?;
+        let parsed = FrameHeader::parse(&mut cursor).map_err(|_| Broken::Rules("unknown frame type"))?;
         let Some((head, length)) = parsed else {
             self.head_bytes += more;
             return Ok(more);
         };
         let head_bytes = usize::try_from(cursor.position()).unwrap_or(HEAD_BYTES_MAX);
         if head_bytes != head.len(length) {
-            return Err(Broken::Rules("a length in more bytes than it takes"));
+            return Err(Broken::Rules("the length is not in its shortest form"));
         }
         let taken = head_bytes - before;
         self.head_bytes = 0;
@@ -150,25 +149,27 @@ impl Frames {
 
     fn check(&mut self, head: &FrameHeader, length: u64) -> Result<Within, Broken> {
         if head.rsv1 || head.rsv2 || head.rsv3 {
-            return Err(Broken::Rules("a frame of an extension that was not agreed on"));
+            return Err(Broken::Rules("reserved bits are set without an extension"));
         }
         let Some(mask) = head.mask else {
-            return Err(Broken::Rules("a frame without a mask"));
+            return Err(Broken::Rules("the frame has no mask"));
         };
         if length > i64::MAX as u64 {
-            return Err(Broken::Rules("a frame whose length is no length"));
+            return Err(Broken::Rules("the length has its highest bit set"));
         }
         let control = match head.opcode {
             OpCode::Data(kind) if kind != Data::Continue && kind != self.kind => return Err(Broken::Kind),
             OpCode::Data(kind) => {
                 if (kind == Data::Continue) != self.is_fragment {
-                    return Err(Broken::Rules("a message begins in the middle of another, or nowhere"));
+                    return Err(Broken::Rules(
+                        "a message starts inside another, or a continuation has no start",
+                    ));
                 }
                 self.is_fragment = !head.is_final;
                 None
             }
             OpCode::Control(_) if !head.is_final || length > CONTROL_BYTES_MAX => {
-                return Err(Broken::Rules("a control frame in pieces, or too long"));
+                return Err(Broken::Rules("a control frame is fragmented or longer than 125 bytes"));
             }
             OpCode::Control(kind) => Some(kind),
         };
@@ -179,11 +180,15 @@ impl Frames {
 /// RFC 6455, section 7.4: an empty payload, or an allowed status and a reason in UTF-8.
 fn check_close(said: &[u8]) -> Result<(), Broken> {
     let Some((status, reason)) = said.split_first_chunk() else {
-        return if said.is_empty() { Ok(()) } else { Err(Broken::Rules("half a status")) };
+        return if said.is_empty() {
+            Ok(())
+        } else {
+            Err(Broken::Rules("the close frame has half a status"))
+        };
     };
     match u16::from_be_bytes(*status) {
         1_000..=1_003 | 1_007..=1_014 | 3_000..=4_999 => {}
-        _ => return Err(Broken::Rules("an end with a status that nobody may say")),
+        _ => return Err(Broken::Rules("the close frame has an invalid status")),
     }
     str::from_utf8(reason).map(drop).map_err(|_| Broken::Text)
 }
@@ -212,8 +217,8 @@ impl From<Broken> for io::Error {
     fn from(broken: Broken) -> io::Error {
         let text = match broken {
             Broken::Rules(text) => text,
-            Broken::Kind => "text where bytes are spoken, or bytes where text is",
-            Broken::Text => "text that is not UTF-8",
+            Broken::Kind => "the message has the wrong type, text or binary",
+            Broken::Text => "the text is not UTF-8",
         };
         io::Error::new(io::ErrorKind::InvalidData, text)
     }

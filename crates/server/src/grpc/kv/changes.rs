@@ -139,9 +139,10 @@ impl Writer for Changes {
         };
         match notice {
             Notice::Gap(gap) => compacted([gap.last + 1, gap.first, 0], ""),
-            Notice::EpochChanged(changed) => {
-                compacted([changed.new_first.seq, changed.last_seen + 1, 0], "revisions began anew")
-            }
+            Notice::EpochChanged(changed) => compacted(
+                [changed.new_first.seq, changed.last_seen + 1, 0],
+                "the revisions started again in a new epoch",
+            ),
             Notice::Deleted { .. } => Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))),
             Notice::Advance { through, .. } => {
                 self.say(out, *through, Vec::new());

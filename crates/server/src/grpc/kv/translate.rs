@@ -55,7 +55,9 @@ pub(super) fn delete(request: &v1::DeleteRequest) -> Result<Command<'_>, Refused
         (Extent::Key(key), None) => Command::Delete { key },
         (Extent::Key(key), Some(expect)) => Command::DeleteIf { key, expect },
         (Extent::Range(start, end), None) => Command::DeleteRange { start, end },
-        (Extent::Range(..), Some(_)) => return Err(bad("a revision is expected of a key, not of a range")),
+        (Extent::Range(..), Some(_)) => {
+            return Err(bad("expect_mod_revision needs a single key, not a range"));
+        }
     })
 }
 
@@ -73,9 +75,9 @@ fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
         Ok(Compared::NotEqual) => Is::NotEqual,
         Ok(Compared::Less) => Is::Less,
         Ok(Compared::Greater) => Is::Greater,
-        Err(_) => return Err(bad("a comparison that this version does not know")),
+        Err(_) => return Err(bad("unknown comparison operator")),
     };
-    let target = match compare.target.as_ref().ok_or_else(|| bad("a comparison with nothing"))? {
+    let target = match compare.target.as_ref().ok_or_else(|| bad("the comparison has no target"))? {
         Against::Version(version) => Target::Version { version: *version },
         Against::CreateRevision(revision) => Target::Created { revision: *revision },
         Against::ModRevision(revision) => Target::Modified { revision: *revision },
@@ -86,8 +88,8 @@ fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
 }
 
 fn operation(asked: &v1::RequestOp) -> Result<Operation<'_>, Refused> {
-    let expects = || bad("within a transaction a revision is compared, not expected");
-    Ok(match asked.request.as_ref().ok_or_else(|| bad("an operation that does nothing"))? {
+    let expects = || bad("use compare instead of expect_mod_revision within a transaction");
+    Ok(match asked.request.as_ref().ok_or_else(|| bad("the operation is empty"))? {
         Asked::Range(range) => match Extent::of(&range.key, &range.range_end) {
             Extent::Key(key) => Operation::Get { key },
             Extent::Range(start, end) => Operation::Range { start, end, limit: range.limit },

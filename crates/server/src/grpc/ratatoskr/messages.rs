@@ -45,10 +45,15 @@ impl Writer for AsMessages {
     fn notice(&mut self, _out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
         let end = |code, text| Err(Status::new(code, text));
         match notice {
-            Notice::Gap(gap) => end(Code::DataLoss, format!("{} messages were given up", gap.records())),
+            Notice::Gap(gap) => {
+                end(Code::DataLoss, format!("{} messages were dropped before they were read", gap.records()))
+            }
             Notice::EpochChanged(changed) => {
                 let (old, last) = (changed.old, changed.last_seen);
-                end(Code::DataLoss, format!("the topic began anew; messages after {old}-{last} may be lost"))
+                end(
+                    Code::DataLoss,
+                    format!("the topic has a new epoch; messages after {old}-{last} may be lost"),
+                )
             }
             Notice::Deleted { .. } => end(Code::NotFound, TOPIC_NOT_FOUND.to_owned()),
             _ => Ok(()),

@@ -53,7 +53,7 @@ pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
 
 fn retry(policy: &v1::RetryPolicy) -> Result<Retry, Refused> {
     let retries = u16::try_from(policy.retries)
-        .map_err(|_| bad(format!("{} retries are more than 65,535", policy.retries)))?;
+        .map_err(|_| bad(format!("retries: {} is over the limit of 65,535", policy.retries)))?;
     let backoff = match policy.delay {
         None => Retry::default().backoff,
         Some(Delay::FixedMs(delay_ms)) => Backoff::Fixed { delay_ms },
@@ -67,7 +67,7 @@ fn after(after: &v1::TaskAfter) -> Result<After, Refused> {
     match after.which {
         Some(Which::Task(task)) => Ok(After::Task { task }),
         Some(Which::Index(index)) => Ok(After::Batch { index }),
-        None => Err(bad("a task that waits for one that is not named")),
+        None => Err(bad("after: name a task or an index")),
     }
 }
 
@@ -77,7 +77,7 @@ fn label(label: &v1::TaskLabel) -> Label<'_> {
 
 pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, Refused> {
     let stage = match request.stage() {
-        v1::TaskStage::Unspecified if request.stage != 0 => return Err(bad("a stage that is none")),
+        v1::TaskStage::Unspecified if request.stage != 0 => return Err(bad("unknown stage")),
         wanted => STAGES.iter().find(|(word, _)| *word == wanted).map(|(_, stage)| *stage),
     };
     let label = request

@@ -81,7 +81,7 @@ impl EventsRequest {
         };
         let resume = asked.resume.map(Resume::parse).transpose();
         let resume =
-            resume.map_err(|error| Problem::bad_request(format!("where the reader was: {error}")))?;
+            resume.map_err(|error| Problem::bad_request(format!("the position to resume: {error}")))?;
         Ok(EventsRequest { options, resume, form: asked.form })
     }
 }

@@ -37,12 +37,15 @@ pub(in crate::http) async fn subscribe(
     let (shared, node) = (context.shared(), context.node());
     let pattern = Pattern::parse(pattern)?;
     if pattern.as_str().starts_with("_INBOX") {
-        return Err(Problem::from(Refused::new(ErrorCode::Forbidden, "the inbox of another session")));
+        return Err(Problem::from(Refused::new(
+            ErrorCode::Forbidden,
+            "the inbox belongs to another session",
+        )));
     }
     let is_told = ["$tasks.", "$node."].iter().any(|start| pattern.as_str().starts_with(start));
     if pattern.as_str().starts_with('$') && !is_told {
         let text = format!(
-            "{:?} is the system's: over HTTP every stream tells its sequences; ask for the subject itself",
+            "{:?} is reserved: over HTTP every stream carries sequence numbers; subscribe to the subject itself",
             pattern.as_str()
         );
         return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));

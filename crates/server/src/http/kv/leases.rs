@@ -23,7 +23,7 @@ struct RawLease {
 }
 
 fn numbered(text: &str) -> Result<u64, Problem> {
-    text.parse().map_err(|_| Problem::bad_request(format!("{text:?} is no lease's number")))
+    text.parse().map_err(|_| Problem::bad_request(format!("{text:?} is not a lease's number")))
 }
 
 pub(in crate::http) async fn grant(
@@ -84,7 +84,9 @@ pub(in crate::http) async fn revoke(
 
 /// The lease that a lock request names.
 fn under(query: &Query) -> Result<u64, Problem> {
-    number(query, "lease")?.ok_or_else(|| Problem::bad_request("lease=NUMBER, as POST /v1/leases gives one"))
+    number(query, "lease")?.ok_or_else(|| {
+        Problem::bad_request("lease is missing: expected lease=NUMBER, as returned by POST /v1/leases")
+    })
 }
 
 /// Acquires the lock; with `wait`, waits for it as long as the request lasts.
@@ -132,6 +134,6 @@ pub(in crate::http) async fn holder(
         return Err(odd());
     };
     let free =
-        || Problem::of(StatusCode::NOT_FOUND, ErrorCode::LockNotHeld, format!("nobody holds {name:?}"));
+        || Problem::of(StatusCode::NOT_FOUND, ErrorCode::LockNotHeld, format!("lock {name:?} has no holder"));
     items.first().map(|pair| Json(shown::pair(pair))).ok_or_else(free)
 }

@@ -155,9 +155,10 @@ fn end_of(notice: &Notice) -> Option<Problem> {
     };
     match notice {
         Notice::Gap(gap) => compacted([gap.last + 1, gap.first, 0], ""),
-        Notice::EpochChanged(changed) => {
-            compacted([changed.new_first.seq, changed.last_seen + 1, 0], "revisions began anew")
-        }
+        Notice::EpochChanged(changed) => compacted(
+            [changed.new_first.seq, changed.last_seen + 1, 0],
+            "the revisions started again in a new epoch",
+        ),
         _ => None,
     }
 }

@@ -37,7 +37,7 @@ impl Speaks {
 /// The chosen sub-protocol, and the response. `unnamed` is chosen if the client names none.
 pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Speaks, Response), Problem> {
     if !lists(headers, &header::CONNECTION, "upgrade") || !lists(headers, &header::UPGRADE, "websocket") {
-        let text = "this is for WebSockets: Connection: Upgrade, Upgrade: websocket";
+        let text = "this path is for WebSockets: send Connection: Upgrade and Upgrade: websocket";
         let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
         return Err(problem.with_header(header::UPGRADE, "websocket"));
     }
@@ -51,14 +51,12 @@ pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Sp
         key.ok_or_else(|| Problem::bad_request("Sec-WebSocket-Key: expected 16 bytes in base64, once"))?;
     let names_none = !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL);
     let speaks = wanted(headers).or(unnamed.filter(|_| names_none)).ok_or_else(|| {
-        Problem::bad_request(
-            "Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json among those offered",
-        )
+        Problem::bad_request("Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json")
     })?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
-    let accept = accept.map_err(|_| Problem::bad_request("Sec-WebSocket-Key: no key"))?;
+    let accept = accept.map_err(|_| Problem::bad_request("Sec-WebSocket-Key: invalid"))?;
     let said = response.headers_mut();
     said.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     said.insert(header::UPGRADE, HeaderValue::from_static("websocket"));

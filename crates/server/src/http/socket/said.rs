@@ -119,7 +119,8 @@ impl<'a> Said<'a> {
 }
 
 fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
-    serde_json::from_str(text).map_err(|error| Problem::bad_request(format!("not what is expected: {error}")))
+    serde_json::from_str(text)
+        .map_err(|error| Problem::bad_request(format!("the message is invalid: {error}")))
 }
 
 impl Hello {
@@ -141,7 +142,7 @@ impl Publish<'_> {
     pub(super) fn payload(&self) -> Result<Cow<'_, [u8]>, Problem> {
         let wrong = |text: &str| Problem::bad_request(text);
         match (self.payload, &self.payload_base64) {
-            (Some(_), Some(_)) => Err(wrong("either payload or payload_base64")),
+            (Some(_), Some(_)) => Err(wrong("set payload or payload_base64, not both")),
             (None, None) => Ok(Cow::Borrowed(&[])),
             (None, Some(text)) => {
                 let bytes = STANDARD.decode(text);

@@ -166,7 +166,7 @@ impl Texts {
         let hello = match Said::read(&text) {
             Ok(Said::Hello(hello)) => hello,
             Ok(_) => {
-                return Err(End::Told(Box::new(Problem::bad_request("the first that is said is hello"))));
+                return Err(End::Told(Box::new(Problem::bad_request("the first message must be hello"))));
             }
             Err(problem) => return Err(End::Told(Box::new(problem))),
         };
@@ -366,7 +366,7 @@ impl Texts {
                 Ok(())
             }
             Ok(Said::Ping) => self.send(&[json!({"op": "pong"}).to_string()]).await,
-            Ok(Said::Hello(_)) => Err(End::Told(Box::new(Problem::bad_request("hello is said once")))),
+            Ok(Said::Hello(_)) => Err(End::Told(Box::new(Problem::bad_request("hello was already sent")))),
             Err(problem) => Err(End::Told(Box::new(problem))),
         }
     }
@@ -378,7 +378,7 @@ impl Texts {
         let is_known =
             self.readings.contains_key(&asked.id) || self.beginning.iter().any(|(id, _)| *id == asked.id);
         let refused = if is_known {
-            Some(Problem::bad_request(format!("there is a subscription {} already", asked.id)))
+            Some(Problem::bad_request(format!("subscription {} exists already", asked.id)))
         } else if self.readings.len() + self.beginning.len() >= subscriptions_max {
             Some(Problem::from(Refused::limit("ws.subscriptions_max", subscriptions_max as u64)))
         } else {
@@ -465,7 +465,7 @@ async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Probl
             Ok(receipt) => answer("published", "request", asked.request, receipt),
             Err(why) => answer("refused", "request", asked.request, why.json()),
         }),
-        Ok(_) => Err(Box::new(Problem::bad_request("expected a record"))),
+        Ok(_) => Err(Box::new(Problem::bad_request("internal error: expected a publish message"))),
         Err(problem) => Err(Box::new(problem)),
     }
 }

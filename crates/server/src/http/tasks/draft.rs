@@ -85,7 +85,7 @@ impl Draft<'_> {
                 .decode(text)
                 .map(Cow::from)
                 .map_err(|error| Problem::bad_request(format!("payload_base64: {error}"))),
-            (Some(_), Some(_)) => Err(Problem::bad_request("either payload or payload_base64")),
+            (Some(_), Some(_)) => Err(Problem::bad_request("set payload or payload_base64, not both")),
         }
     }
 
@@ -126,7 +126,11 @@ impl RawRetry {
             (Some(delay_ms), None, None) => Backoff::Fixed { delay_ms },
             (None, Some(Bounds { base_ms, cap_ms }), None) => Backoff::Exponential { base_ms, cap_ms },
             (None, None, Some(Bounds { base_ms, cap_ms })) => Backoff::Decorrelated { base_ms, cap_ms },
-            _ => return Err(Problem::bad_request("retry: one of fixed_ms, exponential and decorrelated")),
+            _ => {
+                return Err(Problem::bad_request(
+                    "retry: set only one of fixed_ms, exponential and decorrelated",
+                ));
+            }
         };
         Ok(Retry { retries: self.retries, backoff })
     }

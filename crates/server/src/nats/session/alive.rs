@@ -61,7 +61,7 @@ impl Session {
         if self.unread_since_ns == 0 {
             self.ask_now_and_then();
         } else if waited_ms >= u64::from(ms_max) {
-            self.cut_off(&format!("an operation took longer than nats.publish_ms_max, {ms_max}"));
+            self.cut_off(&format!("an operation took longer than nats.publish_ms_max = {ms_max}"));
         } else {
             self.timer.set_ms(ms_max - waited_ms as u32);
         }

@@ -115,7 +115,7 @@ impl Session {
             self.publish_run(run)?;
             let reply = String::from_utf8_lossy(reply);
             let text =
-                format!("Permissions Violation for Publish with Reply of \"{reply}\": it is no subject");
+                format!("Permissions Violation for Publish with Reply of \"{reply}\": not a valid subject");
             self.refuse_each(text, 1);
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Session {
             block => match headers_of(block) {
                 Ok(Some(headers)) => self.append(run, &headers),
                 Ok(None) => {
-                    let why = format!("more than {HEADERS_MAX} headers");
+                    let why = format!("the record has more than {HEADERS_MAX} headers");
                     self.refuse_publish(first.published.subject, &why, run.len());
                     Ok(())
                 }
@@ -281,7 +281,7 @@ impl Session {
             None => now_ns.saturating_add(patience_ns),
         };
         if now_ns >= deadline_ns {
-            let why = format!("{} of {per_s} is reached; try again in {retry_after_ms} ms", refused.text);
+            let why = format!("{} of {per_s} is reached; retry in {retry_after_ms} ms", refused.text);
             self.blocked = None;
             self.ask_now_and_then();
             self.refuse_publish(run[0].published.subject, &why, run.len());
@@ -405,7 +405,7 @@ impl Session {
             }
             _ if self.connect.pedantic => self.refuse_each(INVALID_SUBJECT.to_owned(), records),
             Some(why) => self.refuse_publish(subject, &why.to_string(), records),
-            None => self.refuse_publish(subject, "a subject is text in UTF-8", records),
+            None => self.refuse_publish(subject, "the subject is not UTF-8", records),
         }
     }
 }

@@ -145,7 +145,7 @@ impl Session {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
         if self.unread_charge.grow_to(before + more).is_err() {
-            self.cut_off("the node's memory is spent");
+            self.cut_off("the node's memory budget is used up");
             return Ok(more);
         }
         self.unread.resize(before + more, 0);

@@ -23,7 +23,7 @@ use crate::door::Door;
 
 fn queue_name(queue: &[u8]) -> Result<&str, NoSubscription> {
     let Ok(queue) = std::str::from_utf8(queue) else {
-        return Err(NoSubscription::Refused("a queue's name is text in UTF-8".to_owned()));
+        return Err(NoSubscription::Refused("the queue's name is not UTF-8".to_owned()));
     };
     match Subject::parse(queue) {
         Ok(_) => Ok(queue),
@@ -114,7 +114,7 @@ impl Session {
             None => (false, subject),
         };
         if is_sequenced && !self.connect.headers {
-            let why = "its messages have headers, which CONNECT did not ask for".to_owned();
+            let why = "sequence numbers need headers; set headers: true in CONNECT".to_owned();
             return Err(NoSubscription::Refused(why));
         }
         let pattern = Pattern::parse(subject)?;

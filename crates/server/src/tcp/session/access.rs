@@ -143,7 +143,8 @@ impl Session {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
             if !channel.cursor.set_filter(filter) {
-                let text = format!("no permission to follow all of {:?}", channel.cursor.name().topic);
+                let text =
+                    format!("no permission to follow the whole state of {:?}", channel.cursor.name().topic);
                 return Err(Refused::new(ErrorCode::Forbidden, text));
             }
         }

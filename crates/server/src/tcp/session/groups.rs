@@ -27,7 +27,7 @@ impl Session {
     pub(super) fn join_group(&mut self, join: &JoinGroup<'_>) {
         let number = join.subscription;
         if self.is_in_use(number) {
-            return self.fail(&protocol(format!("subscription {number} is in use")));
+            return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
         let begun = match self.waited.take() {
             Some(Err(refused)) => Err(refused),

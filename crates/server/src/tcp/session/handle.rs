@@ -19,7 +19,7 @@ impl Session {
                 self.waited = None;
             }
             (_, other) => {
-                self.fail(&protocol(format!("{:?} where HELLO was expected", other.kind())));
+                self.fail(&protocol(format!("expected HELLO, received {:?}", other.kind())));
             }
         }
         Taken::Whole
@@ -43,7 +43,7 @@ impl Session {
             FromClient::Resync(resync) => self.resync(resync),
             FromClient::CreateTopicWith(create) => self.create_topic_with(&create),
             FromClient::DescribeSettings(describe) => self.describe_settings(describe),
-            FromClient::Hello(_) => self.fail(&protocol("a second HELLO")),
+            FromClient::Hello(_) => self.fail(&protocol("HELLO was already sent")),
             FromClient::Publish(_) => {}
             FromClient::JoinGroup(join) => self.join_group(&join),
             FromClient::Claim(claim) => self.claim(claim),

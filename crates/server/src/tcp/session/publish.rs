@@ -108,7 +108,7 @@ impl Session {
     pub(super) fn open_publisher(&mut self, open: &OpenPublisher<'_>) {
         let publishers = &mut self.publishing.by_number;
         if let Some(Publisher::Open(_)) = publishers.get(&open.publisher) {
-            return self.fail(&protocol(format!("publisher {} is open already", open.publisher)));
+            return self.fail(&protocol(format!("publisher {} is already open", open.publisher)));
         }
         publishers.remove(&open.publisher);
         let publishers_max = self.shared.limits.publishers_max;

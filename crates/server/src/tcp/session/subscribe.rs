@@ -41,7 +41,7 @@ impl Session {
     pub(super) fn subscribe(&mut self, subscribe: &wire::Subscribe<'_>) {
         let number = subscribe.subscription;
         if self.is_in_use(number) {
-            return self.fail(&protocol(format!("subscription {number} is in use")));
+            return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
         let resumed = self.resuming.remove(&number);
         let begun = match self.waited.take() {
@@ -70,7 +70,7 @@ impl Session {
         if self.inbox.holds(subscribe.pattern) {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         } else if subscribe.pattern.starts_with("_INBOX") {
-            return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
+            return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
         let follow = self.following.remove(&subscribe.subscription);

@@ -157,7 +157,7 @@ impl Session {
     fn take_task_commands(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
         let (mut taken, mut is_own) = (Commands::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
-        let short = || protocol("commands that end before they should");
+        let short = || protocol("the commands are incomplete");
         let mut found = Vec::new();
         while !rest.is_empty() {
             let (len, after) = rest.split_first_chunk().ok_or_else(short)?;
@@ -188,10 +188,7 @@ impl Session {
     ) -> Result<(), Refused> {
         let is_named = name_tenant(&mut command, rule.tenant.as_bytes());
         if rule.is_bounded() && !self.tasking.are_own(command.workers(), rule) {
-            return Err(Refused::new(
-                wire::ErrorCode::Forbidden,
-                "in the name of a worker of another connection",
-            ));
+            return Err(Refused::new(wire::ErrorCode::Forbidden, "the worker belongs to another connection"));
         }
         if let Command::Submit { tenant, ref tasks } = command {
             self.admit_publish(tasks.len() as u32, bytes.len())?;
@@ -199,9 +196,9 @@ impl Session {
         } else if let Command::Schedule { tenant, .. } = command {
             self.found_tenant(tenant, taken, is_own, found);
         } else if let Command::Join { .. } = command {
-            return Err(Refused::new(wire::ErrorCode::BadTask, "a worker attaches, and so joins by itself"));
+            return Err(Refused::new(wire::ErrorCode::BadTask, "join is implied; a worker only attaches"));
         } else if let Command::Published { .. } | Command::Clock { .. } = command {
-            return Err(Refused::new(wire::ErrorCode::Forbidden, "this is for the node itself"));
+            return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
         let as_is = (!is_named).then_some(bytes);
         self.node.permit_task(rule, &command, as_is, taken).map_err(|error| Refused::from(&error))?;

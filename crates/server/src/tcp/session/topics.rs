@@ -113,7 +113,7 @@ impl Session {
         let pattern = match Pattern::parse(pattern) {
             Ok(pattern) if is_node => pattern,
             Ok(_) => {
-                let refused = Refused::new(ErrorCode::Forbidden, "nodes alone query each other's interest");
+                let refused = Refused::new(ErrorCode::Forbidden, "only nodes may query subscribers this way");
                 return self.refuse_request(request, &refused);
             }
             Err(error) => {
@@ -246,7 +246,7 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
     let (mut options, mut seen) = (BTreeMap::new(), HashSet::new());
     for setting in settings {
         if !seen.insert(setting.name) {
-            return Err(ConfigError::Unfit("a setting that is given twice"));
+            return Err(ConfigError::Unfit("a setting is given twice"));
         }
         match setting.name.strip_prefix("fold.") {
             Some(option) => drop(options.insert(option.to_owned(), setting.value.to_owned())),
@@ -259,13 +259,13 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
                 config.lose_every = Some(every);
             }
             None if setting.name.starts_with(DURABLE) => set_durable(config, &setting)?,
-            None => return Err(ConfigError::Unfit("a setting that this node does not know")),
+            None => return Err(ConfigError::Unfit("unknown setting")),
         }
     }
     match &mut config.fold {
         Some(fold) => fold.options = options,
         None if options.is_empty() => {}
-        None => return Err(ConfigError::Unfit("options of a fold, and no fold")),
+        None => return Err(ConfigError::Unfit("options fold.* need the setting fold")),
     }
     Ok(())
 }
@@ -283,7 +283,7 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
             durable.memory_bytes =
                 bytes.map_err(|_| ConfigError::Unfit("durable.memory_bytes is a number"))?;
         }
-        _ => return Err(ConfigError::Unfit("a setting that this node does not know")),
+        _ => return Err(ConfigError::Unfit("unknown setting")),
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ fn nats_publish_over_its_wait_is_refused_but_stays_connected() {
     nats.publish("a", "over");
     let line = nats.line();
     let text = reported(&line, "Publish", "a");
-    assert!(text.contains("publish_bytes_per_s of 100 is reached; try again in"), "{text}");
+    assert!(text.contains("publish_bytes_per_s of 100 is reached; retry in"), "{text}");
     nats.settle();
     assert_eq!(guarded.node.topic("a").unwrap().logs()[0].info().next_seq - 1, 1);
 }

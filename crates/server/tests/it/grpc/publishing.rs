@@ -160,7 +160,11 @@ fn stream_to_a_refused_subject_gives_each_record_that_reason() {
             .map(|refused| (refused.index, refused.refusal.as_ref().unwrap().text.as_str()))
             .collect();
         for (index, text) in &texts {
-            let reason = if *index < 2 { "no message has said where to" } else { "empty token" };
+            let reason = if *index < 2 {
+                "the stream has no subject yet; set subject in the first message"
+            } else {
+                "empty token"
+            };
             assert!(text.contains(reason), "{index}: {text}");
         }
         assert_eq!(texts.len(), 6, "{texts:?}");

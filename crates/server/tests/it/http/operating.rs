@@ -50,7 +50,7 @@ fn slowest_subscriptions_come_first_with_a_reason() {
         (&seen["topic"], &seen["door"], &seen["lag"]),
         (&json!("t"), &json!("in process"), &json!(behind))
     );
-    assert_eq!(seen["why"], format!("{behind} records lie ahead of it"));
+    assert_eq!(seen["why"], format!("it is behind by {behind} records"));
     let seen = find("lost");
     assert_eq!((&seen["lag"], seen["lost"].as_u64() > Some(4_000)), (&json!(0), true), "{seen}");
     let why = seen["why"].as_str().unwrap();

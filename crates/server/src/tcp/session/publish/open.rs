@@ -108,14 +108,17 @@ impl Open {
         }
         let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
         if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
-            return Err(Refused::new(ErrorCode::Batch, "a key of another partition"));
+            return Err(Refused::new(ErrorCode::Batch, "the batch has a key of another partition"));
         }
         Ok(run)
     }
 
     fn check_tails(&self, run: &CheckedRun<'_>, node: &Node) -> Result<(), Refused> {
         let Some(pattern) = &self.pattern else {
-            return Err(Refused::new(ErrorCode::Subject, "a tail, where the topic owns one subject"));
+            return Err(Refused::new(
+                ErrorCode::Subject,
+                "the record has a subject tail, but the topic has a single subject",
+            ));
         };
         let mut checked = None;
         for frame in run.frames() {
@@ -125,7 +128,10 @@ impl Open {
             }
             Subject::parse(tail).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
             if !pattern.matches_parts(pattern.literal_prefix(), tail) {
-                return Err(Refused::new(ErrorCode::Subject, format!("tail {tail:?} is not the topic's")));
+                return Err(Refused::new(
+                    ErrorCode::Subject,
+                    format!("subject tail {tail:?} does not match the topic's pattern"),
+                ));
             }
             if self.asks_of_each {
                 let may = node.may_publish_parts(pattern.literal_prefix(), tail);

@@ -30,7 +30,10 @@ pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
 fn refused(answer: &[u8]) -> Refused {
     match Answered::decode(answer) {
         Ok(Answered::Refused { refusal }) => Refused::from(&refusal),
-        _ => Refused::new(ErrorCode::CommandUnknown, "an answer that this node cannot read"),
+        _ => Refused::new(
+            ErrorCode::CommandUnknown,
+            "this node cannot read the reply; update all nodes to the same version",
+        ),
     }
 }
 
