@@ -145,7 +145,7 @@ pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> 
 /// Records a session's end. It counts as an error if the node ended the session for any reason but its own shutdown.
 pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
     span.record("dunlin.records.sent", records as i64);
-    span.record("dunlin.session.end", why.unwrap_or("the client ended it"));
+    span.record("dunlin.session.end", why.unwrap_or("the client closed it"));
     if why.is_some_and(|why| why != dunlin::wire::ErrorCode::ShuttingDown.to_string()) {
         span.record("otel.status_code", "ERROR");
     }

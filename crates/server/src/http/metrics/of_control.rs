@@ -11,30 +11,38 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
     let Ok(status) = control.status() else { return };
     let leads = u64::from(control.lead().is_ok_and(|lead| lead == Lead::Here));
     for (name, help, value) in [
-        ("dunlin_raft_leader", "1 while this node leads.", leads),
-        ("dunlin_raft_has_leader", "1 while this node knows who leads.", u64::from(status.leader.is_some())),
-        ("dunlin_raft_voters", "Nodes that have a vote.", status.voters.len() as u64),
-        ("dunlin_raft_learners", "Nodes that follow without a vote.", status.learners.len() as u64),
-        (
-            "dunlin_raft_stopped",
-            "1 when this node takes no part any more.",
-            u64::from(status.stopped.is_some()),
-        ),
+        ("dunlin_raft_leader", "1 while this node is the leader.", leads),
+        ("dunlin_raft_has_leader", "1 while this node knows the leader.", u64::from(status.leader.is_some())),
+        ("dunlin_raft_voters", "Voters of the cluster.", status.voters.len() as u64),
+        ("dunlin_raft_learners", "Learners of the cluster.", status.learners.len() as u64),
+        ("dunlin_raft_stopped", "1 after this node left the cluster.", u64::from(status.stopped.is_some())),
     ] {
         out.one(Gauge, name, help, value);
     }
     for (name, help, value) in [
-        ("dunlin_raft_term", "The term this node is in.", status.term),
-        ("dunlin_raft_last_index", "The last entry of its log.", status.last.unwrap_or(0)),
-        ("dunlin_raft_applied_index", "The last entry its state has taken in.", status.applied.unwrap_or(0)),
-        ("dunlin_raft_snapshot_index", "The last entry in a snapshot.", status.snapshot.unwrap_or(0)),
+        ("dunlin_raft_term", "This node's Raft term.", status.term),
+        (
+            "dunlin_raft_last_index",
+            "Index of the last entry in this node's Raft log.",
+            status.last.unwrap_or(0),
+        ),
+        (
+            "dunlin_raft_applied_index",
+            "Index of the last entry that this node has applied.",
+            status.applied.unwrap_or(0),
+        ),
+        (
+            "dunlin_raft_snapshot_index",
+            "Index of the last entry in this node's snapshot.",
+            status.snapshot.unwrap_or(0),
+        ),
     ] {
         out.one(Counter, name, help, value);
     }
     if let Ok((commands, took)) = control.commits() {
-        let help = "Commands that were committed through this node as the leader.";
+        let help = "Commands that this node committed as the leader.";
         out.one(Counter, "dunlin_raft_committed_total", help, commands);
-        let help = "What they took together, from being asked for until they were taken in here.";
+        let help = "Total time of these commands, from the proposal until they were applied here.";
         out.one(Counter, "dunlin_raft_commit_seconds_total", help, took.as_secs_f64());
     }
     let Ok((Ok(Answer::Status { revision, keys, bytes, leases, .. }), bytes_max)) =
@@ -42,12 +50,16 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
     else {
         return;
     };
-    out.one(Counter, "dunlin_control_revision", "The last revision this node has.", revision);
+    out.one(Counter, "dunlin_control_revision", "Last revision that this node has applied.", revision);
     for (name, help, value) in [
-        ("dunlin_control_keys", "Keys, the system's among them.", keys),
-        ("dunlin_control_bytes", "What clients' keys and values take, roughly.", bytes),
-        ("dunlin_control_bytes_limit", "Beyond this, growth is refused (kv.bytes_max).", bytes_max),
-        ("dunlin_control_leases", "Leases that are alive.", leases),
+        ("dunlin_control_keys", "Keys, including those of the system.", keys),
+        ("dunlin_control_bytes", "Approximate bytes of clients' keys and values.", bytes),
+        (
+            "dunlin_control_bytes_limit",
+            "Limit of these bytes (kv.bytes_max); larger writes are refused.",
+            bytes_max,
+        ),
+        ("dunlin_control_leases", "Leases that have not ended.", leases),
     ] {
         out.one(Gauge, name, help, value);
     }

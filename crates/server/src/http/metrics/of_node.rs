@@ -29,14 +29,14 @@ pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
     out.one(
         Counter,
         "dunlin_listener_stalls_total",
-        "Times that a listener's thread stood still for a second while it had work.",
+        "Times that a listener's thread made no progress for a second while it had work.",
         shared.stalls.load(Ordering::Relaxed),
     );
     let since = shared.housekeeping.since_last().as_secs_f64();
     out.one(
         Gauge,
         "dunlin_housekeeping_age_seconds",
-        "Time since the housekeeping ran, once a second.",
+        "Time since housekeeping last ran; it runs once a second.",
         since,
     );
 }
@@ -58,18 +58,18 @@ fn write_totals(survey: &Survey, out: &mut Exposition) {
         ("dunlin_bytes_total", "Bytes of records appended to all topics by this process.", totals.bytes),
         (
             "dunlin_lagging_total",
-            "Warnings to readers that half of a history lay ahead of them.",
+            "Warnings to subscribers that were behind by half of a log.",
             losses.warnings,
         ),
-        ("dunlin_gaps_total", "Gaps that readers were told of.", losses.gaps),
-        ("dunlin_gap_records_total", "Records that readers lost in gaps.", losses.records),
+        ("dunlin_gaps_total", "Gaps delivered to subscribers.", losses.gaps),
+        ("dunlin_gap_records_total", "Records that subscribers lost in gaps.", losses.records),
     ] {
         out.one(Counter, name, help, value);
     }
     for (name, help, value) in [
         ("dunlin_topics", "Topics, without those of the system and of sessions.", survey.topics),
-        ("dunlin_subscriptions", "Subscriptions that have a name.", survey.subscriptions),
-        ("dunlin_disks_full", "Durable topics that are refused room on their disk.", survey.disks_full),
+        ("dunlin_subscriptions", "Named subscriptions.", survey.subscriptions),
+        ("dunlin_disks_full", "Durable topics whose disk is full.", survey.disks_full),
         ("dunlin_disks_failed", "Durable topics whose disk failed.", survey.disks_failed),
     ] {
         out.one(Gauge, name, help, value);
@@ -82,12 +82,17 @@ fn write_connections(shared: &Shared, out: &mut Exposition) {
         doors.iter().map(move |door| ([("door", door.0.name().to_owned())], pick(door)))
     };
     out.family(Gauge, "dunlin_connections", "Connections that are open.", of(|door| door.1));
-    out.family(Counter, "dunlin_connections_accepted_total", "Connections that came in.", of(|door| door.2));
+    out.family(
+        Counter,
+        "dunlin_connections_accepted_total",
+        "Connections accepted since the start.",
+        of(|door| door.2),
+    );
     let refusals = shared.traffic.refusals();
-    let help = "Connections turned away because limits.connections were open.";
+    let help = "Connections refused because of limits.connections.";
     out.one(Counter, "dunlin_connections_refused_total", help, refusals);
     let limit = shared.limits.sessions_max;
-    out.one(Gauge, "dunlin_connections_limit", "Connections that may be open.", limit);
+    out.one(Gauge, "dunlin_connections_limit", "Limit of open connections.", limit);
 }
 
 fn write_access(access: &Access, out: &mut Exposition) {
@@ -96,7 +101,7 @@ fn write_access(access: &Access, out: &mut Exposition) {
         [("accepted", &counts.accepted), ("failed", &counts.failed), ("throttled", &counts.throttled)];
     let logins =
         outcomes.map(|(outcome, count)| ([("outcome", outcome.to_owned())], count.load(Ordering::Relaxed)));
-    out.family(Counter, "dunlin_logins_total", "Attempts to prove who somebody is.", logins);
+    out.family(Counter, "dunlin_logins_total", "Login attempts.", logins);
     write_tenants(&access.tenants(), out);
 }
 
@@ -108,6 +113,6 @@ fn write_tenants(tenants: &[TenantCounts], out: &mut Exposition) {
     out.family(Gauge, "dunlin_tenant_connections", help, of(|tenant| tenant.connections));
     let help = "Topics that a tenant's users created.";
     out.family(Gauge, "dunlin_tenant_topics", help, of(|tenant| tenant.topics));
-    let help = "Topics of a tenant that were deleted because nobody used them.";
+    let help = "Unused topics of a tenant that were deleted.";
     out.family(Counter, "dunlin_tenant_topics_expired_total", help, of(|tenant| tenant.expired));
 }

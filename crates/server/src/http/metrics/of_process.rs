@@ -10,7 +10,7 @@ pub(super) fn write(out: &mut Exposition) {
         out.one(Gauge, "process_resident_memory_bytes", "Resident memory.", bytes);
     }
     if let Some(seconds) = cpu_seconds() {
-        out.one(Counter, "process_cpu_seconds_total", "Time on processors, user and system.", seconds);
+        out.one(Counter, "process_cpu_seconds_total", "CPU time, user and system.", seconds);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         out.one(Gauge, "process_open_fds", "Open file descriptors.", open.count());
@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut Exposition) {
         out.one(Gauge, "process_max_fds", "File descriptors that may be open.", limit);
     }
     if let Some(seconds) = start_seconds() {
-        out.one(Gauge, "process_start_time_seconds", "When the process began, since 1970.", seconds);
+        out.one(Gauge, "process_start_time_seconds", "Start of the process, in seconds since 1970.", seconds);
     }
 }
 

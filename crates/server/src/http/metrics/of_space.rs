@@ -21,7 +21,7 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
         ("dunlin_space_epoch", "The epoch in which this node runs a region.", |one| one.epoch),
         (
             "dunlin_space_standby_behind_ticks",
-            "Ticks of a region that its standby does not know yet.",
+            "Ticks of a region that its standby has not received.",
             |one| one.standby_behind,
         ),
     ];
@@ -29,10 +29,10 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
         out.family(Gauge, name, help, regions.iter().map(|one| (labels(one), value(one))));
     }
     let counters: [Figure; 4] = [
-        ("dunlin_space_ticks_total", "Ticks that a region made.", |one| one.ticks),
+        ("dunlin_space_ticks_total", "Ticks of a region.", |one| one.ticks),
         (
             "dunlin_space_ticks_missed_total",
-            "Ticks that a region could not make: without a lease, or ahead of its standby.",
+            "Ticks that a region skipped, without a lease or too far ahead of its standby.",
             |one| one.ticks_missed,
         ),
         ("dunlin_space_handed_out_total", "Entities that a region handed over.", |one| one.departed),
@@ -42,5 +42,5 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
         out.family(Counter, name, help, regions.iter().map(|one| (labels(one), value(one))));
     }
     let took = regions.iter().map(|one| (labels(one), seconds(one.ticks_ns)));
-    out.family(Counter, "dunlin_space_tick_seconds_total", "What the ticks of a region took.", took);
+    out.family(Counter, "dunlin_space_tick_seconds_total", "Total time of a region's ticks.", took);
 }

@@ -8,12 +8,12 @@ use super::exposition::Kind::{Counter, Gauge};
 pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
     let slowest = unlike(slowest);
     let lag = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.reader.behind));
-    out.family(Gauge, "dunlin_subscription_lag_records", "Records ahead of one of the slowest.", lag);
+    out.family(Gauge, "dunlin_subscription_lag_records", "Lag of one of the slowest subscriptions.", lag);
     let lost = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.reader.lost));
     out.family(
         Counter,
         "dunlin_subscription_lost_records_total",
-        "Records lost to one of the slowest.",
+        "Records lost by one of the slowest subscriptions.",
         lost,
     );
 }

@@ -17,27 +17,27 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
     let (known, bytes, bytes_max) = (sum(0), sum(1), sum(2));
     let leads = tasks.shards().iter().filter(|shard| shard.lead() == Ok(Lead::Here)).count() as u64;
     for (name, help, value) in [
+        ("dunlin_tasks_leader", "Task shards that this node leads.", leads),
+        ("dunlin_tasks_known", "Known tasks, including ended ones.", known),
+        ("dunlin_tasks_bytes", "Approximate bytes of all tasks.", bytes),
         (
-            "dunlin_tasks_leader",
-            "Of how many shards of the tasks this node leads: 1 of 1, where there is one.",
-            leads,
+            "dunlin_tasks_bytes_limit",
+            "Limit of these bytes (tasks.bytes_max); more tasks are refused.",
+            bytes_max,
         ),
-        ("dunlin_tasks_known", "Tasks that are known, those that are over among them.", known),
-        ("dunlin_tasks_bytes", "What tasks take, roughly.", bytes),
-        ("dunlin_tasks_bytes_limit", "Beyond this, growth is refused (tasks.bytes_max).", bytes_max),
-        ("dunlin_tasks_startable", "Tasks that a worker more could start now.", signals.startable),
-        ("dunlin_tasks_held", "Tasks that workers have.", signals.held),
-        ("dunlin_tasks_credit", "Tasks that workers would still take.", signals.credit),
-        ("dunlin_tasks_workers", "Workers that are not to go.", signals.workers),
+        ("dunlin_tasks_startable", "Tasks that one more worker could start now.", signals.startable),
+        ("dunlin_tasks_held", "Tasks that workers are running.", signals.held),
+        ("dunlin_tasks_credit", "Free slots of workers.", signals.credit),
+        ("dunlin_tasks_workers", "Workers that are not stopping.", signals.workers),
     ] {
         out.one(Gauge, name, help, value);
     }
     let oldest = signals.oldest_ms as f64 / 1e3;
-    out.one(Gauge, "dunlin_tasks_oldest_seconds", "For how long the task that waits longest has.", oldest);
+    out.one(Gauge, "dunlin_tasks_oldest_seconds", "Waiting time of the oldest waiting task.", oldest);
     if let Ok((commands, took)) = tasks.commits() {
-        let help = "Commands about tasks that were committed through this node as the leader.";
+        let help = "Task commands that this node committed as the leader.";
         out.one(Counter, "dunlin_tasks_committed_total", help, commands);
-        let help = "What they took together, from being asked for until they were taken in here.";
+        let help = "Total time of these commands, from the proposal until they were applied here.";
         out.one(Counter, "dunlin_tasks_commit_seconds_total", help, took.as_secs_f64());
     }
 }

@@ -16,31 +16,33 @@ pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, o
     of_owner(Counter, "dunlin_topic_bytes_total", "Bytes of records appended by this process.", |seen| {
         seen.totals.bytes
     });
-    of_owner(Gauge, "dunlin_topic_retained_records", "Records held.", |seen| seen.retained_records);
+    of_owner(Gauge, "dunlin_topic_retained_records", "Records retained.", |seen| seen.retained_records);
     let mut numbers = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
         out.family(kind, name, help, topics.iter().map(|seen| (labels(seen), pick(seen))));
     };
     numbers(
         Counter,
         "dunlin_topic_lagging_total",
-        "Warnings to readers that half of the history lay ahead.",
+        "Warnings to subscribers that were behind by half of the log.",
         |seen| seen.totals.losses.warnings,
     );
-    numbers(Counter, "dunlin_topic_gaps_total", "Gaps that readers were told of.", |seen| {
+    numbers(Counter, "dunlin_topic_gaps_total", "Gaps delivered to subscribers.", |seen| {
         seen.totals.losses.gaps
     });
-    numbers(Counter, "dunlin_topic_gap_records_total", "Records that readers lost in gaps.", |seen| {
+    numbers(Counter, "dunlin_topic_gap_records_total", "Records that subscribers lost in gaps.", |seen| {
         seen.totals.losses.records
     });
-    numbers(Gauge, "dunlin_topic_memory_bytes", "Memory that the history takes.", |seen| seen.retained_bytes);
-    numbers(Gauge, "dunlin_topic_waiting_readers", "Readers that have read everything.", |seen| seen.waiting);
-    numbers(Gauge, "dunlin_topic_publishers", "Publishers that have it open.", |seen| {
-        seen.topic.publishers().into()
+    numbers(Gauge, "dunlin_topic_memory_bytes", "Memory of the retained records.", |seen| {
+        seen.retained_bytes
     });
+    numbers(Gauge, "dunlin_topic_waiting_readers", "Subscribers that have read everything.", |seen| {
+        seen.waiting
+    });
+    numbers(Gauge, "dunlin_topic_publishers", "Open publishers.", |seen| seen.topic.publishers().into());
     let appended = owned.iter().filter(|seen| seen.last_append_ns > 0);
     let appended = appended.map(|seen| (labels(seen), seconds(seen.last_append_ns)));
     let name = "dunlin_topic_last_append_timestamp_seconds";
-    out.family(Gauge, name, "When the last record was appended.", appended);
+    out.family(Gauge, name, "Time of the last append, in seconds since 1970.", appended);
     write_stored(topics, out);
 }
 
@@ -56,8 +58,8 @@ fn write_stored(topics: &[TopicSurvey], out: &mut Exposition) {
     numbers("dunlin_topic_unstored_bytes", "Bytes appended and not synced yet.", |stored| {
         stored.unstored_bytes
     });
-    numbers("dunlin_topic_disk_full", "1 while the disk refuses room.", |stored| stored.full.into());
-    numbers("dunlin_topic_disk_failed", "1 once the disk failed.", |stored| stored.failed.into());
+    numbers("dunlin_topic_disk_full", "1 while the disk is full.", |stored| stored.full.into());
+    numbers("dunlin_topic_disk_failed", "1 after the disk failed.", |stored| stored.failed.into());
 }
 
 fn labels(seen: &TopicSurvey) -> [(&'static str, String); 1] {
