@@ -15,14 +15,14 @@ use dunlin_wait::{PATIENCE, until};
 use crate::peer::{Peer, frames};
 use crate::{serve, serve_with};
 
-/// What the node says last, and that it closes after it.
+/// The last error of the node, after which it closes the connection.
 fn refused(peer: &mut Peer) -> ErrorCode {
     let code = peer.next(|m| match m {
         FromNode::Refused(refusal) | FromNode::Error(refusal) => Some(refusal.code),
         _ => None,
     });
     assert_eq!(peer.next(|_| None::<()>), None);
-    code.expect("the node says why")
+    code.expect("an error before the end")
 }
 
 pub fn await_sessions(server: &Server, sessions: usize) {
@@ -89,7 +89,7 @@ fn bad_frame_is_refused_but_the_connection_stays_open() {
     assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
 }
 
-/// Publishes these bytes as one record, and is refused.
+/// Publishes these bytes as one record, which must be refused.
 fn refused_publish(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<ErrorCode> {
     let header = dunlin::wire::PublishHeader {
         publisher: 1,
@@ -129,7 +129,7 @@ fn invalid_names_are_refused_but_the_connection_stays_open() {
     let mut peer = Peer::connect(&server);
     let long = "x".repeat(256);
     for name in ["", ".", "a.", ".a", "a..b", "a b", "a\u{7}", "a.*.b", "a*", ">.a", &long] {
-        // An empty pattern lists all, and a pattern may be subscribed to.
+        // An empty pattern lists all topics, and a pattern may be subscribed to.
         let is_pattern = name == "a.*.b";
         peer.open_publisher(1, name);
         let publisher = peer.next(|m| match m {
@@ -167,7 +167,10 @@ fn invalid_names_are_refused_but_the_connection_stays_open() {
         assert_eq!(request_refused(&mut peer), Some((7, ErrorCode::NoTopic)), "{name:?}");
     }
     peer.open_publisher(2, "a");
-    assert!(peer.next(|m| matches!(m, FromNode::PublisherOpened(_)).then_some(())).is_some(), "it goes on");
+    assert!(
+        peer.next(|m| matches!(m, FromNode::PublisherOpened(_)).then_some(())).is_some(),
+        "the connection continues"
+    );
 }
 
 fn request_refused(peer: &mut Peer) -> Option<(u32, ErrorCode)> {
@@ -311,7 +314,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
     let mut peers: Vec<Peer> = (0..4).map(|_| Peer::connect(&server)).collect();
     for peer in &mut peers {
         peer.stream.write_all(&begin).unwrap();
-        // The one that is refused may be cut off while it still sends.
+        // The refused client may be cut off while it still sends.
         let _ = peer.stream.write_all(&part);
     }
     thread::scope(|scope| {
@@ -326,8 +329,8 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
         let first = ended.recv_timeout(PATIENCE);
         let used = node.budget().used();
         streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-        // By an error, or a reset that overtook it.
-        assert!(first.is_ok(), "one is refused");
+        // The end is an error, or a reset that overtook it.
+        assert!(first.is_ok(), "one client is refused");
         assert!(used <= 8 << 20, "{used}");
     });
     drop(peers);

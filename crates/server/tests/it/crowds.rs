@@ -1,4 +1,4 @@
-//! Everybody walks to one place: regions are cut anew between processes, and nobody is lost by it.
+//! All entities walk to one place: regions are divided again between processes, and no entity is lost.
 
 use dunlin::space::{
     Around, Balance, Behaviour, Entity, Host, Moment, Motion, Own, RegionId, Setup, Standby, World,
@@ -12,14 +12,14 @@ use crate::worlds::{Member, Scene, until, until_all_go_on};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
-/// Four of five.
+/// Four of five entities walk.
 const WALKERS: usize = 2_400;
-/// The walkers' place, and how near to it they stand in the end.
+/// The destination, and how near to it the walkers end.
 const PLACE: ([f32; 3], f32) = ([15.0, 15.0, 15.0], 12.0);
-/// What the busiest may have, times the mean.
+/// The allowed load of the busiest process, relative to the mean.
 const EVEN: f64 = 1.15;
 
-/// See [`PLACE`].
+/// Walks to [`PLACE`].
 #[derive(Clone)]
 struct Gather;
 
@@ -67,14 +67,14 @@ fn version(member: &Member<Gather>) -> u64 {
     member.space.ask(|runner| runner.host().partition().version()).unwrap()
 }
 
-/// What the busiest has, times the mean; more than can be while not all is known.
+/// The busiest process's load relative to the mean; more than possible while a load is unknown.
 fn unevenness(members: &[Member<Gather>]) -> f64 {
     let counts: Vec<usize> = members.iter().map(|member| member.ids().len()).collect();
     let most = counts.iter().copied().max().unwrap_or(0);
     most as f64 * members.len() as f64 / ENTITIES as f64
 }
 
-/// How many have come to where they walk to.
+/// How many entities have arrived.
 fn arrived(members: &[Member<Gather>]) -> usize {
     let of_member = |member: &Member<Gather>| {
         let count = |runner: &mut Runner<3, Gather>| {
@@ -98,7 +98,7 @@ fn is_there(kind: u32, position: &[f32; 3]) -> bool {
     kind != 0 && far <= near
 }
 
-/// Nobody moves any more: everybody is there, once.
+/// Checks that no entity moves any more, and that each exists once.
 fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
     until("everybody is there, once", kv, members, || {
@@ -114,12 +114,12 @@ fn crowd_in_one_region_is_shared_by_all_processes() {
     let kv = || connect(&keys.1).kv();
     let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
     until_all_go_on("all regions begin", &kv(), &members);
-    // While they walk, loads grow apart again and again.
+    // While entities walk, the loads become uneven again and again.
     until("they have arrived, and loads are even", &kv(), &members, || {
         arrived(&members) == WALKERS && unevenness(&members) <= EVEN && version(&members[0]) >= 4
     });
     assert_all_there(&kv(), &members);
-    // One process decides, and no version is told twice.
+    // One process decides, and no version is announced twice.
     until("all go by the same cut, which was told once", &kv(), &members, || {
         let versions: Vec<u64> = members.iter().map(version).collect();
         let told = members.iter().flat_map(|member| member.told.lock().unwrap().clone());
@@ -136,7 +136,7 @@ fn process_killed_during_repartitioning_loses_no_entity() {
     let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
     until_all_go_on("all regions begin", &kv(), &members);
     for round in 0..2 {
-        // The one who decides, too.
+        // This includes the deciding process.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();

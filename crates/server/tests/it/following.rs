@@ -10,11 +10,11 @@ use crate::{serve, serve_with};
 
 const PLENTY: u64 = 1 << 40;
 
-/// A conflated channel that was sent goes to the end of the line, and there again when its client has consumed what was
-/// sent, before its turn has come.
+/// A sent conflated channel is queued again. It is queued once more when its client consumes the records before the
+/// channel's turn.
 #[test]
 fn channel_due_for_two_reasons_is_sent_once() {
-    /// Enough to meet the moment in some of many runs.
+    /// Enough attempts to meet the race in some runs.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
@@ -39,7 +39,7 @@ fn channel_due_for_two_reasons_is_sent_once() {
     thread::scope(|scope| {
         let (mut saying, ended) = (reader.stream.try_clone().unwrap(), &ended);
         scope.spawn(move || {
-            // Consumed before it was sent: as soon as something is in flight, it is not any more.
+            // Consumes ahead, so that sent records count as consumed at once.
             let ahead = [ChannelPosition { channel, position: Position { epoch, seq: 1 << 40 } }];
             let credit = Credit { subscription: 1, granted: PLENTY, consumed: List::new(&ahead) };
             let mut bytes = Vec::new();
@@ -73,8 +73,8 @@ fn channel_due_for_two_reasons_is_sent_once() {
     });
 }
 
-/// A checksum is given at most twice a second, and heartbeats come more often here: none of them may be the last that
-/// looks after it.
+/// A checksum is sent at most twice a second, and heartbeats are more frequent here. A later heartbeat must still
+/// send it.
 #[test]
 fn late_checksum_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
@@ -115,7 +115,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A record of one of ten keys.
+/// A record with one of ten keys.
 fn key(number: u64) -> Draft<'static> {
     const KEYS: [&[u8]; 10] = [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"];
     let mut draft = Draft::from("value");

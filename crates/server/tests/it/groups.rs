@@ -45,7 +45,7 @@ fn clients_share_a_topics_records() {
     let mut got = Vec::new();
     for text in ["1", "2", "3", "4"] {
         publish(&node, &[text]);
-        let found = find("one of them has it", || next(&mut a, POLL).or_else(|| next(&mut b, POLL)));
+        let found = find("one member has the record", || next(&mut a, POLL).or_else(|| next(&mut b, POLL)));
         got.push(found.0);
     }
     assert_eq!(got, ["1", "2", "3", "4"]);
@@ -58,9 +58,9 @@ fn work_is_delivered_on_claim_and_settled_once() {
     publish(&node, &["1", "2"]);
     let client = connect(&server);
     let mut member = client.join(JOBS, options(GroupKind::Work)).unwrap();
-    // An answer to a request that the node got after the member joined.
+    // The response shows that the member has joined.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
-    assert_eq!((groups(&node)[0].claimed, groups(&node)[0].waiting), (0, 2), "nothing was asked for");
+    assert_eq!((groups(&node)[0].claimed, groups(&node)[0].waiting), (0, 2), "no record was claimed");
     member.claim(2);
     let first = next(&mut member, PATIENCE).unwrap();
     let second = next(&mut member, PATIENCE).unwrap();
@@ -82,7 +82,7 @@ fn work_returns_when_its_claim_expires() {
     let first = next(&mut member, PATIENCE).unwrap();
     let mut again = next(&mut member, PATIENCE).unwrap();
     assert_eq!((again.0.as_str(), again.2), ("1", 2));
-    // On a slow machine the second claim may have run out too, and those after it.
+    // On a slow machine the second claim may have expired too, and later ones.
     let deadline = Deadline::new();
     let late = loop {
         let late = member.ack(&[first.1, again.1]).unwrap();
@@ -107,7 +107,7 @@ fn work_of_a_disconnected_client_goes_to_another() {
     next(&mut a, PATIENCE).unwrap();
     let mut b = two.join(JOBS, options(GroupKind::Work)).unwrap();
     b.claim(2);
-    // Work is given in its order: the first record is the other's.
+    // Work is delivered in order: the first record is the other member's.
     publish(&node, &["2"]);
     assert_eq!(next(&mut b, PATIENCE).map(|found| found.0), Some("2".to_owned()));
     drop((a, one));
@@ -126,5 +126,9 @@ fn share_group_delivers_each_record_once_with_little_credit() {
         assert_eq!(next(&mut member, PATIENCE).map(|found| found.0.len()), Some(2_000));
     }
     publish(&node, &["end"]);
-    assert_eq!(next(&mut member, PATIENCE).map(|found| found.0), Some("end".to_owned()), "none came twice");
+    assert_eq!(
+        next(&mut member, PATIENCE).map(|found| found.0),
+        Some("end".to_owned()),
+        "no record was delivered twice"
+    );
 }

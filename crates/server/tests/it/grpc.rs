@@ -1,4 +1,4 @@
-//! What door `grpc` promises, seen from a generated client and from raw sockets.
+//! Tests of the gRPC listener, with a generated client and raw sockets.
 
 mod bad_input;
 mod groups;
@@ -53,13 +53,13 @@ fn grpc_address(server: &Server) -> SocketAddr {
     server.addresses().iter().find_map(of_door).unwrap()
 }
 
-/// Runs a test, which ends if it hangs.
+/// Runs a test with a time limit.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") })
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("the test finishes in time") })
 }
 
-/// Polls until this is so; [`run`] ends it.
+/// Polls until the condition holds; [`run`] limits the time.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     while !is_so().await {
         tokio::time::sleep(POLL).await;
@@ -79,13 +79,13 @@ pub(crate) fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
     }
 }
 
-/// The next event; the status that ended the stream otherwise.
+/// The next event, or the status that ended the stream.
 pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Result<Event, Status> {
     let response = stream.message().await?.ok_or_else(|| Status::ok(""))?;
     Ok(response.event.expect("every response has an event"))
 }
 
-/// A stream that has begun, and where it stands.
+/// A stream that has started, with its start positions.
 async fn begun(
     client: &mut Dunlin,
     request: v1::SubscribeRequest,
@@ -97,7 +97,7 @@ async fn begun(
     }
 }
 
-/// The next so many records, with nothing between them.
+/// The next records, without any event between them.
 pub(crate) async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
     let mut all = Vec::new();
     while all.len() < count {

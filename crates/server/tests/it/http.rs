@@ -1,4 +1,4 @@
-//! What door `http` promises, seen from raw sockets and from `curl`.
+//! Tests of the HTTP listener, with raw sockets and `curl`.
 
 mod bad_input;
 mod curl;
@@ -27,7 +27,7 @@ use dunlin_server::{Door, Server, ServerConfig};
 
 pub(crate) use peer::{Answer, Events, Peer};
 
-/// A node whose door `http` is open on a free port, served by one thread.
+/// A node with an HTTP listener on a free port and one thread.
 pub(crate) struct Stage {
     pub(crate) node: Node,
     pub(crate) server: Server,
@@ -52,7 +52,7 @@ impl Stage {
 
     pub(crate) fn address(&self) -> SocketAddr {
         let http = self.server.addresses().iter().find(|(door, _)| *door == Door::Http);
-        http.expect("door http is open").1
+        http.expect("the HTTP listener has an address").1
     }
 
     pub(crate) fn peer(&self) -> Peer {
@@ -71,13 +71,13 @@ impl Stage {
         self.peer().events(path, headers)
     }
 
-    /// Publishes in process.
+    /// Publishes in the test's process.
     pub(crate) fn publish(&self, subject: &str, payload: &[u8]) -> Receipt {
         self.node.publisher(subject).unwrap().publish(payload).unwrap()
     }
 }
 
-/// History for some hundred records of 100 bytes.
+/// A log for some hundred records of 100 bytes.
 pub(crate) fn short() -> TopicConfig {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     TopicConfig { retention, ..TopicConfig::default() }

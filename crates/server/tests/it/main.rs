@@ -1,4 +1,4 @@
-//! What the doors promise, seen from outside.
+//! Tests of the listeners from outside.
 
 mod access;
 mod bad_input;
@@ -35,7 +35,7 @@ use dunlin_server::{Server, ServerConfig};
 /// A client takes a node for dead after two heartbeats without a sign of life: long, for slow machines.
 const HEARTBEAT_MS: u32 = 10_000;
 
-/// A node with one open door on a free port.
+/// A client gives a node up after two missing heartbeats; this is long, for slow machines.
 fn serve() -> (Node, Server) {
     serve_with(|_| ())
 }

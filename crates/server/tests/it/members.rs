@@ -11,7 +11,7 @@ use crate::serve;
 
 const CREDIT: u64 = 1 << 20;
 
-/// Of each record: token, attempt, sequence.
+/// Token, attempt and sequence number of each record.
 type Given = Vec<(u64, u32, u64)>;
 
 fn join(peer: &mut Peer, kind: GroupKind, credit: u64) {
@@ -54,18 +54,18 @@ fn records(peer: &mut Peer, count: usize) -> Given {
             FromNode::Gap(_) | FromNode::Error(_) | FromNode::SubscriptionEnded(_) => panic!("{message:?}"),
             _ => None,
         });
-        given.extend(more.expect("the node goes on"));
+        given.extend(more.expect("the connection continues"));
     }
     given
 }
 
-/// How many were settled, and which were not.
+/// How many tokens were settled, and which were stale.
 fn settled(peer: &mut Peer) -> (u32, Vec<u64>) {
     let settled = peer.next(|message| match message {
         FromNode::Settled(settled) => Some((settled.settled, settled.stale.iter().collect())),
         _ => None,
     });
-    settled.expect("the node goes on")
+    settled.expect("the connection continues")
 }
 
 fn ended(peer: &mut Peer) -> ErrorCode {
@@ -73,7 +73,7 @@ fn ended(peer: &mut Peer) -> ErrorCode {
         FromNode::SubscriptionEnded(ended) => Some(ended.refusal.code),
         _ => None,
     });
-    ended.expect("the node goes on")
+    ended.expect("the connection continues")
 }
 
 fn publish(node: &Node, records: usize) {
@@ -85,7 +85,7 @@ fn publish(node: &Node, records: usize) {
 fn killed_connections_work_goes_to_the_others_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
-    // Its claims hold for an hour: the others do not wait for their end.
+    // Its claims last for an hour, so the others do not wait for their end.
     let mut dies = Peer::connect(&server);
     join_with(&mut dies, GroupKind::Work, CREDIT, 3_600_000);
     dies.await_subscribed();
@@ -99,7 +99,8 @@ fn killed_connections_work_goes_to_the_others_at_once() {
     assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
 }
 
-/// Renews a claim past its first deadline, beside a member that waits for the record; whether it always came in time.
+/// Renews a claim beyond its first deadline, while another member waits for the record. Returns whether each renewal
+/// was in time.
 fn renews_in_time(claim_ms: u32) -> bool {
     let (node, server) = serve();
     publish(&node, 1);
@@ -129,13 +130,13 @@ fn renews_in_time(claim_ms: u32) -> bool {
         FromNode::Pong(_) => Some(false),
         _ => None,
     });
-    assert_eq!(came, Some(false), "it was the first member's all the time");
+    assert_eq!(came, Some(false), "the first member kept the record");
     true
 }
 
 #[test]
 fn renewed_claim_outlives_its_first_deadline_over_tcp() {
-    // On a machine that stands still for longer than a claim holds the record is another's, and rightly.
+    // If the machine stalls for longer than a claim lasts, the other member rightly gets the record.
     assert!([600, 3_000, 15_000, 60_000].into_iter().any(renews_in_time));
 }
 
@@ -158,7 +159,7 @@ fn nothing_is_lost_over_a_hundred_killed_connections() {
             break;
         }
         drop(peer);
-        // The others are given the rest when the node has seen that this one is gone.
+        // The others receive the rest when the node has noticed the lost connection.
         let topic = node.topic("jobs").unwrap();
         while node.groups(&topic)[0].claimed > 0 {
             std::thread::yield_now();
@@ -204,7 +205,7 @@ fn member_without_credit_delays_no_other() {
     starves.say(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&[]) }));
     drop(eats);
     let gap = starves.next(|message| matches!(message, FromNode::Gap(_)).then_some(()));
-    assert_eq!(gap, Some(()), "what the other had not confirmed");
+    assert_eq!(gap, Some(()), "records that the other member had not confirmed");
     publish(&node, 1);
     assert_eq!(records(&mut starves, 1)[0].2, 20);
 }
@@ -253,7 +254,7 @@ fn invalid_group_messages_are_refused_to_their_sender() {
     assert_eq!(records(&mut peer, 1)[0].0, 0);
     join(&mut peer, GroupKind::Share, CREDIT);
     assert!(peer.next_text().unwrap().contains("in use"));
-    assert_eq!(peer.next_text(), None, "the connection is over");
+    assert_eq!(peer.next_text(), None, "the connection is closed");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Door `nats` and clients that break the protocol: each is told, and alone affected.
+//! NATS clients that violate the protocol: each receives an error, and no other client is affected.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::nats_refusals::reported;
 
-/// Sends the bytes, and reads what it is told last before the connection ends.
+/// Sends the bytes, and returns the last line before the connection ends.
 fn ended_by(server: &Server, bytes: &[u8]) -> String {
     let mut peer = NatsPeer::open(server);
     peer.send(bytes);
@@ -119,14 +119,14 @@ fn client_that_never_finishes_an_operation_is_disconnected() {
     let mut slow = NatsPeer::open(&server);
     slow.send(format!("PUB large {}\r\n", 1 << 20).as_bytes());
     slow.send(&vec![b'x'; 300_000]);
-    // It goes on until the server has closed, and comes to no end in time.
+    // Sends until the server has closed the connection, without completing the operation.
     let mut sending = slow.reader.get_ref().try_clone().unwrap();
     let goes_on = thread::spawn(move || {
         while sending.write_all(b"x").is_ok() {
             thread::sleep(POLL);
         }
     });
-    // Any `-ERR` would keep client libraries from connecting again.
+    // After an `-ERR`, client libraries would not reconnect.
     assert!(slow.is_at_end());
     let _ = slow.reader.get_ref().shutdown(Shutdown::Both);
     goes_on.join().unwrap();
@@ -142,7 +142,7 @@ fn client_that_finishes_each_operation_is_never_timed_out() {
     peer.subscribe("halves 1");
     for n in 0..20 {
         peer.send(b"PUB halves 2\r\n");
-        // The server's one thread has taken the half when it answers another client.
+        // The server's only thread has read the half when it answers another client.
         other.settle();
         peer.send(format!("{n:02}\r\n").as_bytes());
         assert_eq!(peer.text().1, format!("{n:02}"));

@@ -1,4 +1,4 @@
-//! What NATS clients' own test suites expect of a server, beside what `nats.rs` tries.
+//! What the test suites of NATS clients expect of a server, besides what `nats.rs` tests.
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
@@ -10,7 +10,7 @@ fn pong_follows_the_messages_of_queue_groups() {
     let mut peer = NatsPeer::open(&server);
     peer.say("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
     peer.settle();
-    // More than a turn of a member.
+    // More than a member's turn.
     (0..1_000).for_each(|n| peer.publish("jobs", &n.to_string()));
     let mut got = Vec::new();
     peer.settle_with_messages(&mut got);

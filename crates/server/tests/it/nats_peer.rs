@@ -1,4 +1,4 @@
-//! As little of a NATS client as it takes to see every byte.
+//! A minimal NATS client that shows every byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use dunlin::Node;
 use dunlin_server::{Door, Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
-/// A node whose NATS door is open too.
+/// A node with a NATS listener.
 pub fn serve_nats(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
     crate::serve_with(|config| {
         config.nats = vec![([127, 0, 0, 1], 0).into()];
@@ -23,19 +23,19 @@ pub struct NatsPeer {
     pub reader: BufReader<TcpStream>,
 }
 
-/// A message as it came.
+/// A message as received.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Got {
     pub subject: String,
     pub sid: String,
     pub reply: Option<String>,
-    /// Without their first line's version and the empty last one.
+    /// Headers, without the version line and the empty last line.
     pub headers: Vec<String>,
     pub payload: Vec<u8>,
 }
 
 impl NatsPeer {
-    /// Connected, with the INFO read.
+    /// Connects and reads INFO.
     pub fn new(server: &Server) -> NatsPeer {
         let mut peer = NatsPeer::raw(server);
         let info = peer.line();
@@ -55,12 +55,12 @@ impl NatsPeer {
         NatsPeer { reader: BufReader::with_capacity(1 << 20, stream) }
     }
 
-    /// Connected, quiet, with headers and no-responders.
+    /// Connects with headers and no-responders, without `verbose`.
     pub fn open(server: &Server) -> NatsPeer {
         NatsPeer::open_with(server, "")
     }
 
-    /// With more in the CONNECT's JSON.
+    /// The same with more options in CONNECT.
     pub fn open_with(server: &Server, more: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(server);
         peer.say(&format!(
@@ -70,7 +70,7 @@ impl NatsPeer {
         peer
     }
 
-    /// Says a line.
+    /// Sends a line.
     pub fn say(&mut self, line: &str) {
         self.send(format!("{line}\r\n").as_bytes());
     }
@@ -88,13 +88,13 @@ impl NatsPeer {
         self.settle();
     }
 
-    /// Until the server has done all that was said.
+    /// Waits until the server has handled everything that was sent.
     pub fn settle(&mut self) {
         self.say("PING");
         assert_eq!(self.line(), "PONG");
     }
 
-    /// [`settle`](NatsPeer::settle), with the payloads of messages that come before the answer.
+    /// [`settle`](NatsPeer::settle), which also returns the payloads of messages before the response.
     pub fn settle_with_messages(&mut self, got: &mut Vec<String>) {
         self.say("PING");
         while !self.reader.fill_buf().unwrap().starts_with(b"PO") {
@@ -110,10 +110,10 @@ impl NatsPeer {
         line.trim_end().to_owned()
     }
 
-    /// The server has ended the connection.
+    /// Whether the server has closed the connection.
     pub fn is_at_end(&mut self) -> bool {
         let mut rest = Vec::new();
-        // What was on its way to the server may make the system reset the connection.
+        // Unread bytes may make the system reset the connection.
         let ended = self.reader.read_to_end(&mut rest);
         ended.is_err() || rest.is_empty()
     }

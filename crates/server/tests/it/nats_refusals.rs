@@ -1,6 +1,6 @@
-//! What is refused over NATS leaves the client connected. Client libraries know permission violations: nats.go 1.55 (`processErr`),
-//! nats.py 2 (`_process_err`) and nats.js 3 (`processError`) report them to the program and go on. At a text that they do not
-//! know nats.go and nats.py close for good.
+//! A refusal over NATS leaves the client connected. Client libraries report permission violations to the program and
+//! continue: nats.go 1.55 (`processErr`), nats.py 2 (`_process_err`) and nats.js 3 (`processError`). After an unknown
+//! text, nats.go and nats.py close for good.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use dunlin_server::Server;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::serve_node;
 
-/// The text of an `-ERR` that client libraries report about this subject. Fails for one at which they close.
+/// The text of an `-ERR` that client libraries report for this subject. Fails for a text after which they close.
 pub fn reported(line: &str, operation: &str, subject: &str) -> String {
     let text = line.strip_prefix("-ERR '").and_then(|rest| rest.strip_suffix('\'')).expect(line);
-    // nats.go and nats.py compare in lower case; nats.go and nats.js look for the words before the quoted subject.
+    // nats.go and nats.py compare in lower case; nats.go and nats.js expect the words before the quoted subject.
     assert!(text.to_lowercase().starts_with("permissions violation"), "{line}");
     assert!(!text.to_lowercase().contains("stale connection"), "{line}");
     let (_, rest) = text.split_once(&format!("{operation} to \"")).expect(line);
@@ -31,7 +31,7 @@ fn serve_limited(change: impl FnOnce(&mut Limits)) -> (Node, Server) {
     (node, server)
 }
 
-/// The client's other subjects go on.
+/// Checks that the client's other subjects still work.
 fn goes_on(peer: &mut NatsPeer) {
     peer.say("SUB other alive");
     peer.publish("other", "still here");
@@ -79,7 +79,7 @@ fn full_reliable_topic_leaves_its_publisher_connected() {
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     let config = TopicConfig { retention, reliable: Some(reliable), ..TopicConfig::default() };
     let topic = node.create_topic("full", config, false).unwrap();
-    // A reader that never reads.
+    // A subscriber that never reads.
     let options = dunlin::topic::SubscribeOptions { registered: true, ..Default::default() };
     let _reader = node.subscribe("full", &options).unwrap();
     let mut peer = NatsPeer::open(&server);
@@ -153,7 +153,7 @@ fn pedantic_client_gets_the_subject_error_of_nats_server() {
 fn each_record_of_a_refused_burst_has_its_error() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
-    // More text than is kept for a client at once.
+    // More text than the session holds for a client at once.
     for count in [20, 3_000] {
         peer.send(format!("{}PING\r\n", "PUB a..b 1\r\nx\r\n".repeat(count)).as_bytes());
         for _ in 0..count {

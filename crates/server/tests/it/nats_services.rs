@@ -1,4 +1,4 @@
-//! Door `nats`: services, who asks them, and what is left behind; bursts.
+//! NATS services, their requesters and what remains afterwards; bursts of records.
 
 use dunlin::topic::Pattern;
 
@@ -58,7 +58,7 @@ fn services_are_found_by_their_own_subjects() {
     let page = node.topics(Some(&Pattern::parse("$SRV.>").unwrap()), "", usize::MAX);
     assert!(page.topics.is_empty(), "all lies in one topic");
     assert!(node.topic("$SRV").is_some());
-    // The rest of the system's names is the system's still.
+    // The other reserved subjects stay reserved.
     asker.say("PUB $SYS.REQ _INBOX.a.3 0\r\n");
     assert_eq!(asker.message().headers, [" 503"]);
 }
@@ -73,7 +73,7 @@ fn burst_larger_than_the_history_reaches_a_plain_subscriber() {
     let payload = "x".repeat(990);
     let burst: String = (0..MESSAGES).map(|n| format!("PUB burst 1000\r\n{n:010}{payload}\r\n")).collect();
     writer.send(burst.as_bytes());
-    // All is published before anything is read.
+    // All records are published before any is read.
     writer.settle();
     for n in 0..MESSAGES {
         let got = reader.message();

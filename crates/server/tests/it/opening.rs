@@ -1,4 +1,4 @@
-//! Doors of a node that is not there yet.
+//! The listeners of a node that is starting.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ fn doors() -> ServerConfig {
     ServerConfig { tcp: any(), nats: any(), http: any(), grpc: any(), threads: 1, ..ServerConfig::default() }
 }
 
-/// As a command line says it, who is at this door.
+/// The address of a listener.
 fn address(doors: &[(Door, SocketAddr)], door: Door) -> SocketAddr {
     doors.iter().find(|(other, _)| *other == door).unwrap().1
 }
@@ -36,7 +36,7 @@ fn hurried() -> Options {
     Options { limits: Limits { connect_ms_max: 100, ..Limits::default() }, ..Options::default() }
 }
 
-/// Passes connections on and counts them: a client that comes again was refused before.
+/// Forwards connections to a node and counts them: a client that connects again was refused before.
 struct Relay {
     address: SocketAddr,
     count: Arc<AtomicUsize>,
@@ -60,10 +60,10 @@ impl Relay {
         relay
     }
 
-    /// Waits until a client that came after this call has come again.
+    /// Waits until a client that connects after this call connects again.
     fn until_refused(&self) {
         let before = self.count.load(Ordering::Relaxed);
-        until("a client comes again", || self.count.load(Ordering::Relaxed) >= before + 2);
+        until("a client connects again", || self.count.load(Ordering::Relaxed) >= before + 2);
     }
 }
 
@@ -77,7 +77,7 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Door::Tcp));
-    let told = find("a client is told", || {
+    let told = find("a client receives OPENING", || {
         let told = Client::connect(&url, hurried()).err().unwrap().to_string();
         told.contains("OPENING").then_some(told)
     });
@@ -125,12 +125,12 @@ fn client_of_an_opening_node_connects_once_it_is_open() {
 fn client_waits_for_an_opening_node_despite_a_dead_one() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Door::Tcp));
-    // Nothing listens there, and nobody else can be given the port.
+    // Nothing listens on this port, and no other program can get it.
     let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     nobody.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let away = nobody.local_addr().unwrap().as_socket().unwrap();
     let all = format!("dunlin://{},{away}", relay.address);
-    until("the node that is opening is told of", || {
+    until("the client reports the opening node", || {
         let told = Client::connect(&all, hurried());
         matches!(&told, Err(ConnectError::Away(Why::Opening(_))))
     });

@@ -1,4 +1,4 @@
-//! A client of a few lines, for tests.
+//! A minimal client for tests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use dunlin::wire::{
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
 
-/// One connection. Messages are taken in the order they come.
+/// One connection. Messages are read in order.
 pub struct Peer {
     pub stream: TcpStream,
     received: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub fn silent(server: &Server) -> Peer {
         let stream = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -27,7 +27,7 @@ impl Peer {
         Peer { stream, received: Vec::new(), decoder: Decoder::new(Limits::default()) }
     }
 
-    /// Connects and is let in.
+    /// Connects and completes the handshake.
     pub fn connect(server: &Server) -> Peer {
         let mut peer = Peer::silent(server);
         peer.greet();
@@ -36,12 +36,12 @@ impl Peer {
         peer
     }
 
-    /// Says the first words, and takes the node's preamble.
+    /// Sends the preamble and HELLO, and reads the node's preamble.
     pub fn greet(&mut self) {
         self.greet_as(Preamble::OURS, VERSION);
     }
 
-    /// Offers some versions, and expects one to be chosen.
+    /// Offers versions, and expects this one to be chosen.
     pub fn greet_as(&mut self, offered: Preamble, version: u8) {
         self.stream.write_all(&offered.to_bytes()).unwrap();
         self.say(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "test" }));
@@ -63,7 +63,7 @@ impl Peer {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// `false` at the end. A node that ends a connection with bytes unread resets it.
+    /// `false` at the end. A node that closes a connection with unread bytes resets it.
     fn receive(&mut self) -> bool {
         let mut buffer = [0; 64 << 10];
         match self.stream.read(&mut buffer) {
@@ -76,8 +76,8 @@ impl Peer {
         }
     }
 
-    /// What `pick` makes of the first message it makes something of; others are dropped. `None` when the
-    /// node has ended the connection.
+    /// The first result of `pick`; messages without a result are dropped. `None` when the node has closed the
+    /// connection.
     pub fn next<T>(&mut self, mut pick: impl FnMut(FromNode<'_>) -> Option<T>) -> Option<T> {
         loop {
             match self.decoder.next_from_node(&self.received).unwrap() {
@@ -93,7 +93,7 @@ impl Peer {
         }
     }
 
-    /// The next message as text; heartbeats are left out.
+    /// The next message as text, without heartbeats.
     pub fn next_text(&mut self) -> Option<String> {
         self.next(|message| (!matches!(message, FromNode::Heartbeat(_))).then(|| format!("{message:?}")))
     }
@@ -119,7 +119,7 @@ impl Peer {
         self.say(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }));
     }
 
-    /// Publishes to partition 0; `first` is the number of the first record.
+    /// Publishes to partition 0; `first` is the first record's number.
     pub fn publish(&mut self, publisher: u32, first: u64, payloads: &[&[u8]]) {
         let frames = frames(payloads);
         let header = PublishHeader {
@@ -133,8 +133,7 @@ impl Peer {
         self.say(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }));
     }
 
-    /// Sequences and payloads of the next `count` records, however they are cut into runs; panics at
-    /// anything that is not continuous.
+    /// Sequence numbers and payloads of the next `count` records. Panics at a gap.
     pub fn records(&mut self, count: usize) -> Vec<(u64, Vec<u8>)> {
         let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
         while records.len() < count {
@@ -143,7 +142,7 @@ impl Peer {
                 FromNode::Gap(_) | FromNode::Error(_) => panic!("{message:?}"),
                 _ => None,
             });
-            let (header, frames) = run.expect("the node goes on");
+            let (header, frames) = run.expect("the connection continues");
             if let Some((last, _)) = records.last() {
                 assert_eq!(header.prev_seq, *last);
             }
@@ -159,7 +158,7 @@ impl Peer {
     }
 }
 
-/// Frames of these payloads and nothing else.
+/// Frames with these payloads and nothing else.
 pub fn frames(payloads: &[&[u8]]) -> Vec<u8> {
     let meta = Meta::default();
     let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! Which connections are publishers of a state, through each protocol, and what its readers are told of them.
+//! Which connections count as a state's publishers, for each protocol, and what subscribers learn of them.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::nats_peer::NatsPeer;
 use crate::peer::Peer;
 use crate::serve_with;
 
-/// A node with a book, and a listener of each protocol.
+/// A node with an order book, and a listener for each protocol.
 fn serve() -> (Node, Server) {
     let (node, server) = serve_with(|config| {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
@@ -34,14 +34,14 @@ fn http(server: &Server) -> SocketAddr {
     server.addresses().iter().find(|(door, _)| *door == Door::Http).unwrap().1
 }
 
-/// One level of a book.
+/// One level of an order book.
 fn level() -> Vec<u8> {
     let mut bytes = vec![1, 1, 0, 0, 0, 0, 0, 0];
     [5_i64, 7].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
     bytes
 }
 
-/// What a reader of the state is told in the process.
+/// A subscriber of the state in the test's process.
 struct Watch(dunlin::topic::Subscriber);
 
 impl Watch {
@@ -49,7 +49,7 @@ impl Watch {
         let options =
             SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..Default::default() };
         let mut watch = Watch(node.subscribe("md", &options).unwrap());
-        assert!(!watch.next(), "nobody is connected yet");
+        assert!(!watch.next(), "no publisher is connected yet");
         watch
     }
 
@@ -58,7 +58,7 @@ impl Watch {
             match self.0.next_timeout(PATIENCE).unwrap() {
                 Some(Event::Notice(Notice::Publishers(publishers))) => return publishers.connected,
                 Some(_) => {}
-                None => panic!("nothing is told"),
+                None => panic!("no notice arrived"),
             }
         }
     }
@@ -142,7 +142,7 @@ fn grpc_client_is_a_publisher_until_its_connection_ends() {
                     assert!(answers.into_inner().message().await.unwrap().is_some());
                 }
             }
-            // Before the connection ends: of two changes a reader may be told the last.
+            // Checked before the connection ends: of two changes, a subscriber may receive only the last.
             assert!(watch.next());
             drop(client);
         });
@@ -173,7 +173,7 @@ fn client_of_the_previous_version_gets_no_publisher_status() {
     let mut reader = follow(peer);
     let snapshot = reader.next(|message| matches!(message, FromNode::Snapshot(_)).then_some(()));
     assert_eq!(snapshot, Some(()));
-    // What it does not know ends the connection: it would come before the next record.
+    // An unknown message would end the connection before the next record.
     published(&node);
     assert_eq!(reader.records(1)[0].0, 2);
 }
@@ -228,7 +228,7 @@ fn grpc_subscriber_learns_that_no_publisher_is_connected() {
     });
 }
 
-/// Publishes once, and goes; when that was appended.
+/// Publishes one record and disconnects. Returns the append time.
 fn published(node: &Node) -> u64 {
     node.publisher("md").unwrap().publish(&level()[..]).unwrap();
     node.topic("md").unwrap().logs()[0].info().last_append_ns

@@ -38,7 +38,7 @@ fn each_of_many_readers_gets_every_record() {
         reader.await_subscribed();
     }
     let mut publisher = node.publisher("s").unwrap();
-    // The thread has more to do than it can, as one reader is ready for the next at once.
+    // The thread is busy: one subscriber is ready for the next record at once.
     for number in 0..1_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
         assert_eq!(readers[0].records(1)[0].0, number + 1);
@@ -47,7 +47,7 @@ fn each_of_many_readers_gets_every_record() {
         let records = reader.records(1_000);
         assert!((1..=1_000).eq(records.into_iter().map(|(seq, _)| seq)));
     }
-    // And one that comes alone, when they sleep on the log again.
+    // A single record arrives too, when the subscribers sleep on the log again.
     publisher.publish(&[0]).unwrap();
     for reader in &mut readers {
         assert_eq!(reader.records(1)[0].0, 1_001);
@@ -83,7 +83,7 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
     reader.await_subscribed();
     let (mut sent, mut last, mut asked, mut answered) = (0, None, false, false);
     while !answered {
-        // When the credit is used up nothing comes but the answer.
+        // Without credit, nothing but the response arrives.
         if sent >= 10_000 && !asked {
             asked = true;
             reader.say(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
@@ -270,7 +270,8 @@ fn idle_subscriber_gets_every_heartbeat() {
         peer.next(|m| matches!(m, FromNode::Heartbeat(_)).then_some(())).unwrap();
         Instant::now()
     };
-    // If every second one is left out they are two intervals apart. A slow machine only makes this take longer.
+    // If every second heartbeat were missing, they would be two intervals apart. A slow machine only makes this take
+    // longer.
     let (mut before, mut near, deadline) = (heard_at(), 0, Deadline::new());
     while near < 5 {
         let now = heard_at();

@@ -1,5 +1,5 @@
-//! Listeners serve everybody while a client waits for what a cluster has to agree on: the topics of new subjects. In debug
-//! builds a listener's thread that waits for anything panics, and one that stands still ends the process.
+//! Listeners serve other clients while a client waits for the cluster to create topics of new subjects. In debug
+//! builds, a listener's thread that waits panics, and a stalled one ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ impl Served {
             limits: ClusterLimits::default(),
             control: ControlLimits::default(),
             tasks: TasksLimits::default(),
-            // A busy machine is not to cost the node its topics.
+            // A busy machine must not cost the node its topics.
             ownership: OwnershipLimits { lease_ttl: Duration::from_secs(60), ..OwnershipLimits::default() },
         };
         let cluster = Cluster::start(&node, cluster).unwrap();
@@ -63,11 +63,11 @@ impl Served {
         let server = Server::start(node.clone(), config).unwrap();
         server.take_part(&cluster).unwrap();
         let served = Served { stage: Stage { node, server }, _cluster: cluster, _dir: dir };
-        until("it is ready", || served.stage.get("/readyz").status == 200);
+        until("the node is ready", || served.stage.get("/readyz").status == 200);
         served
     }
 
-    /// Others are answered on the same thread while this goes on, and the subjects of the burst have topics then.
+    /// Other clients are served on the same thread during the burst, and each subject of the burst gets its topic.
     fn answers_during(self, burst: impl FnOnce(&Stage)) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -89,7 +89,7 @@ impl Served {
     }
 }
 
-/// Ends the asking, be it that the test fails.
+/// Ends the probing thread, also when the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -121,7 +121,7 @@ fn nats_burst_of_new_subjects_blocks_no_other_client() {
 fn tcp_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut peer = Peer::connect(&stage.server);
-        // By every message that makes a topic.
+        // Each message that creates a topic.
         for number in 0..BURST {
             match number % 4 {
                 0 => peer.subscribe(number as u32 + 1, &subject(number), StartAt::Earliest, 1 << 20),
@@ -136,7 +136,7 @@ fn tcp_burst_of_new_subjects_blocks_no_other_client() {
             FromNode::RequestRefused(refused) => Some(refused.request),
             _ => None,
         });
-        assert_eq!(refused, Some(7), "in its turn");
+        assert_eq!(refused, Some(7), "the refusal is in order");
     });
 }
 

@@ -11,7 +11,7 @@ fn raw(server: &Server) -> TcpStream {
     stream
 }
 
-/// What comes until the node ends the connection.
+/// The bytes until the node closes the connection.
 fn to_the_end(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     // A reset is an end as well.
@@ -100,7 +100,7 @@ fn invalid_protobuf_message_fails_only_its_call() {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);
         grpc.ready().await.unwrap();
-        // A field of a text holds what is no UTF-8: bytes stand where the subject should be.
+        // A text field with bytes that are not UTF-8, in the subject's place.
         let wrong = v1::Draft { payload: vec![0xff, 0xfe].into(), ..Default::default() };
         let codec: tonic_prost::ProstCodec<v1::Draft, v1::PublishResponse> = Default::default();
         let path = "/dunlin.v1.Dunlin/Publish".parse().unwrap();
@@ -149,10 +149,10 @@ fn unfinished_grpc_message_ends_its_call() {
         let request = http::Request::post("http://node/dunlin.v1.Dunlin/PublishStream");
         let request = request.header("content-type", "application/grpc").body(()).unwrap();
         let (answer, mut sending) = client.send_request(request, false).unwrap();
-        // The head of a message of 16 bytes, and two of them.
+        // The header of a message of 16 bytes, and two of them.
         sending.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 16, 1, 2]), false).unwrap();
         let mut body = answer.await.unwrap().into_body();
-        assert!(body.data().await.is_none(), "nothing but the end");
+        assert!(body.data().await.is_none(), "only the end follows");
         let trailers = body.trailers().await.unwrap().unwrap();
         assert_eq!(trailers["grpc-status"], "8");
         assert!(trailers["grpc-message"].to_str().unwrap().contains("message_ms_max"), "{trailers:?}");

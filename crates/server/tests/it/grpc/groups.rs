@@ -9,7 +9,7 @@ use v1::join_group_response::Event as Told;
 
 use super::*;
 
-/// A member's end of its streams.
+/// A member's side of its streams.
 struct Member {
     asks: mpsc::Sender<v1::JoinGroupRequest>,
     told: Streaming<v1::JoinGroupResponse>,
@@ -118,7 +118,7 @@ fn grpc_work_is_redelivered_until_acknowledged() {
         let again = member.deliveries().await.remove(0);
         assert_eq!((again.attempt, again.record.unwrap().payload[..].to_vec()), (2, vec![1]));
 
-        // Whoever leaves in good order gives back what it had; the attempt does not count.
+        // A member that leaves in order returns its records, and the attempt does not count.
         let Member { asks, mut told } = member;
         drop(asks);
         assert!(told.message().await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Clients that mean harm, or are broken: they are told so, or cut off, and nobody else notices.
+//! Hostile or broken clients: each receives an error or is cut off, and no other client is affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// A connection of which a test has every frame in its hands.
+/// A connection whose every frame is controlled by the test.
 async fn bare(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(grpc_address(server)).await.unwrap();
     let mut builder = h2::client::Builder::new();
@@ -37,11 +37,11 @@ fn framed(flag: u8, message: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// The gRPC status of a call with these bytes as its body; `None` if there was no answer to it.
+/// The gRPC status of a call with this body; `None` without a response.
 async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> Option<Code> {
     *client = client.clone().ready().await.ok()?;
     let (answer, mut sending) = client.send_request(call(name), false).ok()?;
-    // It may be refused before all of it was sent.
+    // The call may be refused before the whole body was sent.
     let _ = sending.send_data(body, true);
     let answer = answer.await.ok()?;
     let code = |headers: &http::HeaderMap| Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()));
@@ -49,7 +49,7 @@ async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> 
         return Some(code);
     }
     let mut body = answer.into_body();
-    // The first answer of a stream is enough; the rest ends with the call.
+    // The first response of a stream is enough; the rest ends with the call.
     if let Some(Ok(data)) = body.data().await {
         body.flow_control().release_capacity(data.len()).unwrap();
         if !body.is_end_stream() && name != "Publish" {
@@ -67,12 +67,12 @@ fn message_marked_compressed_is_refused_without_decoding() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = bare(&server, |_| ()).await;
-        // A gzip stream that would unfold to far more than it is.
+        // A gzip stream that would expand to far more than its size.
         let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 1_000]].concat();
         let refused = status_of(&mut client, "Publish", framed(1, &bomb)).await;
         assert!(refused.is_some_and(|code| code != Code::Ok), "{refused:?}");
         let taken = status_of(&mut client, "Publish", framed(0, &publish("t", "x").encode_to_vec())).await;
-        assert_eq!(taken, Some(Code::Ok), "the connection goes on");
+        assert_eq!(taken, Some(Code::Ok), "the connection continues");
     });
 }
 
@@ -81,7 +81,7 @@ fn invalid_utf8_text_is_refused_but_the_connection_works() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = bare(&server, |_| ()).await;
-        // Field 1, a text of two bytes that are no UTF-8.
+        // Field 1, a text of two bytes that are not UTF-8.
         for name in ["Publish", "Request", "CreateTopic", "ListTopics", "Subscribe", "JoinGroup"] {
             let refused = status_of(&mut client, name, framed(0, &[0x0a, 2, 0xff, 0xfe])).await;
             assert!(refused.is_some_and(|code| code != Code::Ok), "{name}: {refused:?}");
@@ -92,7 +92,7 @@ fn invalid_utf8_text_is_refused_but_the_connection_works() {
     });
 }
 
-/// Calls of every kind with bytes that are nearly what they should be. A failure names the number it was made of.
+/// Calls of every kind with slightly damaged bytes. A failure reports the seed.
 #[test]
 fn arbitrary_grpc_bytes_always_get_a_status() {
     run(async {
@@ -126,7 +126,7 @@ fn arbitrary_grpc_bytes_always_get_a_status() {
     });
 }
 
-/// The bytes with a few of them changed, taken out or put in.
+/// The bytes with a few of them changed, removed or inserted.
 fn damaged(right: &[u8], seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |bound: usize| {
@@ -158,13 +158,13 @@ fn unresponsive_grpc_client_is_disconnected() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
             let mut all = Vec::new();
-            // A reset is an end as well; that nothing came in so long is not.
+            // A reset is an end as well; a timeout without bytes is not.
             match stream.read_to_end(&mut all) {
                 Ok(_) => true,
                 Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
             }
         });
-        assert!(cut_off.await.unwrap(), "it was never cut off");
+        assert!(cut_off.await.unwrap(), "the client was never cut off");
         other.publish(publish("t", "x")).await.unwrap();
     });
 }
@@ -178,7 +178,7 @@ fn thousands_of_reset_calls_leave_no_memory_and_delay_no_others() {
         for _ in 0..5 {
             let mut client = bare(&server, |_| ()).await;
             for _ in 0..2_000 {
-                // The node may have had enough of it.
+                // The node may have closed the connection.
                 let Ok(ready) = client.clone().ready().await else { break };
                 client = ready;
                 let Ok((_, mut sending)) = client.send_request(call("PublishStream"), false) else { break };
@@ -186,7 +186,7 @@ fn thousands_of_reset_calls_leave_no_memory_and_delay_no_others() {
             }
             other.publish(publish("t", "x")).await.unwrap();
         }
-        // What they held is given back.
+        // The memory of the calls is released.
         until(async || node.budget().used() <= before + (1 << 20)).await;
     });
 }
@@ -199,11 +199,11 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
         let (first, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let (_second, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
-        // The thread that serves both comes to the others' calls again and again.
+        // The thread that serves both connections also serves the other's calls.
         for _ in 0..100 {
             other.publish(publish("t", "x")).await.unwrap();
         }
-        assert!(!waiting.is_finished(), "a third call was taken");
+        assert!(!waiting.is_finished(), "a third call was accepted");
         drop(first);
         waiting.await.unwrap().unwrap();
     });
@@ -228,7 +228,7 @@ fn subscriber_with_a_zero_window_delays_no_others() {
             other.publish(publish("t", vec![7; 10_000])).await.unwrap();
         }
         assert_eq!(records(&mut stream, 200).await.len(), 200);
-        // The topic's own history, and no more than a batch or two for the stream.
+        // The topic's own log, and at most two batches for the stream.
         assert!(node.budget().used() < before + (8 << 20), "{}", node.budget().used() - before);
     });
 }

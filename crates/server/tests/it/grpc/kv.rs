@@ -1,4 +1,4 @@
-//! `dunlin.v1.Kv`, by its generated client.
+//! `dunlin.v1.Kv`, with its generated client.
 
 use dunlin::Config;
 use dunlin::state::{Command, Operation};
@@ -35,7 +35,7 @@ fn watch(key: &str, end: &str, start_revision: u64) -> v1::WatchRequest {
     v1::WatchRequest { key, range_end, start_revision, ..Default::default() }
 }
 
-/// The code and the name in the table of what is refused.
+/// The gRPC code, and the name in the table of errors.
 pub(crate) fn refused<T: std::fmt::Debug>(asked: Result<Response<T>, Status>) -> (Code, String) {
     row(&asked.map(|answer| answer.into_inner()).unwrap_err())
 }
@@ -50,7 +50,7 @@ fn moved() -> (Code, String) {
 
 /// The next change: its revision, and each key with its value or a minus.
 async fn told(stream: &mut Streaming<v1::WatchResponse>) -> String {
-    let change = stream.message().await.unwrap().expect("it goes on");
+    let change = stream.message().await.unwrap().expect("the watch continues");
     let event = |event: &v1::KeyEvent| {
         let kv = event.kv.as_ref().unwrap();
         let key = String::from_utf8_lossy(&kv.key);
@@ -109,7 +109,7 @@ fn grpc_ranges_are_paged_and_invalid_ones_refused() {
         }
         assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
         let all = kv.range(range("k/20", "\0", 0)).await.unwrap().into_inner();
-        assert_eq!(all.kvs.len(), 6, "to the last key of all");
+        assert_eq!(all.kvs.len(), 6, "the range includes the last key");
         let bad = (Code::InvalidArgument, "BAD_KEY".to_owned());
         assert_eq!(refused(kv.range(range("b", "a", 0)).await), bad);
         assert_eq!(refused(kv.range(get("")).await), bad);
@@ -190,7 +190,7 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
         let oldest = v1::WatchRequest { oldest: true, ..watch("b/1", "", 0) };
         let mut oldest = kv.watch(oldest).await.unwrap().into_inner();
         assert_eq!((told(&mut oldest).await, told(&mut oldest).await), ("0 ".into(), "3 b/1=y".into()));
-        // Nothing of its own for long: it is told how far it is.
+        // A watch without changes of its own still receives the current revision.
         let mut quiet = kv.watch(watch("c", "", 0)).await.unwrap().into_inner();
         assert_eq!(told(&mut quiet).await, "5 ");
         for _ in 0..1_100 {
@@ -203,7 +203,7 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
     });
 }
 
-/// Clients take messages of up to 4 MiB by default: a larger revision was one message, past which no watch came.
+/// Clients accept messages of up to 4 MiB by default. A larger revision must arrive in several messages.
 #[test]
 fn large_revision_comes_to_a_watch_in_parts() {
     run(async {
@@ -220,7 +220,7 @@ fn large_revision_comes_to_a_watch_in_parts() {
         assert_eq!(told(&mut changes).await, "0 ", "where it stands");
         let (mut seen, mut answers) = (Vec::new(), 0);
         loop {
-            let change = changes.message().await.unwrap().expect("it goes on");
+            let change = changes.message().await.unwrap().expect("the watch continues");
             assert_eq!(change.revision, 1);
             answers += 1;
             seen.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
@@ -271,7 +271,7 @@ fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
     });
 }
 
-/// Until a lease waits for a lock.
+/// Waits until the lease waits for a lock.
 async fn until_it_waits(kv: &mut KvClient<Channel>, lease: u64) {
     until(async || {
         let asked = kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease });
@@ -328,7 +328,7 @@ fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
         drop(asked);
         assert!(kept.message().await.unwrap().is_none());
         let none = kv.leader(v1::LeaderRequest { name: "gate".into() }).await.unwrap().into_inner();
-        assert_eq!(none.kv, None, "it went with its lease");
+        assert_eq!(none.kv, None, "the key is deleted with its lease");
         let gone = (Code::NotFound, "NO_LEASE".to_owned());
         assert_eq!(refused(kv.lease_revoke(v1::LeaseRevokeRequest { lease: theirs }).await), gone);
         assert_eq!(refused(kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease: theirs }).await), gone);

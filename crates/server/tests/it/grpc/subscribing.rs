@@ -34,7 +34,7 @@ fn stalled_grpc_subscriber_gets_exact_gaps() {
         small(&node, "t");
         let mut client = connect(&server).await;
         let (mut stalled, _) = begun(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
-        // More than windows and buffers of any kind hold.
+        // More than all windows and buffers hold.
         let mut publisher = node.publisher("t").unwrap();
         const PUBLISHED: u64 = 40_000;
         for number in 1..=PUBLISHED {
@@ -186,14 +186,14 @@ fn resume_position_of_a_missing_topic_waits_for_it() {
             other => panic!("{other:?}"),
         }
         assert_eq!(records(&mut plain, 1).await[0].payload[..], b"new"[..]);
-        // The topic keeps no state, so that it is not the one that these readers had.
+        // The topic keeps no state, so it is not the one that these subscribers read before.
         for stream in [&mut state, &mut merged] {
             let ended = next(stream).await.unwrap_err();
             assert!(ended.message().contains("keeps no state"), "{ended}");
         }
         let refused = client.subscribe(follows(subscribe(&["t"], resume()))).await.unwrap_err();
         assert!(refused.message().contains("keeps no state"), "{refused}");
-        // With wildcards such a topic is read record by record, and a position alone names none.
+        // With wildcards, such a topic is read record by record, and a position alone names no log.
         let refused = client.subscribe(subscribe(&["t", "u"], resume())).await.unwrap_err();
         assert!(refused.message().contains("MANY_LOGS"), "{refused}");
     });
@@ -277,7 +277,7 @@ fn state_is_sent_in_parts_before_its_changes() {
                     meta.encode(encoded, record.append_time_ns, &record.payload, &mut frame);
                     let (frame, _) = dunlin::topic::Frame::split(&frame).unwrap();
                     mine.apply(record.seq, &frame).unwrap();
-                    // The owner says what the state adds up to beside a record, twice a second at most.
+                    // The owner sends a checksum with a record, twice a second at most.
                     tokio::time::sleep(POLL).await;
                     publish();
                 }

@@ -1,4 +1,4 @@
-//! `dunlin.v1.Tasks`, by its generated client.
+//! `dunlin.v1.Tasks`, with its generated client.
 
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::Code;
@@ -72,7 +72,7 @@ fn tasks_are_submitted_found_explained_and_cancelled() {
         let asked = v1::ListTasksRequest { tenant: "acme".to_owned(), stage, ..Default::default() };
         let listed = client.list(asked.clone()).await.unwrap().into_inner();
         assert_eq!(listed.tasks.iter().map(|task| task.task).collect::<Vec<_>>(), [taken[1].task]);
-        assert!(listed.tasks[0].payload.is_empty(), "it was not asked for");
+        assert!(listed.tasks[0].payload.is_empty(), "the payload was not requested");
         let of_ann =
             v1::ListTasksRequest { stage: 0, label: Some(label("user", "ann")), whole: true, ..asked };
         let listed = client.list(of_ann).await.unwrap().into_inner();
@@ -95,7 +95,7 @@ fn dead_tasks_are_retried_one_by_one_or_all_together() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;
-        // A slow machine may submit them after a short deadline, which is refused.
+        // A slow machine may submit the tasks after a short deadline, which is refused.
         let mut dead = Vec::new();
         for patience_ms in [500, 5_000, 50_000] {
             let deadline_ms = dunlin::now_ns() / 1_000_000 + patience_ms;

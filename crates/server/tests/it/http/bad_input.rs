@@ -4,7 +4,7 @@ use dunlin_wait::until;
 
 use super::{Peer, Stage};
 
-/// The node answers others as before.
+/// Checks that the node serves other clients as before.
 fn assert_well(stage: &Stage) {
     assert_eq!(stage.get("/healthz").status, 200);
 }
@@ -14,20 +14,20 @@ fn announced_and_chunked_bodies_over_the_limit_are_refused() {
     let stage = Stage::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
-    // Announced: refused before it is sent.
+    // With an announced length, the body is refused before it is sent.
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "1000000000000")]);
     let answer = peer.answer();
     assert_eq!((answer.status, answer.code().as_str()), (413, "RECORD_TOO_LARGE"));
     assert_eq!(answer.json()["numbers"]["bytes_allowed"], 1_000);
-    // In chunks: refused when it has become too much.
+    // In chunks, the body is refused when it exceeds the limit.
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
     for _ in 0..3 {
         peer.send_some(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
     }
     assert_eq!(peer.answer().status, 413);
-    // A body that fits, a frame that does not: head and fields count too.
+    // A body within the limit whose frame, with header and fields, exceeds it.
     assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
     assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
     assert_well(&stage);
@@ -40,7 +40,7 @@ fn body_over_the_memory_budget_is_refused() {
     let refused = stage.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
     assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
     assert_eq!(stage.post("/v1/topics/t", &[], b"small").status, 200);
-    assert!(stage.node.budget().used() < 1 << 20, "what was charged for it was given back");
+    assert!(stage.node.budget().used() < 1 << 20, "the memory charge was released");
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn slow_head_or_body_ends_the_connection() {
     for peer in [&mut silent, &mut idle] {
         assert!(peer.is_closed());
     }
-    // It may be told that it was too slow.
+    // The client may receive an error for being too slow.
     while !half.is_closed() {}
     assert_well(&stage);
 }
 
-/// A client that takes nothing any more, be it that it stands still or is gone, is like one whose line was cut.
+/// A client that reads nothing, whether stalled or gone, is treated like a cut connection.
 #[test]
 fn client_that_accepts_no_data_is_disconnected() {
     let stage = Stage::with(|config| config.limits.http.stalled_ms_max = 1_000);
@@ -90,7 +90,7 @@ fn client_that_accepts_no_data_is_disconnected() {
     let payload = vec![b'x'; 100_000];
     // Far more than sockets hold.
     (0..300).for_each(|_| drop(stage.publish("t", &payload).position.to_string()));
-    until("its place is free", || stage.server.sessions() == 0);
+    until("the session has ended", || stage.server.sessions() == 0);
     drop(events);
     assert_well(&stage);
 }
@@ -146,7 +146,7 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{bytes:?}: {said}");
     }
     let info = stage.node.topic("t").map(|topic| topic.logs()[0].info().next_seq);
-    assert!(info.is_none_or(|next| next == 1), "nothing of it was published");
+    assert!(info.is_none_or(|next| next == 1), "nothing was published");
     assert_well(&stage);
 }
 
@@ -154,7 +154,7 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
 fn one_request_cannot_hide_another() {
     let stage = Stage::new();
     let mut peer = stage.peer();
-    // Two lengths that disagree: the chunks count, and the connection takes no other request.
+    // Two different lengths: the chunks count, and the connection accepts no other request.
     peer.send_some(
         b"POST /v1/topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
           0\r\n\r\nPOST /v1/topics/hidden HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx",
@@ -225,7 +225,7 @@ fn unknown_topic_is_refused_without_auto_create() {
     let stage = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     assert_eq!(stage.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
     assert_eq!(stage.get("/v1/topics/t/events").code(), "NO_TOPIC");
-    // A pattern waits for topics to come.
+    // A pattern waits for topics that are created later.
     let mut events = stage.events("/v1/topics/t.*/events", &[]);
     stage.node.create_topic("t.a", TopicConfig::default(), false).unwrap();
     stage.publish("t.a", b"x");
@@ -247,8 +247,8 @@ fn http_connection_over_the_limit_gets_429() {
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("limits.connections"), "{}", ready.text());
     drop(kept);
-    // Places are free again when the node has seen that they left.
-    until("the places are free", || stage.server.sessions() == 0);
+    // The node may accept new clients when it has noticed the closed connections.
+    until("all sessions have ended", || stage.server.sessions() == 0);
     assert_well(&stage);
 }
 

@@ -1,11 +1,11 @@
-//! What the README and `docs/listeners.md` show, with the program people will use.
+//! The examples of the README and `docs/listeners.md`, with `curl`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::Stage;
 
-/// A `curl -N` that goes on until it is dropped.
+/// A `curl -N` that runs until it is dropped.
 struct Curl {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -18,12 +18,12 @@ impl Curl {
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
-            .expect("curl is there");
+            .expect("curl is installed");
         let lines = BufReader::new(child.stdout.take().unwrap());
         Curl { child, lines }
     }
 
-    /// The next line that begins with this.
+    /// The next line with this prefix.
     fn line(&mut self, prefix: &str) -> String {
         loop {
             let mut line = String::new();

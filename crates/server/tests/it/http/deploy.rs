@@ -1,4 +1,4 @@
-//! What `deploy/` shows and warns of is what `/metrics` says.
+//! The dashboard and alerts in `deploy/` match `/metrics`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ fn labels(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// A node with something to say in every metric.
+/// The metrics of a node that has a value for each.
 fn scrape() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();

@@ -28,7 +28,7 @@ fn event_stream_delivers_payloads_unchanged() {
     stage.publish("t", b"a\r\nb");
     let mut events = stage.events("/v1/topics/t/events?from=earliest", &[]);
     assert_eq!(events.records(6), ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"]);
-    // What is no text, or would not come out unchanged, says that it is base64.
+    // A payload that is not text, or would change as an event, is marked as base64.
     for data in ["AP8=", "YQ0KYg=="] {
         let told = events.next().unwrap();
         assert_eq!((told.event.as_str(), told.data.as_str()), ("base64", data));
@@ -82,7 +82,7 @@ fn http_wildcard_reads_existing_and_later_topics() {
     assert_eq!(subject(), "orders.eu");
     stage.publish("orders.us", b"2");
     assert_eq!(subject(), "orders.us");
-    // `>` must be written in hexadecimal: a URL has no such character.
+    // `>` must be percent-encoded: a URL has no such character.
     let mut all = stage.events("/v1/topics/%3E/events?from=earliest", &[]);
     let mut seen = all.records(2);
     seen.sort();
@@ -119,8 +119,8 @@ fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
             other => panic!("{other}"),
         }
     }
-    assert!(lost > 0, "it lost records, and was told");
-    assert_eq!(read + lost + 1, last, "every record was read or told of");
+    assert!(lost > 0, "the subscriber received a gap");
+    assert_eq!(read + lost + 1, last, "every record was read or is in a gap");
 }
 
 #[test]
@@ -185,6 +185,6 @@ fn records_of_other_subjects_are_skipped_and_counted_as_read() {
     stage.publish("orders.eu", b"1");
     assert_eq!(events.records(1), ["1"]);
     let last = stage.publish("orders.us", b"2").position.to_string();
-    // The id moves on although no event came: whoever comes back with it lacks nothing.
+    // The id advances without an event: a client that resumes after it misses nothing.
     while events.block().unwrap() != format!("id: {last}") {}
 }

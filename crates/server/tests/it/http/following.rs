@@ -55,7 +55,7 @@ fn reconnected_state_subscriber_is_brought_up_to_date() {
             break told;
         }
     };
-    // One record is shorter than the state, or the state is: either brings it there.
+    // Either one record or the state is shorter; both lead to the same state.
     assert!(next.event == "message" && next.data == "2" || next.event == "snapshot", "{next:?}");
 }
 

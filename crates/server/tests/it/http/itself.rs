@@ -1,4 +1,4 @@
-//! What a node says of itself.
+//! The node's reports about itself.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn node_figures_start_with_the_last_and_update_every_second() {
         }
     }
     assert_eq!(heard, [ALL, ALL].concat());
-    // Nobody has to wait for the next second.
+    // A new subscriber does not wait for the next second.
     let mut late = stage.events("/v1/topics/$node.%3E/events?from=snapshot", &[]);
     let told = loop {
         let told = late.next().unwrap();

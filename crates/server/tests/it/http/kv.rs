@@ -46,7 +46,7 @@ fn http_ranges_are_paged_and_binary_values_are_base64() {
     }
     assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
     let all = stage.get("/v1/kv?start=l&stale").json();
-    // What is read says where a watch goes on.
+    // The listed epoch and revision say where a watch continues.
     let id = format!("{}-{}", all["epoch"], all["revision"]);
     ask(&stage, "PUT", "/v1/kv/m", &[], "later");
     let mut watch = stage.events("/v1/watch", &[("last-event-id", &id)]);
@@ -91,7 +91,7 @@ fn http_watch_resumes_after_the_last_event_id() {
     assert_eq!(change, json!({"revision": 5, "events": [{"type": "delete", "key": "a"}]}));
     assert_eq!(stage.get("/v1/watch?from=99").status, 416);
     assert_eq!(stage.events(&format!("/v1/watch?from={}", id(2)), &[]).next().unwrap().id, id(2));
-    // Where it stands is said before there is anything to tell.
+    // The position is sent before the first event.
     let mut quiet = stage.events("/v1/watch?prefix=c", &[]);
     let began = [quiet.block().unwrap(), quiet.block().unwrap()];
     assert_eq!(began, [": watching".to_owned(), format!("id: {}", id(5))]);
@@ -114,7 +114,7 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
     ask(&before, "PUT", "/v1/kv/a", &[], "1");
     let told = before.events("/v1/watch?from=1", &[]).next().unwrap();
     drop(before);
-    // The same node without a directory, started again; the revision that was seen last exists there, too.
+    // The same node without a directory, restarted; it has the last seen revision in a new epoch.
     let after = Stage::new();
     for value in ["x", "y", "z"] {
         ask(&after, "PUT", "/v1/kv/a", &[], value);
@@ -180,7 +180,7 @@ fn large_keys_and_values_and_system_keys_are_refused() {
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
     let refused = ask(&stage, "PUT", "/v1/kv/a", &[], &"v".repeat((1 << 20) + 1));
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
-    // Announced: refused before it is sent.
+    // With an announced length, the body is refused before it is sent.
     let mut peer = stage.peer();
     peer.head("PUT", "/v1/kv/a", &[("content-length", &((16 << 20) + 1).to_string())]);
     let refused = peer.answer();

@@ -4,7 +4,7 @@ use dunlin::topic::{Start, Subscribe, SubscribeOptions};
 
 use super::{Stage, short};
 
-/// Every series and its value; checks the text format on the way.
+/// Every series and its value. Also checks the text format.
 pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     let mut series = BTreeMap::new();
     let mut family = None;
@@ -24,7 +24,7 @@ pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     series
 }
 
-/// Scrapes until it is as wanted: a survey is shared for a moment.
+/// Scrapes until the condition holds, because surveys are shared for a moment.
 fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
     let deadline = dunlin_wait::Deadline::new();
     loop {
@@ -64,7 +64,7 @@ fn metrics_count_published_lost_and_lagging_records() {
     assert_eq!(series[&format!("dunlin_subscription_lag_records{labels}")], 5_000.0);
     assert!(series["dunlin_memory_used_bytes"] > 0.0 && series["process_resident_memory_bytes"] > 1e6);
     assert!(series["process_start_time_seconds"] > 1.6e9 && series["process_open_fds"] > 3.0);
-    // Totals stay when the topic goes.
+    // Totals stay after the topic is deleted.
     stage.node.delete_topic("a.\"b").unwrap();
     let series = scrape_until(&stage, |series| series["dunlin_topics"] == 0.0);
     assert_eq!(series["dunlin_records_total"], 5_000.0);

@@ -29,7 +29,7 @@ fn slowest_subscriptions_come_first_with_a_reason() {
         ..SubscribeOptions::default()
     };
     let mut lost = stage.node.subscribe("t", &options("lost")).unwrap();
-    // It has read all that there is.
+    // The subscriber has read everything.
     let mut quick = stage.events("/v1/topics/t/events?from=earliest&name=quick", &[]);
     quick.records(1);
     for _ in 0..5_000 {

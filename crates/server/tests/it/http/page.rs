@@ -20,7 +20,7 @@ fn report_is_sandboxed_and_a_missing_one_explained() {
     assert!(gone.text().contains("not there"), "{gone:?}");
 }
 
-/// What browsers send for a page.
+/// The headers of a browser that opens a page.
 const BROWSER: [(&str, &str); 2] =
     [("accept", "text/html,application/xhtml+xml"), ("accept-encoding", "gzip, br")];
 
@@ -47,7 +47,7 @@ fn browser_gets_the_page_with_a_strict_policy_and_curl_text() {
 fn every_file_of_the_page_exists_compressed_and_small() {
     let stage = Stage::new();
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
-    // Below the path at which the page is, which a proxy may choose.
+    // Relative to the page's path, which a proxy may choose.
     let named = page.text().split('"').filter_map(|text| text.strip_prefix('.'));
     let named: Vec<_> = named.filter(|path| path.starts_with("/assets/") || *path == "/icon.svg").collect();
     assert!(named.len() >= 3, "a script, a style and an icon: {named:?}");

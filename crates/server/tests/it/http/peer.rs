@@ -1,4 +1,4 @@
-//! A client of HTTP that says just what it is told to say.
+//! An HTTP client that sends exactly what the test says.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,17 +20,17 @@ pub(crate) struct Answer {
 /// A stream of events.
 pub(crate) struct Events {
     peer: Peer,
-    /// What was read and is no whole event yet.
+    /// Bytes of an incomplete event.
     rest: String,
     pub(crate) last_id: String,
-    /// Comments that came.
+    /// Comments received.
     pub(crate) comments: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) id: String,
-    /// `message` where it does not say.
+    /// `message` if the event has no name.
     pub(crate) event: String,
     pub(crate) data: String,
 }
@@ -48,7 +48,7 @@ impl Peer {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Sends what may not be taken whole.
+    /// Sends bytes that the node may not read completely.
     pub(crate) fn send_some(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
@@ -80,7 +80,7 @@ impl Peer {
         self.answer()
     }
 
-    /// Reads an answer.
+    /// Reads a response.
     pub(crate) fn answer(&mut self) -> Answer {
         let (status, headers) = self.answer_head();
         let header =
@@ -133,7 +133,7 @@ impl Peer {
         (bytes > 0).then_some(chunk)
     }
 
-    /// Whether the other side has closed the connection, without another byte.
+    /// Whether the node has closed the connection without another byte.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(read) => read == 0,
@@ -168,7 +168,7 @@ impl Answer {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The code of a problem, and that it is a problem.
+    /// The code of a problem; fails for any other response.
     pub(crate) fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let body = self.json();
@@ -178,7 +178,7 @@ impl Answer {
 }
 
 impl Events {
-    /// The next event, as a browser would see it; `None` when the stream ends.
+    /// The next event as a browser sees it; `None` when the stream ends.
     pub(crate) fn next(&mut self) -> Option<Told> {
         loop {
             let block = self.block()?;
@@ -227,7 +227,7 @@ impl Events {
         (0..count).map(next).collect()
     }
 
-    /// Reads until an event of this name comes; what came before it, by name.
+    /// Reads until an event with this name, and also returns the earlier ones.
     pub(crate) fn until(&mut self, event: &str) -> (Vec<Told>, Told) {
         let mut before = Vec::new();
         loop {

@@ -79,7 +79,7 @@ fn one_connection_takes_many_requests_in_turn() {
         let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
         assert_eq!(answer.json()["seq"], seq);
     }
-    // And those that are sent before the first is answered.
+    // Also requests that are sent before the first response.
     for _ in 0..3 {
         peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
         peer.send(b"y");
@@ -217,10 +217,10 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
     let address = stage.address();
     let publisher = thread::spawn(move || {
         let mut peer = super::Peer::connect(address);
-        // More than the history holds.
+        // More than the log holds.
         (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
     });
-    // It has come to a stop when nothing is added any more; all the while the one thread answers.
+    // Publishing has stopped when no record is added; the single thread responds all the while.
     let (mut last, mut answers) = (0, 0);
     while answers < 100 {
         assert_eq!(stage.get("/healthz").status, 200);
@@ -257,7 +257,7 @@ fn publish_without_room_in_time_is_refused() {
     assert_eq!(refused.header("retry-after"), Some("1"));
 }
 
-/// What a book takes in: a level's price and size.
+/// A level of an order book: price and size.
 fn level(price: i64) -> Vec<u8> {
     [&[1, 1, 0, 0, 0, 0, 0, 0][..], &price.to_le_bytes(), &5_i64.to_le_bytes()].concat()
 }

@@ -31,7 +31,7 @@ fn subscriber_gets_a_resume_position_before_any_record() {
     let stage = Stage::new();
     stage.publish("t", b"before");
     let mut events = stage.events("/v1/topics/t/events", &[]);
-    // The id is there before any event.
+    // The id arrives before any event.
     while events.last_id.is_empty() {
         let block = events.block().unwrap();
         events.last_id = block.strip_prefix("id: ").unwrap_or_default().to_owned();
@@ -66,7 +66,7 @@ fn late_returning_subscriber_gets_an_exact_gap() {
     assert_eq!(next.id, format!("{}-{}", first.epoch, last + 1));
 }
 
-/// Publishes to many topics while a reader of all of them is cut off again and again.
+/// Publishes to many topics while a subscriber of all of them is cut off again and again.
 #[test]
 fn subscriber_of_many_logs_resumes_in_each() {
     let stage = Stage::new();
@@ -82,7 +82,7 @@ fn subscriber_of_many_logs_resumes_in_each() {
     let mut id = String::new();
     let mut published = 0;
     for round in 0..20 {
-        // A topic of its own in each round, too: some come while the reader is away.
+        // Each round has a topic of its own too; some are created while the subscriber is away.
         for subject in ["m.a", "m.b", "m.parts", &format!("m.new{}", round / 2)] {
             for _ in 0..3 {
                 stage.publish(subject, format!("{published}").as_bytes());
@@ -91,7 +91,7 @@ fn subscriber_of_many_logs_resumes_in_each() {
         }
         let headers = if id.is_empty() { vec![] } else { vec![(ID, id.as_str())] };
         let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &headers);
-        // It is cut off with some of it unread.
+        // The subscriber is cut off with unread events.
         let wanted = published - if round % 3 == 0 { 5 } else { 0 };
         while seen.len() < wanted {
             let told = events.next().unwrap();
@@ -114,7 +114,7 @@ fn resume_id_of_many_logs_reports_deleted_ones() {
     stage.publish("m.b", b"2");
     let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &[]);
     events.records(2);
-    // The id follows the events it stands for.
+    // The id follows the events that it covers.
     stage.publish("m.a", b"3");
     events.records(1);
     let id = events.last_id.clone();
@@ -164,7 +164,7 @@ fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
     assert_eq!(events.records(1), ["2"]);
 }
 
-/// Over server-sent events and a WebSocket that speaks JSON alike.
+/// The same over server-sent events and a JSON WebSocket.
 #[test]
 fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     let stage = Stage::new();
@@ -175,7 +175,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     drop(stage);
     let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
     for state in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
-        // It waits for the topic that is lost, and somebody makes another.
+        // The subscriber waits for the lost topic, and another client creates a new one.
         let mut events = stage.events(&format!("/v1/topics/t/events?{state}"), &[(ID, &old)]);
         let told = events.next().unwrap();
         assert_eq!(told.event, "deleted", "{told:?}");
@@ -190,7 +190,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
         assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("NO_STATE")), "{state}");
         let end = socket.hear();
         assert_eq!((&end["op"], &end["title"]), (&json!("end"), &json!("NO_STATE")), "{state}");
-        // Another is there before it comes back.
+        // A new topic exists before the subscriber returns.
         let path = format!("/v1/topics/t/events?{state}");
         let answer = stage.peer().request("GET", &path, &[(ID, &old)], b"");
         assert_eq!((answer.status, answer.code().as_str()), (409, "NO_STATE"), "{state}");

@@ -1,4 +1,4 @@
-//! WebSockets from raw sockets: whose pages get one, and what becomes of who breaks the rules.
+//! WebSockets from raw sockets: which pages may open one, and what happens to a client that violates the protocol.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl Socket {
         Socket(peer)
     }
 
-    /// As NATS clients begin it.
+    /// Starts a WebSocket as NATS clients do.
     pub(crate) fn nats_at(address: SocketAddr) -> Socket {
         let (peer, status) = shake_at_path(address, "/", &[]);
         assert_eq!(status, 101);
@@ -60,7 +60,7 @@ impl Socket {
         self.frame(0x80 | BINARY, bytes);
     }
 
-    /// What comes in binary messages, up to this end.
+    /// The payload of binary messages, up to these bytes.
     pub(crate) fn bytes_until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut came = Vec::new();
         while !came.ends_with(end) {
@@ -79,7 +79,7 @@ impl Socket {
         Socket::json_as(address, &json!({}))
     }
 
-    /// With these credentials.
+    /// Starts a JSON WebSocket with these credentials.
     pub(crate) fn json_as(address: SocketAddr, credentials: &Value) -> Socket {
         let mut socket = Socket::open_at(address, "dunlin.v1.json");
         let mut hello = credentials.clone();
@@ -111,7 +111,7 @@ impl Socket {
         self.frame(0x80 | TEXT, what.to_string().as_bytes());
     }
 
-    /// The next frame: its kind, and what it carries.
+    /// The next frame: its kind and its payload.
     fn next(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.0.stream.read_exact(&mut head).unwrap();
@@ -139,7 +139,7 @@ impl Socket {
         serde_json::from_slice(&payload).unwrap()
     }
 
-    /// The status that the connection is closed with, and nothing behind it.
+    /// The status of the close frame, which must be the last.
     fn closed(&mut self) -> u16 {
         let (kind, payload) = self.next();
         assert_eq!(kind, CLOSE, "{payload:?}");
@@ -282,7 +282,7 @@ fn overlong_length_encoding_is_a_protocol_violation() {
         let mut socket = Socket::open(&stage, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
-            // The node's one thread has taken it when it answers another connection.
+            // The node's only thread has read it when it serves another connection.
             assert_eq!(stage.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");
@@ -310,7 +310,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
     socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
     assert_eq!(socket.hear()["op"], "subscribed");
     let before = stage.node.budget().used();
-    // More than the socket's buffers hold, by far.
+    // Far more than the socket's buffers hold.
     for _ in 0..200_000 {
         stage.publish("t", &[b'x'; 100]);
     }
@@ -353,7 +353,7 @@ fn connections_are_counted_by_their_listener() {
     let stage = Stage::new();
     let _socket = Socket::json(&stage);
     until("it is counted", || stage.get("/metrics").text().contains("dunlin_connections{door=\"ws\"} 1\n"));
-    // A connection that says nothing more after its head is no WebSocket yet, nor for ever.
+    // A connection that sends nothing after its headers is not a WebSocket, and times out.
     let mut half = stage.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");
     half.stream.get_mut().flush().unwrap();
