@@ -82,6 +82,24 @@ struct Kept {
     logs: Vec<Arc<DiskLog>>,
 }
 
+/// When a topic was created.
+#[derive(Debug, Clone, Copy)]
+enum Begun {
+    /// Just now, in this epoch.
+    Now(u32),
+    /// Before this start, in this epoch; older builds did not note it.
+    Before(Option<u32>),
+}
+
+impl Begun {
+    fn epoch(self) -> Option<u32> {
+        match self {
+            Begun::Now(epoch) => Some(epoch),
+            Begun::Before(epoch) => epoch,
+        }
+    }
+}
+
 impl Storage {
     /// Opens a directory, or makes it; the topics in it are read by [`recover`](Storage::recover).
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, limits: &Limits) -> Result<Storage, StorageError> {
@@ -122,10 +140,13 @@ impl Storage {
     ) -> Result<Topic, TopicError> {
         // Not under the lock: whoever looks at the topics does not wait for the disk.
         let id = self.topics().id_last + 1;
-        let made = self.open_topic(id, name, config, budget, Some(epoch), |_| epoch);
-        let (topic, logs, _) = made.map_err(|error| TopicError::Disk(error.to_string()))?;
-        let written = catalogue::write(&*self.place.disk, &self.place.dir, id, name, config, epoch);
-        written.map_err(|error| TopicError::Disk(error.to_string()))?;
+        let failed = |error: StorageError| TopicError::Disk(error.to_string());
+        let made = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch);
+        let (topic, logs, _) = made.map_err(failed)?;
+        let (disk, dir) = (&*self.place.disk, &*self.place.dir);
+        catalogue::write(disk, dir, id, name, config, epoch).map_err(failed)?;
+        logs.iter().for_each(|log| log.note_new(epoch));
+        catalogue::sync_dir(disk, dir).map_err(failed)?;
         let mut topics = self.topics();
         topics.id_last = id;
         topics.by_name.insert(name.to_owned(), Kept { id, logs });
@@ -186,13 +207,14 @@ impl Storage {
         name: &str,
         config: &Arc<TopicConfig>,
         budget: &Arc<Budget>,
-        created: Option<u32>,
+        begun: Begun,
         epoch: impl Fn(&dunlin_journal::Recovered) -> u32,
     ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::Recovered>), StorageError> {
         let (mut logs, mut reports, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         for partition in 0..config.partitions {
-            let (log, report) = DiskLog::open(&self.place, id, name, partition, config, self.worker.queue())?;
-            disks.push((log.recovered(&report, created, epoch(&report)), Arc::clone(&log) as _));
+            let (log, report) =
+                DiskLog::open(&self.place, (id, name), partition, config, begun, self.worker.queue())?;
+            disks.push((log.recovered(&report, begun.epoch(), epoch(&report)), Arc::clone(&log) as _));
             logs.push(log);
             reports.push(report);
         }

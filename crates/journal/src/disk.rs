@@ -44,6 +44,11 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
+    /// The file system's number of a file (its inode). It stays when the file is changed or renamed; a copy of the file has another
+    /// one. 0 on a disk that cannot tell.
+    fn file_number(&self, _path: &Path) -> io::Result<u64> {
+        Ok(0)
+    }
     /// A number that no other file on this disk was given.
     fn identity(&self) -> u64;
 }

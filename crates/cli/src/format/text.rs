@@ -109,6 +109,9 @@ fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
         Some(last) if last > change.last_seen => {
             format!("records up to {} were missed", grouped(last))
         }
+        Some(last) if last < change.last_seen => {
+            format!("the topic lost records after {}", grouped(last))
+        }
         Some(_) => "no record was missed".to_owned(),
         None => "later records may be lost".to_owned(),
     };
@@ -221,6 +224,7 @@ mod tests {
         assert!(line(change(None), false).contains("3 → 4  last seen 10, later records may be lost"));
         assert!(line(change(Some(10)), false).contains("no record was missed"));
         assert!(line(change(Some(12)), false).contains("records up to 12 were missed"));
+        assert!(line(change(Some(7)), false).contains("the topic lost records after 7"));
     }
 
     #[test]

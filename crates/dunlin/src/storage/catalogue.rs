@@ -92,7 +92,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     Ok(Catalogue { listed, unreadable, deleted })
 }
 
-/// Adds a topic; returns when that outlives the machine.
+/// Adds a topic. It outlives the machine after [`sync_dir`].
 pub(super) fn write(
     disk: &dyn Disk,
     dir: &Path,
@@ -116,8 +116,7 @@ pub(super) fn write(
     let file = disk.create(&temporary).map_err(StorageError::disk("create", &temporary))?;
     file.write_at(&[text.as_bytes()], 0).map_err(StorageError::disk("write", &temporary))?;
     file.sync().map_err(StorageError::disk("sync", &temporary))?;
-    disk.rename(&temporary, &path).map_err(StorageError::disk("rename", &temporary))?;
-    sync_dir(disk, dir)
+    disk.rename(&temporary, &path).map_err(StorageError::disk("rename", &temporary))
 }
 
 /// Marks a topic as deleted, in the place of its file; returns when that outlives the machine. Its logs may be removed then.
@@ -141,7 +140,8 @@ pub(super) fn unmark(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
     }
 }
 
-fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
+/// Returns when the names in `topics` outlive the machine.
+pub(super) fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
     let dir = dir.join("topics");
     disk.sync_dir(&dir).map_err(StorageError::disk("sync", &dir))
 }

@@ -12,11 +12,11 @@ use dunlin_topic::{
 };
 
 use super::error::StorageError;
-use super::known::{self, Known};
+use super::known::{self, Known, Marks, Origin};
 use super::loaded::Cache;
 use super::note;
 use super::worker::Queue;
-use super::{Place, lock};
+use super::{Begun, Place, catalogue, lock};
 use crate::clock::now_ns;
 
 /// What is loaded at once, where blocks are smaller.
@@ -40,6 +40,8 @@ pub(super) struct DiskLog {
     me: Weak<DiskLog>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// The topic's file.
+    topic_path: PathBuf,
     /// Where it is noted how far it is stored.
     known_path: PathBuf,
     /// Its topic's pattern.
@@ -48,8 +50,8 @@ pub(super) struct DiskLog {
     lost: Option<Known>,
     /// Epochs that may have gone further than what is held of them.
     unsure: Vec<u32>,
-    /// Its files are a copy of those that were closed, or older than them.
-    copied: bool,
+    /// Why there may have been more records than those that were found.
+    doubt: Option<Doubt>,
     reader: Reader,
     cache: Arc<Cache>,
     queue: Arc<Queue>,
@@ -94,53 +96,105 @@ pub(super) enum Next {
     TryAgain,
 }
 
+/// Why a log may have had more records than those that were found, although nothing is known to be missing. It begins a new epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It ended in good order, and its files are a copy of those that were closed, or older than them.
+    Copied,
+    /// It did not end in good order, and its files are a copy or older ones.
+    CopiedOpen,
+    /// It has no record, and its files are not those that the node created with the topic.
+    Emptied,
+}
+
+impl std::fmt::Display for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Doubt::Copied => {
+                "its files were copied, or restored from a backup, since it was closed; it goes on in a new epoch"
+            }
+            Doubt::CopiedOpen => {
+                "its files were copied, or restored from a backup, and it was not closed before; later records may be missing; it goes \
+                 on in a new epoch"
+            }
+            Doubt::Emptied => {
+                "it has no records, and its files are not those that it was created with: all records may be lost; it begins a new epoch"
+            }
+        })
+    }
+}
+
 impl DiskLog {
     pub(super) fn open(
         place: &Place,
-        id: u64,
-        topic: &str,
+        (id, topic): (u64, &str),
         partition: u16,
         config: &TopicConfig,
+        begun: Begun,
         queue: &Arc<Queue>,
     ) -> Result<(Arc<DiskLog>, dunlin_journal::Recovered), StorageError> {
         let dir = place.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
-        let changed_ns = known::changed_ns(&*place.disk, &dir);
+        let (disk, topic_path) = (&*place.disk, catalogue::path(&place.dir, id));
+        // Before it is opened, which creates what is missing and changes what is there.
+        let (changed_ns, marks) = (known::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
         let known_path = known::path(&place.dir, id, partition);
         // One that cannot be read says nothing, and is replaced.
-        let mut known = Known::read(&*place.disk, &known_path).unwrap_or_default();
-        let lost = known.clone().filter(|known| known.is_more_than(&report));
+        let mut known = Known::read(disk, &known_path).unwrap_or_default();
+        let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
+        let of_state = report.snapshot.map(|at| Known::of_state(at, &report));
+        let furthest = known.iter().cloned().chain(of_state).rev().max_by_key(|it| (it.epoch, it.through));
+        let lost = furthest.filter(|known| known.is_more_than(&report));
         if let Some(lost) = &lost {
-            lost.amend(&mut report);
+            lost.amend(&mut report, lost.is_here(&marks));
         }
+        let is_known = |is: &dyn Fn(&Known) -> bool| known.as_ref().is_some_and(is);
+        let doubt = match (begun, report.last) {
+            // Then it is known that some are missing.
+            _ if lost.is_some() => None,
+            (Begun::Now(_), _) => None,
+            (_, Some(_)) if report.clean => {
+                (!is_known(&|known| known.ends(&report, changed_ns))).then_some(Doubt::Copied)
+            }
+            (_, Some(_)) => (!is_known(&|known| known.is_of(&marks))).then_some(Doubt::CopiedOpen),
+            (_, None) => (!is_known(&|known| known.is_of(&marks))).then_some(Doubt::Emptied),
+        };
         let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
-        let ends_here = || known.as_ref().is_some_and(|known| known.ends(&report, changed_ns));
-        let copied = report.last.filter(|_| report.clean && !ends_here());
-        if let Some(last) = copied {
-            report.clean = false;
-            report.epoch_least = report.epoch_least.max(last.epoch.saturating_add(1));
-            unsure.push(last.epoch);
-        }
         unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
+        if doubt.is_some() {
+            // The last epoch that is known: of a log without records the one in which it was created.
+            let epoch = report.last.map(|last| last.epoch).or(begun.epoch());
+            report.clean = false;
+            report.epoch_least = report.epoch_least.max(epoch.unwrap_or(0).saturating_add(1));
+            unsure.extend(epoch);
+        }
         unsure.sort_unstable();
         unsure.dedup();
-        if let (Some(known), Some(_)) = (&mut known, copied) {
+        if doubt.is_some() {
+            let (epoch, through) =
+                report.last.map_or((begun.epoch().unwrap_or(0), 0), |last| (last.epoch, last.seq));
+            let begins = journal.reader().epochs();
+            let first_seq = begins.iter().find(|begin| begin.epoch == epoch).map_or(1, |begin| begin.seq);
+            let origin = Origin::of(disk, &topic_path, &dir);
+            let (closed, changed_ns, unsure, pattern) = (false, None, unsure.clone(), Some(pattern.clone()));
             // Should the node be killed before it has noted more, this holds still.
-            (known.closed, known.unsure, known.changed_ns) = (false, unsure.clone(), None);
-            let _ = known.write(&*place.disk, &known_path);
+            let now = Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
+            let _ = now.write(disk, &known_path);
+            known = Some(now);
         }
         let log = Arc::new_cyclic(|me| DiskLog {
             me: me.clone(),
             disk: Arc::clone(&place.disk),
             dir,
+            topic_path,
             known_path,
-            pattern: config.pattern.clone().unwrap_or_else(|| topic.to_owned()),
+            pattern,
             lost,
             unsure,
-            copied: copied.is_some(),
+            doubt,
             reader: journal.reader(),
             cache: Arc::clone(&place.cache),
             queue: Arc::clone(queue),
@@ -175,9 +229,9 @@ impl DiskLog {
         let _ = self.log.set(Arc::downgrade(log));
     }
 
-    /// Whether its files were found to be a copy, or older ones that were put back: it began a new epoch.
-    pub(super) fn is_copied(&self) -> bool {
-        self.copied
+    /// Why there may have been more records than those that were found. It began a new epoch then.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        self.doubt
     }
 
     /// Whether records grow too old in it.
@@ -351,14 +405,31 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        let oldest = begins.first().map_or(last.epoch, |begin| begin.epoch);
+        // Where all records are held from the first on, there may have been epochs before that of the first.
+        let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
         let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
-        let now = Some(Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns: closed_ns });
+        let origin = Origin::of(&*self.disk, &self.topic_path, &self.dir);
+        let now =
+            Some(Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns: closed_ns, origin });
         // Where it fails, what was noted before still holds.
         if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
             *known = now;
+        }
+    }
+
+    /// Notes that it was created in this epoch, and has no record: one that is found empty and without this note was emptied. The
+    /// caller syncs the directory.
+    pub(super) fn note_new(&self, epoch: u32) {
+        let origin = Origin::of(&*self.disk, &self.topic_path, &self.dir);
+        let pattern = Some(self.pattern.clone());
+        let (unsure, changed_ns) = (Vec::new(), None);
+        let new =
+            Known { epoch, first_seq: 1, through: 0, closed: false, pattern, unsure, changed_ns, origin };
+        // Where it fails, a start that finds no record says that some may be lost.
+        if new.put(&*self.disk, &self.known_path).is_ok() {
+            lock(&self.writing).known = Some(new);
         }
     }
 

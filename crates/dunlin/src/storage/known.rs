@@ -5,6 +5,10 @@
 //! whenever it goes on in another file, and when it is closed; so while a log is open this is behind, and says only what it
 //! holds at least. A file that cannot be written changes nothing else: then less is known. It also says which pattern the topic
 //! has: where the topic's own file is damaged or gone, its subjects still go to nobody.
+//!
+//! Files that were put back may be older than what subscribers have read. So the file also holds what the file system notes of the
+//! topic's and the log's files and no copy keeps ([`Origin`]). Only where that still holds does the end of a log that did not end in
+//! good order, or an empty log, say that nothing came after it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,6 +25,8 @@ const FIRST_LINE: &str = "dunlin stored 1";
 const LAST_LINE: &str = "end";
 const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
+/// Of a log's directory.
+pub(super) const LOCK_FILE: &str = "lock";
 /// Far more than its lines take.
 const BYTES_MAX: u64 = 4 << 10;
 
@@ -41,17 +47,75 @@ pub(super) struct Known {
     pub(super) unsure: Vec<u32>,
     /// When the log's last file was changed last, if the log is closed: a copy of it has another time.
     pub(super) changed_ns: Option<u64>,
+    /// Of the files when this was written; older builds did not write it.
+    pub(super) origin: Option<Origin>,
+}
+
+/// What the file system notes of files that do not change, or change only in content. Copies have other values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// When the topic's file was changed last. It is written once.
+    topic_ns: u64,
+    /// When the lock in the log's directory was changed last. It is created with the directory.
+    lock_ns: u64,
+    /// The number of the log's newest file; 0 where it has none.
+    file: u64,
+}
+
+impl Origin {
+    /// Of a topic's file and its log as they are now; `None` where one is missing.
+    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Option<Origin> {
+        let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir);
+        Some(Origin { topic_ns: topic_ns?, lock_ns: lock_ns?, file: files.last().copied().unwrap_or(0) })
+    }
+}
+
+/// What the file system notes of the files that were found.
+#[derive(Debug)]
+pub(super) struct Marks {
+    topic_ns: Option<u64>,
+    lock_ns: Option<u64>,
+    /// The numbers of the log's files, oldest first.
+    files: Vec<u64>,
+}
+
+impl Marks {
+    /// To be called before the log is opened, which creates what is missing.
+    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Marks {
+        let numbers = log_files(disk, log_dir).into_iter().filter_map(|file| disk.file_number(&file).ok());
+        Marks {
+            topic_ns: disk.changed_ns(topic).ok(),
+            lock_ns: disk.changed_ns(&log_dir.join(LOCK_FILE)).ok(),
+            files: numbers.collect(),
+        }
+    }
 }
 
 impl Known {
     /// Whether the log that was found lacks records that this knows of.
     pub(super) fn is_more_than(&self, found: &Recovered) -> bool {
-        found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
+        self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
+    }
+
+    /// What a saved state says: it is saved after its last record was stored.
+    pub(super) fn of_state(at: Position, found: &Recovered) -> Known {
+        let first_seq = found.last.map_or(1, |last| last.seq + 1);
+        let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);
+        Known {
+            epoch: at.epoch,
+            first_seq,
+            through: at.seq,
+            closed: false,
+            pattern,
+            unsure,
+            changed_ns,
+            origin,
+        }
     }
 
     /// Says in the report of a log what it lacks. It did not end in good order then, and goes on in an epoch that nobody
-    /// has seen.
-    pub(super) fn amend(&self, found: &mut Recovered) {
+    /// has seen. Where this was put back itself (`!is_here`), there may have been records behind the last it knows of.
+    pub(super) fn amend(&self, found: &mut Recovered, is_here: bool) {
         if !self.is_more_than(found) {
             return;
         }
@@ -62,7 +126,7 @@ impl Known {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
         });
-        let last = self.closed.then_some(self.through);
+        let last = (self.closed && is_here).then_some(self.through);
         found.holes.push(Hole { first, last, cause: HoleCause::Damaged });
         found.clean = false;
         found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
@@ -74,6 +138,18 @@ impl Known {
         let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
         // Older builds did not note the time.
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
+    }
+
+    /// Whether this was written here, and is no copy.
+    pub(super) fn is_here(&self, marks: &Marks) -> bool {
+        self.origin.is_some_and(|origin| Some(origin.topic_ns) == marks.topic_ns)
+    }
+
+    /// Whether the log that was found is the one that was written here, and no copy or older one.
+    pub(super) fn is_of(&self, marks: &Marks) -> bool {
+        self.origin.is_some_and(|Origin { lock_ns, file, .. }| {
+            Some(lock_ns) == marks.lock_ns && (file == 0 || marks.files.contains(&file))
+        })
     }
 
     /// As far as anybody knows; `None` where nothing was ever noted.
@@ -92,24 +168,32 @@ impl Known {
         }
     }
 
-    /// Replaces what was noted before.
+    /// Replaces what was noted before; returns when that outlives the machine.
     pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
+        self.put(disk, path)?;
+        path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
+    }
+
+    /// The same, but for the directory, which the caller syncs.
+    pub(super) fn put(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         let temporary = path.with_extension(TEMPORARY_SUFFIX.trim_start_matches('.'));
         let _ = disk.remove(&temporary);
         let file = disk.create(&temporary)?;
         file.write_at(&[self.encode().as_bytes()], 0)?;
         file.sync()?;
-        disk.rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
+        disk.rename(&temporary, path)
     }
 
     fn encode(&self) -> String {
-        let Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns } = self;
+        let Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns, .. } = self;
         let pattern: String = pattern.iter().map(|pattern| format!("pattern {pattern}\n")).collect();
         let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
         let changed: String = changed_ns.iter().map(|ns| format!("changed {ns}\n")).collect();
+        let origin =
+            |Origin { topic_ns, lock_ns, file }: &Origin| format!("origin {topic_ns} {lock_ns} {file}\n");
+        let origin: String = self.origin.iter().map(origin).collect();
         let text = format!(
-            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{changed}{LAST_LINE}\n"
+            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{changed}{origin}{LAST_LINE}\n"
         );
         checksum::seal(text, LAST_LINE)
     }
@@ -129,7 +213,7 @@ fn parse(text: &str) -> Result<Known, String> {
     let (epoch, first_seq, through, closed) =
         (value("epoch")?, value("first")?, value("through")?, value("closed")?);
     let wrong = |_| "a value is none".to_owned();
-    let (mut pattern, mut unsure, mut changed_ns) = (None, Vec::new(), None);
+    let (mut pattern, mut unsure, mut changed_ns, mut origin) = (None, Vec::new(), None, None);
     loop {
         match lines.next() {
             Some(LAST_LINE) => break,
@@ -140,6 +224,13 @@ fn parse(text: &str) -> Result<Known, String> {
             Some(line) if line.starts_with("unsure ") => unsure.push(line[7..].parse().map_err(wrong)?),
             Some(line) if line.starts_with("changed ") => {
                 changed_ns = Some(line[8..].parse().map_err(wrong)?)
+            }
+            Some(line) if line.starts_with("origin ") => {
+                let numbers: Result<Vec<u64>, _> = line[7..].split(' ').map(str::parse).collect();
+                let [topic_ns, lock_ns, file] = numbers.map_err(wrong)?[..] else {
+                    return Err("the origin is not three numbers".to_owned());
+                };
+                origin = Some(Origin { topic_ns, lock_ns, file });
             }
             _ => return Err("its end is missing".to_owned()),
         }
@@ -152,6 +243,7 @@ fn parse(text: &str) -> Result<Known, String> {
         pattern,
         unsure,
         changed_ns,
+        origin,
     })
 }
 
@@ -170,10 +262,16 @@ pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
 
 /// When a log's last file was changed last; `None` where it has none.
 pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> Option<u64> {
-    let names = disk.list(log_dir).ok()?;
+    disk.changed_ns(log_files(disk, log_dir).last()?).ok()
+}
+
+/// The files of a log, oldest first.
+fn log_files(disk: &dyn Disk, log_dir: &Path) -> Vec<PathBuf> {
+    let mut names = disk.list(log_dir).unwrap_or_default();
+    names.retain(|name| name.ends_with(".log"));
     // Their names begin with the numbers of their first records, all of one length.
-    let last = names.into_iter().filter(|name| name.ends_with(".log")).max()?;
-    disk.changed_ns(&log_dir.join(last)).ok()
+    names.sort_unstable();
+    names.into_iter().map(|name| log_dir.join(name)).collect()
 }
 
 /// Removes those of topics that are no more.
@@ -213,6 +311,7 @@ mod tests {
             pattern: Some("a.>".to_owned()),
             unsure: vec![3, 5],
             changed_ns: Some(1_700_000_000_000_000_001),
+            origin: Some(Origin { topic_ns: 1_700_000_000_000_000_002, lock_ns: 3, file: u64::MAX }),
         };
         let text = known.encode();
         assert_eq!(parse(&text), Ok(known.clone()));
@@ -236,13 +335,14 @@ mod tests {
             pattern: None,
             unsure: vec![],
             changed_ns: None,
+            origin: None,
         };
         let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };
         let mut amended = found.clone();
-        known.amend(&mut amended);
+        known.amend(&mut amended, true);
         assert_eq!(amended, found);
         let mut shorter = Recovered { last: Some(Position::new(7, 9)), ..found };
-        known.amend(&mut shorter);
+        known.amend(&mut shorter, true);
         assert!(!shorter.clean && shorter.epoch_least == 8);
         assert_eq!((shorter.holes[0].first, shorter.holes[0].last), (Position::new(7, 10), None));
     }

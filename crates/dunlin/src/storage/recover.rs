@@ -8,9 +8,10 @@ use std::sync::Arc;
 use dunlin_journal::Disk;
 use dunlin_topic::{Budget, Topic, TopicConfig};
 
+use super::disk_log::Doubt;
 use super::error::StorageError;
 use super::strays::{self, Logs};
-use super::{Kept, Storage, catalogue, known};
+use super::{Begun, Kept, Storage, catalogue, known};
 
 /// A topic that was found on disk, and in what state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,15 +89,21 @@ impl Storage {
             let opened = if self.topics().by_name.contains_key(&listed.name) {
                 Err("another file is of a topic of the same name".to_owned())
             } else {
-                let opened =
-                    self.open_topic(listed.id, &listed.name, &config, budget, listed.epoch, in_force);
+                let opened = self.open_topic(
+                    listed.id,
+                    &listed.name,
+                    &config,
+                    budget,
+                    Begun::Before(listed.epoch),
+                    in_force,
+                );
                 opened.map_err(|error| error.to_string())
             };
             match opened {
                 Ok((topic, logs, reports)) => {
-                    let copied: Vec<bool> = logs.iter().map(|log| log.is_copied()).collect();
+                    let doubts: Vec<Option<Doubt>> = logs.iter().map(|log| log.doubt()).collect();
                     self.topics().by_name.insert(listed.name.clone(), Kept { id: listed.id, logs });
-                    found.push((topic, remarks(listed.name, &reports, &copied)));
+                    found.push((topic, remarks(listed.name, &reports, &doubts)));
                 }
                 Err(why) => {
                     let pattern = config.pattern.clone().unwrap_or_else(|| listed.name.clone());
@@ -159,17 +166,15 @@ fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) ->
     RefusedTopic { name, pattern, why, id: Some(id) }
 }
 
-fn remarks(name: String, reports: &[dunlin_journal::Recovered], copied: &[bool]) -> RecoveredTopic {
+fn remarks(name: String, reports: &[dunlin_journal::Recovered], doubts: &[Option<Doubt>]) -> RecoveredTopic {
     let records = |report: &dunlin_journal::Recovered| {
         let next = report.last.map_or(1, |last| last.seq + 1);
         next.saturating_sub(report.oldest.map_or(next, |oldest| oldest.seq))
     };
     let mut remarks = Vec::new();
     for (partition, report) in reports.iter().enumerate() {
-        if copied.get(partition) == Some(&true) {
-            remarks.push(format!(
-                "partition {partition}: its files were copied, or restored from a backup, since it was closed; it goes on in a new epoch"
-            ));
+        if let Some(doubt) = doubts.get(partition).copied().flatten() {
+            remarks.push(format!("partition {partition}: {doubt}"));
         }
         if let Some(cut) = report.cut.as_ref().filter(|cut| cut.bytes > 0) {
             let (file, last) = (cut.file.display(), cut.last_good.unwrap_or_default());
@@ -184,7 +189,10 @@ fn remarks(name: String, reports: &[dunlin_journal::Recovered], copied: &[bool])
     RecoveredTopic {
         name,
         records: reports.iter().map(records).sum(),
-        clean: reports.iter().zip(copied).all(|(report, copied)| report.clean || *copied),
+        clean: reports
+            .iter()
+            .zip(doubts)
+            .all(|(report, doubt)| report.clean || *doubt == Some(Doubt::Copied)),
         remarks,
         refused: None,
     }

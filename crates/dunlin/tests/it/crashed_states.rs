@@ -195,3 +195,45 @@ fn compare_with_the_truth(seed: u64) {
     );
     node.stop();
 }
+
+/// The log was removed, or an older one was put back: the state that was saved holds records that the log does not.
+#[test]
+fn log_goes_on_behind_the_state_that_was_saved() {
+    let (disk, mut random) = (FakeDisk::new(5), Random(7_919));
+    let node = open(&disk);
+    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let retention = Retention { bytes: 128 << 10, ..Retention::default() };
+    let config = TopicConfig { durable: Some(durable), retention, ..stateful() };
+    node.create_topic("book", config, false).unwrap();
+    let mut publisher = node.publisher("book").unwrap();
+    let mut last = Position::default();
+    for _ in 0..4 * ROUND {
+        last = publisher.publish(&payload(&mut random)[..]).unwrap().position;
+    }
+    node.stop();
+    drop((publisher, node));
+    let dir = Path::new("/data/logs/00000001-0");
+    let names = disk.list(dir).unwrap();
+    let saved =
+        names.iter().find_map(|name| name.strip_suffix(".snapshot")?.split_once('-')?.1.parse::<u64>().ok());
+    let saved = saved.expect("a state was saved");
+    names.iter().filter(|name| name.ends_with(".log")).for_each(|name| disk.remove(&dir.join(name)).unwrap());
+    disk.remove(Path::new("/data/topics/00000001-0.stored")).unwrap();
+
+    let node = open(&disk);
+    let next = node.publisher("book").unwrap().publish(&payload(&mut random)[..]).unwrap().position;
+    assert!(next.epoch > last.epoch && next.seq == saved + 1, "{next}, saved {saved}");
+    let options = SubscribeOptions { start: Start::After(last), ..SubscribeOptions::default() };
+    let mut subscriber = node.subscribe("book", &options).unwrap();
+    let told = subscriber.try_next().unwrap();
+    assert!(
+        matches!(&told, Some(Event::Notice(Notice::EpochChanged(changed))) if changed.known_through.is_none()),
+        "{told:?}"
+    );
+    drop(subscriber);
+    let checksum = checksum_of(&node.topic("book").unwrap());
+    node.stop();
+    drop(node);
+    let node = open(&disk);
+    assert_eq!(checksum_of(&node.topic("book").unwrap()), checksum, "the same state after another start");
+}

@@ -21,8 +21,12 @@ fn publish(node: &Node, texts: &[&str]) -> Position {
 
 /// The records after this position, and the changes of epoch that were reported.
 fn read(node: &Node, after: Position) -> (Vec<String>, Vec<EpochChanged>) {
+    read_of(node, "a", after)
+}
+
+fn read_of(node: &Node, topic: &str, after: Position) -> (Vec<String>, Vec<EpochChanged>) {
     let options = SubscribeOptions { start: Start::After(after), ..SubscribeOptions::default() };
-    let mut subscriber = node.subscribe("a", &options).unwrap();
+    let mut subscriber = node.subscribe(topic, &options).unwrap();
     let (mut texts, mut epochs) = (Vec::new(), Vec::new());
     while let Some(event) = subscriber.try_next().unwrap() {
         match event {
@@ -192,4 +196,183 @@ fn keys_and_tasks_that_were_taken_away_are_missed() {
     let (node, _) = open(dir);
     node.control().unwrap();
     node.tasks().unwrap();
+}
+
+/// A node that has published `1` and `2` to its durable topic.
+fn published(dir: &Path) -> (Node, Position) {
+    let (node, _) = open(dir);
+    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    node.create_topic("a", config, false).unwrap();
+    let last = publish(&node, &["1", "2"]);
+    (node, last)
+}
+
+/// Opens what was put back: none of these positions is told that nothing came after its records, now or after another start.
+fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
+    let mut next = Position::default();
+    for start in 0..3 {
+        let (node, found) = open(dir);
+        assert_eq!(found[0].remarks.is_empty(), start > 0, "start {start}: {found:?}");
+        next = if start == 0 { publish(&node, &["new"]) } else { next };
+        for &position in positions {
+            assert!(next.epoch > position.epoch, "{next} after {position}");
+            let (texts, epochs) = read(&node, position);
+            assert_eq!(texts.last().map(String::as_str), Some("new"), "start {start}, {position}");
+            assert_eq!(epochs.first().unwrap().known_through, None, "start {start}, {position}: {epochs:?}");
+        }
+        node.stop();
+    }
+}
+
+#[test]
+fn copy_of_a_running_node_does_not_vouch_for_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
+    let (node, second) = published(&dir);
+    copy(&dir, &backup);
+    let last = publish(&node, &["3", "4"]);
+    node.stop();
+    drop(node);
+    put_back(&backup, &dir);
+    assert_vouches_for_nothing(&dir, &[second, last, Position { seq: 3, ..last }]);
+}
+
+/// Between the epoch of the copy and that after its return there was another one, which the copy does not know.
+#[test]
+fn copy_of_a_killed_node_does_not_vouch_for_later_epochs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
+    let (node, second) = published(&dir);
+    copy(&dir, &backup);
+    node.stop();
+    drop(node);
+    put_back(&backup, &dir);
+    let (node, _) = open(&dir);
+    let last = publish(&node, &["3", "4"]);
+    assert!(last.epoch > second.epoch);
+    node.stop();
+    drop(node);
+    put_back(&backup, &dir);
+    let unread = Position { seq: 2, ..last };
+    assert_vouches_for_nothing(&dir, &[second, last, Position { seq: 3, ..last }, unread]);
+}
+
+#[test]
+fn damaged_copy_does_not_vouch_for_its_end() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 5] = [
+        ("flipped", |log| {
+            let mut bytes = fs::read(log).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs::write(log, bytes).unwrap();
+        }),
+        ("cut", |log| {
+            let file = fs::File::options().write(true).open(log).unwrap();
+            file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+        }),
+        ("appended", |log| {
+            let mut bytes = fs::read(log).unwrap();
+            bytes.extend([7; 3_000]);
+            fs::write(log, bytes).unwrap();
+        }),
+        ("file removed", |log| fs::remove_file(log).unwrap()),
+        ("directory removed", |log| fs::remove_dir_all(log.parent().unwrap()).unwrap()),
+    ];
+    for (name, damage) in damages {
+        let (folder, last) = backed_up_and(|backup, dir| {
+            put_back(backup, dir);
+            let mut files: Vec<_> = fs::read_dir(dir.join("logs/00000001-0"))
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .collect();
+            files.retain(|file| file.extension().is_some_and(|extension| extension == "log"));
+            damage(&files[0]);
+        });
+        println!("{name}");
+        assert_vouches_for_nothing(&folder.path().join("data"), &[last, Position { seq: 2, ..last }]);
+    }
+}
+
+/// As `rsync -a` does: files with the same size and time stay, others are replaced.
+#[test]
+fn replaced_log_of_a_killed_node_does_not_vouch_for_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
+    let (node, second) = published(&dir);
+    copy(&dir, &backup);
+    let last = publish(&node, &["3", "4"]);
+    drop(node);
+    let file = |dir: &Path, name: &str| dir.join(name);
+    let logs: Vec<_> = fs::read_dir(backup.join("logs/00000001-0")).unwrap().map(|it| it.unwrap()).collect();
+    let logs = logs.iter().map(|entry| format!("logs/00000001-0/{}", entry.file_name().to_string_lossy()));
+    let replaced = logs.filter(|name| name.ends_with(".log")).chain(["topics/00000001-0.stored".to_owned()]);
+    for name in replaced {
+        let new = folder.path().join("new");
+        fs::copy(file(&backup, &name), &new).unwrap();
+        fs::rename(new, file(&dir, &name)).unwrap();
+    }
+    assert_vouches_for_nothing(&dir, &[second, last]);
+}
+
+#[test]
+fn node_that_was_killed_vouches_for_its_own_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, last) = published(folder.path());
+    drop(node);
+    let (node, found) = open(folder.path());
+    assert!(!found[0].clean && found[0].remarks.is_empty(), "{found:?}");
+    let next = publish(&node, &["3"]);
+    let (texts, epochs) = read(&node, last);
+    assert_eq!((texts, epochs[0].known_through), (vec!["3".to_owned()], Some(2)));
+    assert!(next.epoch > last.epoch);
+    // A subscriber that has more of the epoch than there is shows that its records are lost.
+    let (texts, epochs) = read(&node, Position { seq: 7, ..last });
+    assert_eq!((texts, epochs[0].last_seen, epochs[0].known_through), (vec!["3".to_owned()], 7, None));
+}
+
+#[test]
+fn log_and_note_that_are_both_gone_are_a_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let (node, last) = published(dir);
+    node.stop();
+    drop(node);
+    fs::remove_dir_all(dir.join("logs")).unwrap();
+    fs::remove_file(dir.join("topics/00000001-0.stored")).unwrap();
+    assert_vouches_for_nothing(dir, &[Position { seq: 0, ..last }, Position { seq: 1, ..last }, last]);
+}
+
+#[test]
+fn log_that_was_emptied_is_a_loss_without_its_note() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let (node, last) = published(dir);
+    node.stop();
+    drop(node);
+    for entry in fs::read_dir(dir.join("logs/00000001-0")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    fs::remove_file(dir.join("topics/00000001-0.stored")).unwrap();
+    assert_vouches_for_nothing(dir, &[Position { seq: 0, ..last }, last]);
+}
+
+#[test]
+fn topic_that_never_had_a_record_has_lost_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, _) = open(folder.path());
+    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    let epoch = node.create_topic("a", config, false).unwrap().logs()[0].last().epoch;
+    drop(node);
+    for is_stopped in [false, true, true] {
+        let (node, found) = open(folder.path());
+        assert!(found[0].remarks.is_empty(), "{found:?}");
+        let (_, epochs) = read(&node, Position { epoch, seq: 0 });
+        assert_eq!(epochs[0].known_through, Some(0));
+        if is_stopped {
+            node.stop();
+        }
+    }
 }

@@ -74,6 +74,10 @@ impl Disk for RealDisk {
         Ok((about.ctime() as u64).saturating_mul(1_000_000_000).saturating_add(about.ctime_nsec() as u64))
     }
 
+    fn file_number(&self, path: &Path) -> io::Result<u64> {
+        Ok(std::fs::metadata(path)?.ino())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::config::TopicConfig;
 use crate::event::{EpochChanged, Gap, Position};
 use crate::lock::LogGuard;
+use crate::log::stored::Stored;
 use crate::log::{Found, Log, State};
 use crate::segment::Segment;
 use crate::store::{Loaded, Store};
@@ -66,7 +67,7 @@ impl Log {
                 return Place::Found(self.epoch_changed(next, None, go_on));
             };
             if next.seq > last {
-                let known_through = (!begin.after_loss).then_some(last);
+                let known_through = Stored::known_through(next, last, &begin);
                 let begin = Position { epoch: begin.epoch, seq: begin.first_seq };
                 return Place::Found(self.epoch_changed(next, known_through, begin));
             }
@@ -92,8 +93,10 @@ impl Log {
             return None;
         }
         let known_through = match state.stored() {
-            Some(stored) => stored.end_of(next).and_then(|(last, begin)| (!begin.after_loss).then_some(last)),
-            None => state.mirror().and_then(|mirror| mirror.end_of(next.epoch)),
+            Some(stored) => {
+                stored.end_of(next).and_then(|(last, begin)| Stored::known_through(next, last, &begin))
+            }
+            None => state.mirror().and_then(|mirror| mirror.end_of(next)),
         };
         let last_seen = next.seq.saturating_sub(1);
         let log = Arc::clone(&self.name);

@@ -154,6 +154,12 @@ impl Stored {
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
+    /// The last record of the epoch in which `next` lies, where that is known for certain, and `begin` follows it. A subscriber that has
+    /// read further than `last` shows that there were records which are not here: the files are older than what it has read.
+    pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
+        (!begin.after_loss && next.seq <= last + 1).then_some(last)
+    }
+
     /// Whether a later epoch began without this record. Numbers go on from one epoch to the next.
     pub(super) fn lacks(&self, record: Position) -> bool {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)

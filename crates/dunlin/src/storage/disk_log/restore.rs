@@ -57,20 +57,24 @@ impl DiskLog {
         log: &Log,
         report: &dunlin_journal::Recovered,
     ) -> Result<(), String> {
+        let mut taken_through = u64::MAX;
+        let mut saved = None;
+        if log.is_stateful() {
+            let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
+            taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
+            // Also where its records are gone: the next start finds it, and what follows it.
+            if let Some(snapshot) = &snapshot {
+                log.restore_fold(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
+            }
+            saved = snapshot.map(|snapshot| snapshot.position);
+        }
         let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
         let mut from = dunlin_journal::Position::new(last.epoch, last.seq.saturating_sub(REMEMBERED_RECORDS));
         if let Some(older) = self.reader.epochs().iter().rev().find(|begin| begin.seq <= from.seq) {
             from.epoch = older.epoch;
         }
-        let mut taken_through = u64::MAX;
         if log.is_stateful() {
-            let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
-            taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            if let Some(snapshot) = &snapshot {
-                log.restore_fold(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
-            }
-            let after = snapshot.map_or(oldest, |snapshot| snapshot.position);
-            from = from.min(after);
+            from = from.min(saved.unwrap_or(oldest));
         }
         let mut scan = self.reader.scan(from.max(oldest));
         while let Some(item) = scan.next().map_err(|error| error.to_string())? {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Mirror, after};
+use super::{Mirror, Past, after};
 use crate::event::{EpochChanged, Gap, Position};
 use crate::log::{Found, Log, State};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
@@ -33,10 +33,10 @@ impl Mirror {
         self.is_own && begins.chain([self.fed_from, present]).any(is_before)
     }
 
-    /// The last record of an earlier epoch, where all of that epoch is known.
-    pub(in crate::log) fn end_of(&self, epoch: u32) -> Option<u64> {
-        let past = self.past.iter().find(|past| past.epoch == epoch && past.whole)?;
-        Some(past.next_seq - 1)
+    /// The last record of the earlier epoch in which `next` lies, where all of that epoch is known.
+    pub(in crate::log) fn end_of(&self, next: Position) -> Option<u64> {
+        let is_it = |past: &&Past| past.epoch == next.epoch && past.whole && next.seq <= past.next_seq;
+        Some(self.past.iter().find(is_it)?.next_seq - 1)
     }
 }
 
