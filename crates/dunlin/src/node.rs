@@ -515,12 +515,8 @@ impl Node {
     /// Ends all topics: publishers are refused, readers get what is left and are told then. Durable topics are stored
     /// to their end, and go on in the same epochs at the next start.
     pub fn stop(&self) {
-        if let Some(tasks) = self.tasks_if_any() {
-            tasks.stop();
-        }
-        if let Some(control) = self.control_if_any() {
-            control.stop();
-        }
+        self.stop_tasks();
+        self.stop_control();
         let topics = self.0.registry.drain();
         topics.iter().for_each(|topic| topic.close());
         if let Some(storage) = &self.0.storage {

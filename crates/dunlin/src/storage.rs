@@ -6,6 +6,7 @@
 //!  DIR/topics/ID.deleted  the mark of a topic that is being deleted
 //!  DIR/topics/ID-PARTITION.stored  how far a log was stored (known)
 //!  DIR/logs/ID-PARTITION its logs (journal)
+//!  DIR/control.made      how a single node left DIR/control (made), and DIR/tasks.made
 //! ```
 //!
 //! Invariants:
@@ -22,6 +23,7 @@ mod disk_log;
 mod error;
 mod known;
 mod loaded;
+pub(crate) mod made;
 mod note;
 mod recover;
 mod strays;

@@ -112,6 +112,9 @@ choice! {
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
+        /// The state was put back from an older copy: what happens from now on is numbered in a later epoch. It says how late it is, too.
+        Anew { /// Milliseconds since 1970.
+            unix_ms: u64 } = 26,
     }
 }
 

@@ -56,6 +56,7 @@ impl Command<'_> {
             | Command::Leave { .. }
             | Command::Enlist { .. }
             | Command::Clock { .. }
+            | Command::Anew { .. }
             | Command::Limit { .. } => Route::All,
         }
     }

@@ -205,7 +205,7 @@ impl State {
             Command::Unschedule { tenant, name } => self.unschedule(tenant, name),
             Command::Published { ref tasks } => self.published(tasks, effects),
             Command::Unpublished { task, error } => self.unpublished(task, error, effects),
-            Command::Clock { unix_ms } => {
+            Command::Clock { unix_ms } | Command::Anew { unix_ms } => {
                 self.set_clock(unix_ms);
                 Ok(Reply::Done)
             }

@@ -28,11 +28,13 @@ impl Transport for Nobody {
 }
 
 impl Control {
-    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did.
+    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did. `is_put_back`: its
+    /// files may be older than what clients have seen, so revisions go on in a later epoch.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
         mut limits: ControlLimits,
+        is_put_back: bool,
     ) -> Result<Arc<Control>, ControlError> {
         let start = |error: io::Error| ControlError::Start(error.to_string());
         let control = match place {
@@ -53,7 +55,8 @@ impl Control {
             } else {
                 control.begin(&[Member { id: ID, address: String::new() }]).await?;
             }
-            control.catch_up().await
+            control.catch_up().await?;
+            if is_put_back { control.begin_anew().await } else { Ok(()) }
         };
         if let Err(error) = block_on(lead) {
             control.stop();

@@ -216,6 +216,12 @@ impl Control {
         }
     }
 
+    /// Begins an epoch later than the one there is and than all that this node began before, by its clock.
+    pub async fn begin_anew(&self) -> Result<(), ControlError> {
+        let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
+        self.ask(&Command::Begin { epoch }).await.map(drop)
+    }
+
     /// A leader first begins the epoch of a cluster that has none, and says once a term how much there may be: it stands in the
     /// log before all that is proposed after it.
     async fn see_to_term(&self, group: &Group<Replicated>) -> Result<(), ControlError> {

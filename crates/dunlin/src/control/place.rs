@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Control, ControlError};
 use crate::node::Node;
-use crate::storage::Storage;
+use crate::storage::{Storage, made};
 
 /// Of the node's data directory.
 const DIR: &str = "control";
@@ -53,13 +53,27 @@ impl Node {
         let limits = self.config().limits.control;
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
-                Control::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)
+                let place = dir.join(DIR);
+                let logs = std::slice::from_ref(&place);
+                let is_put_back = !made::is_left(&**disk, dir, DIR, logs);
+                let at = Some((Arc::clone(disk), &*place));
+                let control = Control::alone(&self.unguarded(), at, limits, is_put_back);
+                control.inspect(|_| made::note(&**disk, dir, DIR, logs))
             }
-            None => Control::alone(&self.unguarded(), None, limits),
+            None => Control::alone(&self.unguarded(), None, limits, false),
         };
         self.control_place().failure.record(&started);
         let control = started?;
         Ok(self.control_place().control.get_or_init(|| control))
+    }
+
+    /// Ends this part. A single node notes how it left the files.
+    pub(crate) fn stop_control(&self) {
+        let Some(control) = self.control_if_any() else { return };
+        control.stop();
+        if let Some((disk, dir)) = self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
+            made::note_closed(&**disk, dir, DIR, &[dir.join(DIR)]);
+        }
     }
 
     /// Keys or tasks that could not be started, and why, such as damaged files. The node refuses every request for them.
@@ -80,8 +94,7 @@ impl Node {
     /// There is something in its directory of what a cluster of one agreed on.
     pub(crate) fn has_control(&self) -> bool {
         let place = self.storage().map(Storage::place);
-        !self.is_of_cluster()
-            && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
+        !self.is_of_cluster() && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
     /// It takes this part in its cluster; `false` where it has one.

@@ -29,11 +29,13 @@ impl Transport for Nobody {
 }
 
 impl Tasks {
-    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did.
+    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did. `is_put_back`: its
+    /// files may be older than what clients have seen, so events go on in a later epoch.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
         mut limits: TasksLimits,
+        is_put_back: bool,
     ) -> Result<Arc<Tasks>, TasksError> {
         let start = |error: io::Error| TasksError::from(ControlError::Start(error.to_string()));
         let tasks = match place {
@@ -58,7 +60,8 @@ impl Tasks {
                     shard.begin(&[Member { id: ID, address: String::new() }]).await?;
                 }
                 shard.catch_up().await?;
-                shard.see_to_clock().await
+                shard.see_to_clock().await?;
+                if is_put_back { shard.begin_anew().await } else { Ok(()) }
             }
         };
         let led = block_on(join_all(tasks.shards.iter().map(lead))).into_iter().collect::<Result<(), _>>();

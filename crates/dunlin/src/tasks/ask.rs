@@ -181,6 +181,13 @@ impl Shard {
         Ok(())
     }
 
+    /// Begins an epoch of events later than the one there is.
+    pub(super) async fn begin_anew(&self) -> Result<(), TasksError> {
+        let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
+        commands.push_with(|out| Command::Anew { unix_ms }.encode(out));
+        reply(&self.propose_known(commands).await?).map(drop)
+    }
+
     /// Says how late it is, and how much there may be where that is not so.
     async fn say_clock(&self, group: &Group<Replicated>) -> Result<(), TasksError> {
         let mut commands = Commands::default();

@@ -56,9 +56,13 @@ impl Replicated {
     }
 
     fn take_in(&mut self, command: &Command<'_>) -> Answered {
-        // The first clock of a state's life says which life it is.
-        if let (Command::Clock { unix_ms }, (0, count)) = (command, self.history.stands()) {
-            self.history.move_on(life_of(*unix_ms), count);
+        match (command, self.history.stands()) {
+            // The first clock of a state's life says which life it is.
+            (Command::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
+            (Command::Anew { unix_ms }, (epoch, count)) => {
+                self.history.move_on(life_of(*unix_ms).max(epoch.saturating_add(1)), count);
+            }
+            _ => {}
         }
         self.state.apply(command, &mut self.effects).into()
     }

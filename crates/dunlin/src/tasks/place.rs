@@ -1,12 +1,13 @@
 //! A node's part in its cluster's tasks, from when somebody asks for it.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Tasks, TasksError, check_shards};
 use crate::control::{ControlError, StartFailure};
 use crate::node::Node;
-use crate::storage::Storage;
+use crate::storage::{Storage, made};
 
 /// Where a node keeps it.
 #[derive(Debug, Default)]
@@ -38,13 +39,26 @@ impl Node {
         let limits = self.config().limits.tasks;
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
-                Tasks::alone(&self.unguarded(), Some((Arc::clone(disk), &dir.join(DIR))), limits)
+                let shards = dirs(dir, limits.shards);
+                let is_put_back = !made::is_left(&**disk, dir, DIR, &shards);
+                let at = Some((Arc::clone(disk), &*dir.join(DIR)));
+                let tasks = Tasks::alone(&self.unguarded(), at, limits, is_put_back);
+                tasks.inspect(|_| made::note(&**disk, dir, DIR, &shards))
             }
-            None => Tasks::alone(&self.unguarded(), None, limits),
+            None => Tasks::alone(&self.unguarded(), None, limits, false),
         };
         self.tasks_place().failure.record(&started);
         let tasks = started?;
         Ok(self.tasks_place().tasks.get_or_init(|| tasks))
+    }
+
+    /// Ends this part. A single node notes how it left the files.
+    pub(crate) fn stop_tasks(&self) {
+        let Some(tasks) = self.tasks_if_any() else { return };
+        tasks.stop();
+        if let Some((disk, dir)) = self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
+            made::note_closed(&**disk, dir, DIR, &dirs(dir, tasks.limits().shards));
+        }
     }
 
     /// There is something in its directory of tasks that it had alone.
@@ -72,4 +86,9 @@ impl Node {
     pub fn tasks_if_any(&self) -> Option<&Arc<Tasks>> {
         self.tasks_place().tasks.get()
     }
+}
+
+/// The directories of all shards in a node's data directory.
+fn dirs(dir: &Path, shards: u8) -> Vec<PathBuf> {
+    (0..shards).map(|shard| Tasks::dir_of(&dir.join(DIR), shard)).collect()
 }

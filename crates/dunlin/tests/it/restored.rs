@@ -8,7 +8,7 @@ use dunlin::journal::RealDisk;
 use dunlin::topic::{
     Durable, EpochChanged, Event, Notice, Position, Publish, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
-use dunlin::{Config, Node, RecoveredTopic};
+use dunlin::{Config, KV, Node, RecoveredTopic, TASKS, block_on, scheduler, state};
 
 fn open(dir: &Path) -> (Node, Vec<RecoveredTopic>) {
     Node::open(Config::default(), Arc::new(RealDisk), dir).unwrap()
@@ -375,4 +375,140 @@ fn topic_that_never_had_a_record_has_lost_none() {
             node.stop();
         }
     }
+}
+
+/// Puts a key and submits a task; returns the last positions of `$kv` and `$tasks`.
+fn change(node: &Node, name: &str) -> [Position; 2] {
+    let put = state::Command::Put { key: name.as_bytes(), value: b"", lease: 0 };
+    block_on(node.control().unwrap().ask(&put)).unwrap();
+    let new = vec![scheduler::NewTask::new(b"kind", name.as_bytes())];
+    let tasks = node.tasks().unwrap();
+    block_on(tasks.ask(&scheduler::Command::Found { tenant: b"tenant" })).unwrap();
+    block_on(tasks.ask(&scheduler::Command::Submit { tenant: b"tenant", tasks: new })).unwrap();
+    positions(node)
+}
+
+fn positions(node: &Node) -> [Position; 2] {
+    [KV, TASKS].map(|topic| node.topic(topic).unwrap().logs()[0].last())
+}
+
+/// A watch goes on in the epoch of the positions, and finds no records that it does not know.
+fn assert_goes_on(dir: &Path, before: [Position; 2]) {
+    let (node, _) = open(dir);
+    assert_eq!(positions(&node), before);
+    for (pattern, last) in [(KV, before[0]), ("$tasks.>", before[1])] {
+        assert_eq!(read_of(&node, pattern, last), (Vec::new(), Vec::new()));
+    }
+    let after = change(&node, "one more");
+    assert_eq!(after.map(|position| position.epoch), before.map(|position| position.epoch));
+    node.stop();
+}
+
+#[test]
+fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
+    for is_running in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
+        let (mut node, _) = open(&dir);
+        let early = change(&node, "1");
+        if is_running {
+            copy(&dir, &backup);
+        } else {
+            node.stop();
+            drop(node);
+            copy(&dir, &backup);
+            node = open(&dir).0;
+        }
+        for n in 2..5 {
+            change(&node, &n.to_string());
+        }
+        let last = change(&node, "5");
+        assert_eq!(last.map(|position| position.epoch), early.map(|position| position.epoch));
+        node.stop();
+        drop(node);
+        put_back(&backup, &dir);
+        let (node, _) = open(&dir);
+        let mut next = positions(&node);
+        for n in 0..8 {
+            next = change(&node, &format!("new {n}"));
+        }
+        for (place, pattern) in [KV, "$tasks.>"].into_iter().enumerate() {
+            assert!(
+                next[place].epoch > last[place].epoch,
+                "{pattern}: {} after {}",
+                next[place],
+                last[place]
+            );
+            for position in [early[place], last[place]] {
+                let (_, epochs) = read_of(&node, pattern, position);
+                let [changed] = &epochs[..] else { panic!("{pattern}, {position}: {epochs:?}") };
+                assert_eq!((changed.old, changed.known_through), (position.epoch, None), "{pattern}");
+            }
+        }
+        node.stop();
+        drop(node);
+        // From then on they are the node's own.
+        assert_goes_on(&dir, next);
+    }
+}
+
+#[test]
+fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
+    for (place, part) in ["control", "tasks"].into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
+        let (node, _) = open(&dir);
+        change(&node, "1");
+        node.stop();
+        drop(node);
+        copy(&dir, &backup);
+        let (node, _) = open(&dir);
+        let last = change(&node, "2");
+        node.stop();
+        drop(node);
+        put_back(&backup.join(part), &dir.join(part));
+        // The part alone is older than its mark says: the operator decides to go on with what is left.
+        fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
+        let (node, _) = open(&dir);
+        let next = change(&node, "3");
+        assert!(next[place].epoch > last[place].epoch, "{part}");
+        assert_eq!(next[1 - place].epoch, last[1 - place].epoch, "{part}");
+        node.stop();
+    }
+}
+
+#[test]
+fn keys_and_tasks_with_an_empty_mark_begin_a_new_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, _) = open(folder.path());
+    let last = change(&node, "1");
+    node.stop();
+    drop(node);
+    for part in ["control.made", "tasks.made"] {
+        fs::write(folder.path().join(part), "").unwrap();
+    }
+    let (node, _) = open(folder.path());
+    let next = change(&node, "2");
+    assert!((0..2).all(|place| next[place].epoch > last[place].epoch), "{next:?} after {last:?}");
+    node.stop();
+    drop(node);
+    assert_goes_on(folder.path(), next);
+}
+
+#[test]
+fn keys_and_tasks_that_were_moved_or_killed_keep_their_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, moved) = (folder.path().join("data"), folder.path().join("moved"));
+    let (node, _) = open(&dir);
+    change(&node, "1");
+    node.stop();
+    drop(node);
+    fs::rename(&dir, &moved).unwrap();
+    let (node, _) = open(&moved);
+    let last = change(&node, "2");
+    // Its parts end, as those of a killed node do, without a note of how they were left.
+    node.control().unwrap().stop();
+    node.tasks().unwrap().stop();
+    drop(node);
+    assert_goes_on(&moved, last);
 }

@@ -123,9 +123,10 @@ async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), Cluster
     if status.leader != Some(status.id) {
         return Ok(control.catch_up().await?);
     }
-    let look = |state: &_| (records::next(state).0, State::epoch(state), records::keys(state));
-    let (next, epoch, keys) = control.read(Consistency::Linearizable, look).await?;
-    control.ask(&Command::Begin { epoch: epoch + 1 }).await?;
+    let look = |state: &State| (records::next(state).0, records::keys(state));
+    let (next, keys) = control.read(Consistency::Linearizable, look).await?;
+    // Later by the clock: another restore of the same backup may have begun the next number.
+    control.begin_anew().await?;
     let next = records::value(&next);
     let first = Operation::Put { key: records::NEXT, value: &next, lease: 0 };
     let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| Operation::Delete { key });

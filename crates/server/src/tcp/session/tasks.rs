@@ -197,7 +197,7 @@ impl Session {
             self.found_tenant(tenant, taken, is_own, found);
         } else if let Command::Join { .. } = command {
             return Err(Refused::new(wire::ErrorCode::BadTask, "join is implied; a worker only attaches"));
-        } else if let Command::Published { .. } | Command::Clock { .. } = command {
+        } else if let Command::Published { .. } | Command::Clock { .. } | Command::Anew { .. } = command {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
         let as_is = (!is_named).then_some(bytes);

@@ -1,0 +1,118 @@
+//! Marks of a single node's parts beside topics: `DIR/control.made` for its keys, `DIR/tasks.made` for its tasks.
+//!
+//! A mark holds when files of the part's logs were changed last, which no copy keeps: of each lock, which is created with its directory,
+//! and of the newest file of each log that was closed. If the files have other times, the part was put back from a copy. It may be older
+//! than what clients have read, so it goes on in a new epoch. A mark of an older build is empty and vouches for nothing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dunlin_journal::Disk;
+
+use super::{checksum, known};
+
+const FIRST_LINE: &str = "dunlin part 1";
+const LAST_LINE: &str = "end";
+/// Far more than its lines take.
+const BYTES_MAX: u64 = 64 << 10;
+/// What a part's directory consists of.
+const LOGS: [&str; 2] = ["log", "snapshots"];
+
+/// Whether the files of a part are as this node left them; `false` where they were put back from a copy. `of` are its directories. A
+/// part without files is about to begin.
+pub(crate) fn is_left(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) -> bool {
+    if !has_files(disk, &dir.join(part)) {
+        return true;
+    }
+    let noted = read(disk, &mark(dir, part)).filter(|noted| !noted.is_empty());
+    let is_left = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
+    if is_left {
+        // From here on its logs are open.
+        note(disk, dir, part, of);
+    }
+    is_left
+}
+
+/// Writes the mark of a part whose logs are open. Without it, for example after a failed write, a part that was not put back begins a new
+/// epoch.
+pub(crate) fn note(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
+    write(disk, &mark(dir, part), locks(disk, of));
+}
+
+/// The same, once its logs are closed. If one is still open, the mark stays as it is.
+pub(crate) fn note_closed(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
+    let held: Vec<_> = logs_of(of).map(|log| disk.lock(&log).ok().flatten()).collect();
+    if is_marked(disk, dir, part) && held.iter().all(Option::is_some) {
+        write(disk, &mark(dir, part), closed(disk, of));
+    }
+}
+
+/// A failure leaves the mark as it was, or none.
+fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
+    if read(disk, mark).as_ref() == Some(&lines) {
+        return;
+    }
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let text = checksum::seal(format!("{FIRST_LINE}\n{lines}{LAST_LINE}\n"), LAST_LINE);
+    let temporary = mark.with_extension("made.new");
+    let put = || {
+        let _ = disk.remove(&temporary);
+        let file = disk.create(&temporary)?;
+        file.write_at(&[text.as_bytes()], 0)?;
+        file.sync()?;
+        disk.rename(&temporary, mark)?;
+        mark.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
+    };
+    let _: io::Result<()> = put();
+}
+
+/// The lines of a mark; `None` where it is missing, empty or damaged.
+fn read(disk: &dyn Disk, mark: &Path) -> Option<Vec<String>> {
+    let file = disk.open(mark, false).ok()?;
+    let mut bytes = vec![0; file.bytes().ok()?.min(BYTES_MAX) as usize];
+    let count = file.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes[..count]).ok()?;
+    checksum::check(text).ok()?;
+    let lines: Vec<&str> = text.strip_suffix('\n')?.lines().collect();
+    let [FIRST_LINE, lines @ .., LAST_LINE] = &lines[..] else { return None };
+    Some(lines.iter().filter(|line| !checksum::is_line(line)).map(|line| (*line).to_owned()).collect())
+}
+
+/// When the lock of each log was changed last.
+fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
+    let line = |log: PathBuf| {
+        let ns = disk.changed_ns(&log.join(known::LOCK_FILE)).ok()?;
+        Some(format!("lock {} {ns}", name(&log)))
+    };
+    logs_of(of).filter_map(line).collect()
+}
+
+/// The same, and when the newest file of each log was changed last.
+fn closed(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
+    let line =
+        |log: PathBuf| Some(format!("closed {} {}", name(&log), known::changed_ns(disk, &log).unwrap_or(0)));
+    locks(disk, of).into_iter().chain(logs_of(of).filter_map(line)).collect()
+}
+
+fn logs_of(of: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
+    of.iter().flat_map(|dir| LOGS.iter().map(|log| dir.join(log)))
+}
+
+/// Without the data directory, which may be moved.
+fn name(log: &Path) -> String {
+    let names: Vec<_> = log.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
+    names.into_iter().rev().collect::<Vec<_>>().join("/")
+}
+
+fn mark(dir: &Path, part: &str) -> PathBuf {
+    dir.join(format!("{part}.made"))
+}
+
+fn is_marked(disk: &dyn Disk, dir: &Path, part: &str) -> bool {
+    disk.open(&mark(dir, part), false).is_ok()
+}
+
+fn has_files(disk: &dyn Disk, of: &Path) -> bool {
+    let has = |folder: &&str| disk.list(&of.join(folder)).is_ok_and(|files| !files.is_empty());
+    LOGS.iter().any(|log| has(&log))
+}
