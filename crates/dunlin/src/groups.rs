@@ -9,8 +9,9 @@
 //!   it had no members for `group_idle_max`; one that is not to last, with its last member.
 //! - A record reaches a member as a copy, so a member that is slow pins no memory of the log.
 //!
-//! Limits: `groups_max`, a quarter of it for the groups that one user has made, `group_idle_max`, and those of
-//! [`dunlin_topic::Limits`], which count for each partition.
+//! Limits: `groups_max`; of it a quarter for the groups that one user has made, and for those of one tenant three times as many as are free:
+//! three quarters where nobody else has any, and there is always room for another. `group_idle_max`, and those of [`dunlin_topic::Limits`],
+//! which count for each partition.
 //!
 //! Lock order: the map of groups, then a group.
 
@@ -37,7 +38,7 @@ use dunlin_topic::{
     WorkConfig,
 };
 
-use crate::access::Action;
+use crate::access::{Action, User};
 use crate::clock::now_ns;
 use crate::config::Limits;
 use crate::error::TopicError;
@@ -56,6 +57,8 @@ pub use work::{Claimed, WorkEvent, WorkMember};
 
 /// One user makes one in so many of the groups at most.
 const USER_SHARE: usize = 4;
+/// One tenant has made at most so many times as many as are free.
+const TENANT_SHARE: usize = 3;
 
 /// The groups of a node.
 #[derive(Debug)]
@@ -74,8 +77,21 @@ type Name = (String, String);
 #[derive(Debug)]
 struct Made {
     group: AnyGroup,
-    /// The user who made it, where nodes have users.
-    by: Option<String>,
+    /// Who made it, where nodes have users.
+    by: Option<Maker>,
+}
+
+/// The user and the tenant whose shares a group counts towards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Maker {
+    user: String,
+    tenant: String,
+}
+
+impl Maker {
+    fn of(user: &dyn User) -> Maker {
+        Maker { user: user.name().to_owned(), tenant: user.permissions().tasks.tenant.clone() }
+    }
 }
 
 /// What operators see of a group.
@@ -278,8 +294,8 @@ impl Node {
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
             }
             None => {
-                let by = self.user().map(|user| user.name().to_owned());
-                groups.check_room(&by_name, by.as_deref())?;
+                let by = self.user().map(|user| Maker::of(&**user));
+                groups.check_room(&by_name, by.as_ref())?;
                 let options = new.subscribe_options(name);
                 let (group, notices) = Group::new(
                     Arc::clone(&topic),
@@ -404,15 +420,23 @@ impl Groups {
     }
 
     /// Whether there is room for one more that this user makes.
-    fn check_room(&self, by_name: &BTreeMap<Name, Made>, user: Option<&str>) -> Result<(), JoinError> {
+    fn check_room(&self, by_name: &BTreeMap<Name, Made>, by: Option<&Maker>) -> Result<(), JoinError> {
         let check = |limit, count: usize, value: usize| match count < value {
             true => Ok(()),
             false => Err(JoinError::Limit { limit, value: value as u64 }),
         };
         check("groups_max", by_name.len(), self.groups_max)?;
-        let Some(user) = user else { return Ok(()) };
-        let count = by_name.values().filter(|made| made.by.as_deref() == Some(user)).count();
-        check("groups_of_user_max", count, self.groups_max.div_ceil(USER_SHARE))
+        let Some(by) = by else { return Ok(()) };
+        let count_of = |is_theirs: &dyn Fn(&Maker) -> bool| {
+            by_name.values().filter(|made| made.by.as_ref().is_some_and(is_theirs)).count()
+        };
+        let of_user = count_of(&|maker| maker.user == by.user);
+        check("groups_of_user_max", of_user, self.groups_max.div_ceil(USER_SHARE))?;
+        if by.tenant.is_empty() {
+            return Ok(());
+        }
+        let free = self.groups_max.saturating_sub(by_name.len());
+        check("groups_of_tenant_max", count_of(&|maker| maker.tenant == by.tenant), free * TENANT_SHARE)
     }
 
     fn ending(&self) -> MutexGuard<'_, Vec<AnyGroup>> {

@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use dunlin::Node;
 use dunlin::topic::{Event, Notice, Subscribe, SubscribeError};
+use dunlin::{Config, Node};
 use dunlin_client::{Client, ConnectError, Credentials, Options, Subscriber, Why};
 use dunlin_server::access::{hash_password, new_token};
 use dunlin_server::{Door, Server, ServerConfig};
@@ -26,7 +26,7 @@ use dunlin_wait::{Deadline, PATIENCE};
 use crate::clients::unhurried;
 use crate::http::peer::{Answer, Peer as HttpPeer};
 use crate::nats_peer::NatsPeer;
-use crate::serve_with;
+use crate::serve_node;
 
 const PASSWORD: &str = "correct horse";
 
@@ -49,11 +49,15 @@ impl Guarded {
 
     /// `HASH` and `DIGEST` in the file stand for those of the password and of the token.
     fn with(users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
+        Guarded::over(Node::start(Config::default()).unwrap(), users, change)
+    }
+
+    fn over(node: Node, users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
         std::fs::write(&file, filled(users)).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let (node, server) = serve_with(|config| {
+        let server = serve_node(&node, |config| {
             (config.nats, config.http, config.grpc) = (vec![any], vec![any], vec![any]);
             config.users_file = Some(file.clone());
             change(config);

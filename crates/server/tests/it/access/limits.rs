@@ -2,6 +2,7 @@
 
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;
+use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Credentials, Group, GroupOptions};
 use dunlin_wait::until;
 
@@ -209,4 +210,40 @@ fn one_user_cannot_use_up_all_groups() {
     assert!(refused.contains("groups_of_user_max"), "{refused}");
     join(&ana, 0).expect("it may go on in those that there are");
     join(&bob, groups_max).unwrap();
+}
+
+/// Four users of one tenant had all groups, which stay for an hour without a member.
+#[test]
+fn one_tenant_cannot_use_up_all_groups() {
+    let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";
+    let users = ["eve1", "eve2", "eve3", "eve4"];
+    let of_evil = users.map(|name| format!("[users.{name}]\ntenant = \"evil\"\n{may}")).concat();
+    let of_acme = format!("[users.ana]\ntenant = \"acme\"\n{may}");
+    let groups_max = 40;
+    let limits = Limits { groups_max, ..Limits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let guarded = Guarded::over(node, &format!("[tenants.evil]\n[tenants.acme]\n{of_evil}{of_acme}"), |_| ());
+    let join = |client: &Client, topic: &str, name: &str| {
+        let group = Group { topic, name };
+        client.join(group, GroupOptions::default()).map(|member| member.leave())
+    };
+    let mut made = 0;
+    for user in users {
+        let client = guarded.by_password(user);
+        let refused = (0..groups_max).find_map(|number| {
+            let joined = join(&client, "evil.jobs", &format!("{user}-{number}"));
+            made += usize::from(joined.is_ok());
+            joined.err()
+        });
+        let refused = refused.unwrap().to_string();
+        let limit = if user == "eve4" { "groups_of_tenant_max" } else { "groups_of_user_max" };
+        assert!(refused.contains(limit), "{user}: {refused}");
+    }
+    assert_eq!(made, 30);
+    join(&guarded.by_password("eve4"), "evil.jobs", "eve1-0")
+        .expect("they may go on in those that there are");
+    join(&guarded.by_password("ana"), "acme.jobs", "first").expect("the others have room");
+    let mut ana = guarded.nats_by_password("ana");
+    ana.say("SUB acme.jobs workers 1");
+    ana.settle();
 }
