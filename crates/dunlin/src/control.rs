@@ -39,6 +39,7 @@ use dunlin_control::State;
 use dunlin_journal::Disk;
 use dunlin_raft::{Frozen, Group, Lead, Member, Status, Transport};
 
+pub(crate) use alone::refuse_members;
 pub use block::block_on;
 pub use error::ControlError;
 pub use history::KV;

@@ -27,6 +27,8 @@ const RESERVE: &str = "reserve";
 const BLOCK_BYTES_EXTRA: u64 = 64;
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
+/// The first byte of the record that begins a snapshot; its [`SnapshotMeta`] follows.
+pub(crate) const BEGIN: u8 = 1;
 
 impl Code for SnapshotMeta {
     fn read(bytes: &mut Bytes) -> Result<SnapshotMeta, CodecError> {
@@ -49,7 +51,7 @@ enum Record {
 impl Code for Record {
     fn read(bytes: &mut Bytes) -> Result<Record, CodecError> {
         match u8::read(bytes)? {
-            1 => Ok(Record::Begin(Code::read(bytes)?)),
+            BEGIN => Ok(Record::Begin(Code::read(bytes)?)),
             2 => Ok(Record::Block(std::mem::take(bytes))),
             3 => Ok(Record::End(u64::read(bytes)?)),
             _ => Err(CodecError("a snapshot")),
@@ -59,7 +61,7 @@ impl Code for Record {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Record::Begin(meta) => {
-                1u8.write(out);
+                BEGIN.write(out);
                 meta.write(out);
             }
             Record::Block(bytes) => {

@@ -28,6 +28,7 @@ mod hex;
 mod join;
 mod limits;
 mod link;
+mod marks;
 mod owner;
 mod reconcile;
 mod records;
@@ -321,7 +322,8 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
 }
 
 /// Has a data directory become that of the first node of a new cluster, once in the cluster's life; the node keeps what it held
-/// alone. `address` is where others will reach it; it may be another when it starts. The cluster's name.
+/// alone. A directory in which a cluster's member was is refused. `address` is where others will reach it; it may be another when it starts. The
+/// cluster's name.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     let files = Files::of(data_dir);
     if let Some(identity) = files.identity()? {
@@ -332,6 +334,7 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
             identity.cluster
         )));
     }
+    marks::refuse_member(&files, data_dir)?;
     let cluster = new_cluster()?;
     files.write_authority(&Authority::make(&cluster)?)?;
     files.write_identity(&Identity::first(&cluster, backup::FIRST, address)?)?;
@@ -361,6 +364,7 @@ async fn place(
         files.write_identity(&identity)?;
         return Ok((identity, authority, begins));
     }
+    marks::refuse_member(files, &config.data_dir)?;
     if let Some((through, token)) = &config.join {
         if Files::control_dir(&config.data_dir).exists() {
             return Err(ClusterError::Refused(format!(

@@ -1,11 +1,13 @@
 //! `cluster`, and `dev --nodes`.
 
+use dunlin_chaos::port;
 use dunlin_wait::{Deadline, find};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
+use crate::http::curl;
 
 /// Starts `dev --nodes 3` in a directory. Returns its output up to the point where it waits.
 fn dev(dir: &str) -> (Program, Vec<String>) {
@@ -182,6 +184,79 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     let ended = Outcome::of(child);
     let rest: Vec<_> = lines.collect();
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
+}
+
+/// A member that lost its identity was advised to begin a cluster, which would have been a second one beside that of the others.
+#[test]
+fn member_without_its_identity_begins_no_second_cluster() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let (one, two, token) = (dir("one"), dir("two"), dir("token"));
+    run(&["cluster", "init", "--data-dir", &one]).done();
+    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+    let at = |node: &Node, name: &str| {
+        node.ready.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap().to_owned()
+    };
+    let made = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
+    std::fs::write(&token, made).unwrap();
+    let through = at(&first, "cluster=");
+    // The first finds it there again: of two nodes no leader could tell it of another address.
+    let listen = port::free([127, 0, 0, 1].into()).to_string();
+    let member = ["--data-dir", &two, "--cluster-listen", &listen];
+    let join = [&member[..], &["--join", &through, "--token-file", &token]].concat();
+    let second = Node::start_with(&join);
+    until(&two, "its log has both members", |nodes| {
+        nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 2))
+    });
+    assert_eq!(second.stop(), Some(0));
+    let kept = dir("kept");
+    std::fs::rename(format!("{two}/cluster/identity.json"), &kept).unwrap();
+    let refused = |by: &str| {
+        let serve = |more: &[&str]| run(&[&["serve", "--listen", "127.0.0.1:0"], more].concat());
+        let all = [
+            run(&["cluster", "init", "--data-dir", &two]),
+            run(&["cluster", "status", "--data-dir", &two]),
+            serve(&member),
+            serve(&join),
+        ];
+        for Outcome { code, err, .. } in all {
+            assert_ne!(code, Some(0), "{err}");
+            assert!(err.contains(by) && err.contains("dunlin cluster remove"), "{err}");
+            assert!(!err.contains("cluster init"), "{err}");
+        }
+    };
+    let unready = |by: &str| {
+        let node = Node::start_with(&["--data-dir", &two, "--http-listen", "127.0.0.1:0"]);
+        let http = at(&node, "http=");
+        let ready: serde_json::Value =
+            serde_json::from_str(&curl(&[&format!("http://{http}/readyz")])).unwrap();
+        let missing = ready["missing"].as_array().unwrap().clone();
+        for (why, part) in missing.iter().zip(["keys: ", "tasks: "]) {
+            let why = why.as_str().unwrap();
+            assert!(why.contains(part) && why.contains(by) && why.contains("identity.json"), "{why}");
+        }
+        assert_eq!((&ready["ready"], missing.len()), (&false.into(), 2), "{ready}");
+        let put = node.run(&["kv", "put", "a", "1"]);
+        assert!(put.code != Some(0) && put.err.contains("identity.json"), "{put:?}");
+    };
+    refused("it has cluster/node.pem");
+    unready("a member of a cluster");
+    // All of it may be gone: its log still says whose it is.
+    std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
+    refused("the log in control is that of the nodes 1, 2");
+    unready("of the nodes 1, 2");
+    std::fs::rename(dir("cluster"), format!("{two}/cluster")).unwrap();
+    std::fs::rename(&kept, format!("{two}/cluster/identity.json")).unwrap();
+    let second = Node::start_with(&member);
+    dunlin_wait::until("the cluster has a leader again", || {
+        second.run(&["kv", "put", "a", "1"]).code == Some(0)
+    });
+    assert_eq!(second.stop(), Some(0));
+    // Whoever wants another cluster there says so.
+    for part in ["cluster", "control", "control.synced", "tasks", "tasks.synced"] {
+        std::fs::rename(format!("{two}/{part}"), dir(&format!("old-{part}"))).unwrap();
+    }
+    run(&["cluster", "init", "--data-dir", &two]).done();
 }
 
 /// A port whose listener sends first, and does not use TLS.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
-use dunlin_raft::{Asking, Lane, Member, Transport};
+use dunlin_raft::{Asking, Lane, Member, Status, Transport};
 
 use super::history::History;
 use super::{Control, ControlError, ControlLimits, block_on};
@@ -14,6 +14,10 @@ use crate::node::Node;
 
 /// A cluster of one's only member.
 const ID: u64 = 1;
+
+/// What to do with a member's directory whose identity is gone.
+pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
+    on another one, empty the directory, and let it join anew";
 
 /// The log of what nobody will read again is shortened early.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
@@ -25,6 +29,21 @@ impl Transport for Nobody {
     fn ask(&self, _member: &Member, _lane: Lane, _request: Vec<Bytes>) -> Asking {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
+}
+
+/// Refuses a log whose members are others than a node alone: its state is that of a cluster, which may have gone on.
+pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
+    let mut members: Vec<u64> =
+        status.voters.iter().chain(&status.learners).map(|member| member.id).collect();
+    members.sort_unstable();
+    if matches!(*members, [] | [ID]) {
+        return Ok(());
+    }
+    let members: Vec<String> = members.iter().map(u64::to_string).collect();
+    Err(ControlError::Start(format!(
+        "the directory is that of a member of a cluster, of the nodes {}, and {RESTORE_MEMBER}",
+        members.join(", ")
+    )))
 }
 
 impl Control {
@@ -50,6 +69,7 @@ impl Control {
         let control = control.map_err(start)?;
         let lead = async {
             if control.is_begun().await? {
+                refuse_members(&control.status()?)?;
                 // Nobody else can.
                 control.elect().await?;
             } else {

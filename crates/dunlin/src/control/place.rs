@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::alone::RESTORE_MEMBER;
 use super::{Control, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, made};
@@ -45,10 +46,8 @@ impl Node {
         if let Some(control) = self.control_place().control.get() {
             return Ok(control);
         }
-        if self.is_of_cluster() {
-            let why = "this node is one of a cluster, and has not taken its part: its program has to be told where the others \
-                       reach it (dunlin serve --cluster-listen)";
-            return Err(ControlError::Start(why.to_owned()));
+        if let Some(why) = self.awaits_cluster() {
+            return Err(ControlError::Start(why));
         }
         let limits = self.config().limits.control;
         let started = match self.storage().map(Storage::place) {
@@ -76,11 +75,40 @@ impl Node {
         }
     }
 
-    /// Keys or tasks that could not be started, and why, such as damaged files. The node refuses every request for them.
+    /// Keys or tasks that could not be started, or that have ended, and why, such as damaged files. The node refuses every request for them.
     pub fn failed_parts(&self) -> Vec<String> {
-        let failed = [("keys", &self.control_place().failure), ("tasks", &self.tasks_place().failure)];
-        let why = |(part, failure): (&str, &StartFailure)| Some(format!("{part}: {}", failure.reason()?));
-        failed.into_iter().filter_map(why).collect()
+        let not_started = |failure: &StartFailure| self.awaits_cluster().or_else(|| failure.reason());
+        let ended = |why: String| format!("they have ended, and begin again with the node: {why}");
+        let keys = match self.control_if_any() {
+            Some(control) => control.status().ok().and_then(|status| status.stopped).map(ended),
+            None => not_started(&self.control_place().failure),
+        };
+        let tasks = match self.tasks_if_any() {
+            Some(tasks) => tasks.shards().iter().find_map(|shard| shard.status().ok()?.stopped).map(ended),
+            None => not_started(&self.tasks_place().failure),
+        };
+        let failed = [("keys", keys), ("tasks", tasks)];
+        failed.into_iter().filter_map(|(part, why)| Some(format!("{part}: {}", why?))).collect()
+    }
+
+    /// Why it has no keys and no tasks before it has taken its part in its cluster; nothing where it is of none.
+    pub(crate) fn awaits_cluster(&self) -> Option<String> {
+        if !self.is_of_cluster() {
+            return None;
+        }
+        let place = self.storage().map(Storage::place);
+        let lacks_identity = place.is_some_and(|(disk, dir)| {
+            let files = disk.list(&dir.join("cluster")).unwrap_or_default();
+            let has = |name: &str| files.iter().any(|file| file == name);
+            // The certificate is made after the identity.
+            has("node.pem") && !has("identity.json")
+        });
+        Some(match lacks_identity {
+            true => format!("the directory is that of a member of a cluster, and {RESTORE_MEMBER}"),
+            false => "this node is one of a cluster, and has not taken its part: its program has to be told where the others reach it \
+                      (dunlin serve --cluster-listen)"
+                .to_owned(),
+        })
     }
 
     /// It is told who else there is, or its directory is such a node's: alone it would be somebody else, with the same log.

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::history::History;
 use super::{Shard, Tasks, TasksError, TasksLimits};
-use crate::control::{ControlError, block_on};
+use crate::control::{ControlError, block_on, refuse_members};
 use crate::node::Node;
 
 /// A cluster of one's only member.
@@ -54,6 +54,7 @@ impl Tasks {
             let shard = Arc::clone(shard);
             async move {
                 if shard.is_begun().await? {
+                    refuse_members(&shard.status()?)?;
                     // Nobody else can.
                     shard.elect().await?;
                 } else {

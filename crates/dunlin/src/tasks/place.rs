@@ -32,9 +32,8 @@ impl Node {
         if let Some(tasks) = self.tasks_place().tasks.get() {
             return Ok(tasks);
         }
-        if self.is_of_cluster() {
-            let why = "this node is one of a cluster, and has not taken its part in the tasks yet";
-            return Err(ControlError::Start(why.to_owned()).into());
+        if let Some(why) = self.awaits_cluster() {
+            return Err(ControlError::Start(why).into());
         }
         let limits = self.config().limits.tasks;
         let started = match self.storage().map(Storage::place) {

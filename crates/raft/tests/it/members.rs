@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::FakeDisk;
-use dunlin_raft::seed;
+use dunlin_journal::{Disk, FakeDisk};
+use dunlin_raft::{members_on_disk, seed};
 
 use crate::stage::*;
 
@@ -107,4 +107,35 @@ async fn election_winner_records_how_long_it_took() {
     stage.crash(leader).await;
     let next = stage.leader().await;
     stage.until("it is counted", |stage| !stage.nodes[&next].elections_won().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_can_be_read_from_a_groups_files() {
+    let read = |stage: &Stage, id: u64| {
+        let disk: Arc<dyn Disk> = stage.disks[&id].clone();
+        members_on_disk(&disk, Path::new("/raft")).unwrap()
+    };
+    let mut stage = Stage::of(2, LIMITS).await;
+    stage.say("two").await;
+    assert_eq!(read(&stage, 2), [member(1), member(2)]);
+    stage.start(3);
+    assert_eq!(read(&stage, 3), []);
+    let leader = stage.leader_among(&[1, 2]).await;
+    stage.nodes[&leader].add_learner(&member(3)).await.unwrap();
+    stage.say_among(&[1, 2], "three").await;
+    let all = [member(1), member(2), member(3)];
+    stage.until("it has all", |stage| read(stage, 3) == all).await;
+    stage.nodes[&3].snapshot().await.unwrap();
+    stage.until("it has a snapshot", |stage| stage.nodes[&3].status().snapshot.is_some()).await;
+    stage.crash(3).await;
+    assert_eq!(read(&stage, 3), all);
+}
+
+#[test]
+fn members_can_be_read_from_a_snapshot_alone() {
+    let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
+    assert_eq!(members_on_disk(&disk, Path::new("/raft")).unwrap(), []);
+    let block = Ok(Bytes::from(0u64.to_le_bytes().to_vec()));
+    seed(Arc::clone(&disk), Path::new("/raft"), &member(7), [block].into_iter()).unwrap();
+    assert_eq!(members_on_disk(&disk, Path::new("/raft")).unwrap(), [member(7)]);
 }

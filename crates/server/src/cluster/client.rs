@@ -47,9 +47,9 @@ impl ClusterClient {
     pub fn open(data_dir: &Path) -> Result<ClusterClient, ClusterError> {
         let files = Files::of(data_dir);
         let Some(identity) = files.identity()? else {
+            super::marks::refuse_member(&files, data_dir)?;
             return Err(ClusterError::Refused(format!(
-                "{} is the data directory of no node of a cluster: `dunlin cluster init --data-dir {}` begins one",
-                data_dir.display(),
+                "{} is the data directory of no node of a cluster: give that of a node, or begin a new cluster with `dunlin cluster init`",
                 data_dir.display()
             )));
         };

@@ -472,7 +472,11 @@ impl Seat {
             return Some("this node has not caught up with its cluster".to_owned());
         }
         let takes_part = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
-        (!takes_part).then(|| "this node owns no topics: its lease has lapsed, or is to begin".to_owned())
+        if !takes_part {
+            return Some("this node owns no topics: its lease has lapsed, or is to begin".to_owned());
+        }
+        let leaderless = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none())?;
+        Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"))
     }
 
     pub(super) fn unreachable(&self, node: u64, address: &str, error: &io::Error) {

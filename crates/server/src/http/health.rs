@@ -50,10 +50,14 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     if shared.housekeeping.since_last() > HOUSEKEEPING_WITHIN {
         missing.push(format!("housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
     }
-    let in_cluster = shared.cluster.get().and_then(|cluster| cluster.missing());
+    let cluster = shared.cluster.get();
+    let in_cluster = cluster.and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
-    missing.extend(shared.node.failed_parts());
+    // A cluster's own say includes keys and tasks that have ended.
+    if cluster.is_none() {
+        missing.extend(shared.node.failed_parts());
+    }
     missing.extend(damaged_topics(shared));
     missing
 }

@@ -91,6 +91,24 @@ fn refused_topic_says_why_and_how_to_delete_it() {
     assert_eq!(stage.get("/v1/topics/orders").code(), "NO_TOPIC");
 }
 
+/// It was ready.
+#[test]
+fn node_that_has_not_joined_its_cluster_is_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    dunlin_server::cluster::init(dir.path(), "127.0.0.1:1").unwrap();
+    let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
+    let stage = Stage::of(node, |_| ());
+    let put = stage.peer().request("PUT", "/v1/kv/a", &[], b"1");
+    assert_eq!((put.status, put.code()), (503, "NO_CONTROL".to_owned()), "{put:?}");
+    let ready = stage.get("/readyz");
+    let missing = ready.json()["missing"].as_array().unwrap().clone();
+    assert_eq!((ready.status, missing.len()), (503, 2), "{}", ready.text());
+    for (why, part) in missing.iter().zip(["keys: ", "tasks: "]) {
+        let why = why.as_str().unwrap();
+        assert!(why.starts_with(part) && why.contains("dunlin serve --cluster-listen"), "{why}");
+    }
+}
+
 #[test]
 fn names_of_refused_topics_are_hidden_from_strangers() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,71 @@
+//! A group's members, read from its files while nothing runs.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_journal::{Disk, Item, Reader};
+use openraft::EntryPayload;
+
+use crate::codec::Code;
+use crate::frames::payloads;
+use crate::network::Member;
+use crate::snapshots;
+use crate::vocabulary::{Entry, Membership, SnapshotMeta};
+
+/// The first byte of an entry in the log's journal.
+const APPENDED: u8 = 1;
+
+/// The members, with a vote or without, that the newest membership in a group's directory names; none where there is no membership.
+/// Only reads: the directory may be another process's. A membership counts that was written and is not known to be committed.
+pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Member>> {
+    let mut newest: Option<(u64, Membership)> = None;
+    let mut note = |index: u64, membership: Membership| {
+        if newest.as_ref().is_none_or(|(known, _)| *known <= index) {
+            newest = Some((index, membership));
+        }
+    };
+    each_record(disk, &dir.join("snapshots"), |mut record| {
+        if u8::read(&mut record)? == snapshots::BEGIN {
+            let of = SnapshotMeta::read(&mut record)?.last_membership;
+            note(of.log_id().as_ref().map_or(0, |id| id.index), of.membership().clone());
+        }
+        Ok(())
+    })?;
+    each_record(disk, &dir.join("log"), |mut record| {
+        if u8::read(&mut record)? == APPENDED {
+            let entry = Entry::read(&mut record)?;
+            if let EntryPayload::Membership(membership) = entry.payload {
+                note(entry.log_id.index, membership);
+            }
+        }
+        Ok(())
+    })?;
+    let Some((_, membership)) = newest else { return Ok(Vec::new()) };
+    let member = |(id, node): (&u64, &openraft::BasicNode)| Member { id: *id, address: node.addr.clone() };
+    Ok(membership.nodes().map(member).collect())
+}
+
+fn each_record(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    mut take: impl FnMut(Bytes) -> io::Result<()>,
+) -> io::Result<()> {
+    if disk.list(dir).map_or(true, |files| files.is_empty()) {
+        return Ok(());
+    }
+    let reader = match Reader::open(Arc::clone(disk), dir) {
+        // Made, and nothing was written yet.
+        Err(dunlin_journal::OpenError::NoLog(_)) => return Ok(()),
+        opened => opened.map_err(io::Error::other)?,
+    };
+    let Some(oldest) = reader.oldest() else { return Ok(()) };
+    let mut scan = reader.scan(oldest);
+    while let Some(item) = scan.next().map_err(io::Error::other)? {
+        if let Item::Records(records) = item {
+            payloads(&records).try_for_each(|(_, record)| take(record))?;
+        }
+    }
+    Ok(())
+}

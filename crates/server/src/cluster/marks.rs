@@ -1,0 +1,53 @@
+//! Marks of a cluster's member in a data directory that has no `identity.json`.
+//!
+//! A directory that lost the file must not begin another cluster: the member's cluster goes on without it, and there would be two.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::Tasks;
+use dunlin::journal::{Disk, RealDisk};
+use dunlin::raft::members_on_disk;
+
+use super::error::ClusterError;
+use super::files::Files;
+
+/// Written only after `identity.json`; the files of the cluster's authority are written before it, and may be left of a join or an `init` that
+/// was interrupted.
+const AFTER_IDENTITY: [&str; 3] = ["node.pem", "node-key.pem", "members.json"];
+
+/// Refuses a directory without `identity.json` that holds what a member of a cluster left there.
+pub(super) fn refuse_member(files: &Files, data_dir: &Path) -> Result<(), ClusterError> {
+    let Some(mark) = find(files, data_dir)? else { return Ok(()) };
+    let dir = data_dir.display();
+    Err(ClusterError::Refused(format!(
+        "{dir} is the directory of a member of a cluster ({mark}), and {} is missing. Restore that file from a backup; or remove the node \
+         (`dunlin cluster status` and `dunlin cluster remove NODE` with the directory of another member), empty the directory, and let the node join \
+         anew with --join. A new cluster in this directory would not be the one that the other members have: if you want that, first move `cluster` and all names \
+         that begin with `control` and `tasks` out of {dir}; the keys and tasks in them are not taken along",
+        files.path("identity.json").display()
+    )))
+}
+
+/// What shows that the directory was a member's.
+fn find(files: &Files, data_dir: &Path) -> Result<Option<String>, ClusterError> {
+    let is_left = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
+    if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_left(name)) {
+        return Ok(Some(format!("it has cluster/{name}")));
+    }
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let tasks = Tasks::dir_of(&Files::tasks_dir(data_dir), 0);
+    for (name, dir) in [("control", Files::control_dir(data_dir)), ("tasks", tasks)] {
+        let cannot = ClusterError::io(format!("cannot read {}", dir.display()));
+        let mut nodes: Vec<u64> =
+            members_on_disk(&disk, &dir).map_err(cannot)?.iter().map(|member| member.id).collect();
+        nodes.sort_unstable();
+        // A node alone is the only member, number 1.
+        if !matches!(*nodes, [] | [1]) {
+            let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
+            return Ok(Some(format!("the log in {name} is that of the nodes {}", nodes.join(", "))));
+        }
+    }
+    Ok(None)
+}
