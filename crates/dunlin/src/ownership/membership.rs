@@ -179,27 +179,36 @@ impl Membership {
         self.end(Outcome::Ended(SubscribeError::Closed));
     }
 
-    /// This node owns the topic, since this epoch.
+    /// This node owns the topic, since this epoch. Does nothing unless the membership waits for an owner.
     pub(super) fn come_here(&self, epoch: u32) {
-        let start = {
+        {
             let mut state = lock(&self.state);
+            if !state.is_unplaced() {
+                return;
+            }
             state.turn_to(epoch);
-            state.start
-        };
-        self.end(Outcome::Here(start));
+            state.outcome = Some(Outcome::Here(state.start));
+        }
+        self.notify();
     }
 
     /// Whether it waits for an owner.
     pub(super) fn is_unplaced(&self) -> bool {
-        let state = lock(&self.state);
-        state.asked.is_none() && state.outcome.is_none() && !state.is_ending && !state.has_left
+        lock(&self.state).is_unplaced()
     }
 
-    /// The owner of this epoch is asked.
-    pub(super) fn asked_in(&self, epoch: u32) {
+    /// The caller asks the owner of this epoch; `false` where it must not, because another thread has asked already, or the membership does not
+    /// wait for an owner any more. Asked twice, the owner would keep two members for this one, and the end of the first would be taken for
+    /// that of the second.
+    #[must_use]
+    pub(super) fn begin_asking(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);
-        state.turn_to(epoch);
-        state.asked = Some(epoch);
+        let is_unplaced = state.is_unplaced();
+        if is_unplaced {
+            state.turn_to(epoch);
+            state.asked = Some(epoch);
+        }
+        is_unplaced
     }
 
     /// The owner keeps it, and its logs are in this epoch. A group that begins anew with another owner, or with this one after
@@ -287,6 +296,10 @@ impl Membership {
 }
 
 impl State {
+    fn is_unplaced(&self) -> bool {
+        self.asked.is_none() && self.outcome.is_none() && !self.is_ending && !self.has_left
+    }
+
     /// Turns to the owner since `epoch`.
     ///
     /// An owner names the epoch of its logs when it answers. If the topic moves at that moment, this is the next owner's epoch, of which
@@ -319,6 +332,8 @@ fn is_passing(why: &SubscribeError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     fn membership() -> Membership {
@@ -353,30 +368,60 @@ mod tests {
     #[test]
     fn epoch_of_the_next_owner_does_not_replace_the_last_one() {
         let member = membership();
-        member.asked_in(5);
+        assert!(member.begin_asking(5));
         member.stands(9);
+        member.ended(&SubscribeError::Closed);
         member.come_here(9);
         assert_eq!(member.start(), after(5));
         let member = membership();
-        member.asked_in(5);
+        assert!(member.begin_asking(5));
         member.stands(9);
         member.ended(&SubscribeError::Closed);
-        member.asked_in(9);
+        assert!(member.begin_asking(9));
         assert_eq!(member.start(), after(5));
+    }
+
+    /// A thread that joins and the keeper's thread both look for members to place. The owner of a topic that had just moved was asked twice,
+    /// and kept two members for one.
+    #[test]
+    fn only_one_thread_asks_for_a_membership() {
+        let member = membership();
+        let asks = |member: &Membership| {
+            let asked = Barrier::new(2);
+            let ask = || {
+                // Both have looked before either asks.
+                assert!(member.is_unplaced());
+                asked.wait();
+                u32::from(member.begin_asking(5))
+            };
+            std::thread::scope(|scope| {
+                let other = scope.spawn(ask);
+                ask() + other.join().unwrap()
+            })
+        };
+        assert_eq!(asks(&member), 1);
+        // What is asked elsewhere does not come here.
+        member.come_here(9);
+        assert!(!member.has_news());
+        member.ended(&SubscribeError::Closed);
+        assert_eq!(asks(&member), 1);
+        member.ended(&SubscribeError::Closed);
+        member.come_here(9);
+        assert!(member.has_news() && !member.begin_asking(9));
     }
 
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
     #[test]
     fn epoch_of_a_restarted_owner_counts() {
         let member = membership();
-        member.asked_in(5);
+        assert!(member.begin_asking(5));
         member.stands(7);
         member.ended(&SubscribeError::Closed);
-        member.asked_in(5);
+        assert!(member.begin_asking(5));
         assert_eq!(member.start(), after(7));
         member.stands(8);
         member.ended(&SubscribeError::Closed);
-        member.asked_in(20);
+        assert!(member.begin_asking(20));
         assert_eq!(member.start(), after(8));
     }
 }

@@ -36,8 +36,9 @@ impl Way {
         };
         for membership in unplaced {
             if owner != ownership.id && ownership.is_alive(owner) {
-                membership.asked_in(epoch);
-                ownership.peers.join(owner, membership);
+                if membership.begin_asking(epoch) {
+                    ownership.peers.join(owner, membership);
+                }
             } else if ownership.is_own_now(owner) && !is_draining {
                 membership.come_here(epoch);
             }
